@@ -1,5 +1,6 @@
 //! `frontdesk doctor`: checks keys, store, agents and wake URLs, and reports problems with their solutions.
 
+use frontdesk_core::port::platform::{Bot, BotFinding};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{InstanceId, InstanceNo, TenantId};
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ pub(crate) async fn examine(app: &App) -> Value {
     findings.extend(agents(app).await);
     findings.extend(inboxes(app));
     findings.extend(bots(app));
+    findings.extend(commands(app));
     let ok = findings.iter().all(|found| found["ok"] == true);
     json!({ "ok": ok, "findings": findings })
 }
@@ -33,6 +35,34 @@ fn bots(app: &App) -> Vec<Value> {
         Some(finding("bot", false, format!("{platform} bot {id:?} does not listen: {}; {then}", failure.why)))
     });
     failing.collect()
+}
+
+/// Commands of one name that mean several things.
+pub(crate) fn command_conflicts(app: &App, platform: &str, bot: &Bot) -> Vec<BotFinding> {
+    /// Agents that are named.
+    const NAMED_MAX: usize = 5;
+    let conflicts = app.desk.directory().offers().conflicts(platform, bot);
+    let told = conflicts.into_iter().map(|(name, agents)| {
+        let (count, named) = (agents.len(), agents[..agents.len().min(NAMED_MAX)].join(", "));
+        let text = format!(
+            "{count} agents offer the command {name:?} with different descriptions or options, and people see one of \
+             them: {named}; give it the same form everywhere, or other names"
+        );
+        BotFinding::new("commands", false, text)
+    });
+    told.collect()
+}
+
+/// Of all bots.
+fn commands(app: &App) -> Vec<Value> {
+    let directory = app.desk.directory();
+    let all: Vec<(String, String)> =
+        directory.read(|view| view.bots.values().map(|it| (it.platform.clone(), it.id.clone())).collect());
+    let of_bot = |(platform, id): (String, String)| {
+        let conflicts = command_conflicts(app, &platform, &directory.bots().bot(&platform, &id));
+        conflicts.into_iter().map(move |it| finding("commands", it.ok, format!("{platform} bot {id:?}: {}", it.text)))
+    };
+    all.into_iter().flat_map(of_bot).collect()
 }
 
 async fn store_writes(app: &App) -> Value {

@@ -670,6 +670,8 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
     });
     let told = told.await.expect("the conflict is not told");
     assert!(told.contains("\"weather\"") && told.contains("/ann") && told.contains("/ben"), "{told}");
+    let doctor = scene.harness.admin("GET", "/doctor", &Value::Null).await.expect(200).to_string();
+    assert!(doctor.contains(&serde_json::to_string(&told).unwrap()[1..40]), "{doctor}");
     scene.harness.finish().await;
 }
 

@@ -9,6 +9,9 @@ pub mod matrix;
 pub mod shared;
 pub mod telegram;
 
+/// Samples for the benchmark.
+pub use discord::sample as interactions;
+
 use std::sync::Arc;
 
 use frontdesk_core::port::platform::Platform;

@@ -199,7 +199,8 @@ impl InboundPlane {
         let Intake {
             whose, bot, mut event, capabilities, handover, addressed, from_program, chat, mark, edit_id, ..
         } = intake;
-        let (is_interaction, author_sees) = (intake.is_interaction, intake.author_sees || intake.is_interaction);
+        let is_interaction = intake.is_interaction;
+        let asking = Asking { is_interaction, author_sees: intake.author_sees || is_interaction };
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
@@ -216,27 +217,17 @@ impl InboundPlane {
         let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
-            (Some(tenant), None) => {
-                let asking = Asking { is_interaction, author_sees };
-                self.ruled(tenant, &bot, source, addressed, from_program, asking).await
-            }
+            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await,
         };
         self.keep_to_owner(&mut verdict, &event, &bot);
         let tenant = found.unwrap_or_default();
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
-        let mut interrupts = false;
-        if event.text.trim() == "/stop" && event.prompt_response.is_none() && !from_program && reaches {
-            let numbers: Vec<InstanceNo> = receivers.iter().map(|instance| instance.no).collect();
-            let was_here = self.ledger.events_marked(vec![dedup.clone()]).await?.iter().any(Option::is_some);
-            if !was_here
-                && self.delivery.interrupt_live_turns(&numbers, &session_key, &turn_names(source), now_ms).await?
-            {
-                receivers.clear();
-                interrupts = true;
-                brief.text = gate::STOPPED.into();
-            }
+        let interrupts = !from_program && reaches && self.stops(&event, &receivers, &dedup, now_ms).await?;
+        if interrupts {
+            receivers.clear();
+            brief.text = gate::STOPPED.into();
         }
         let capabilities = if reaches && !interrupts {
             capabilities
@@ -300,6 +291,25 @@ impl InboundPlane {
             files,
         };
         Ok(Judged { acceptance, verdict, brief, interrupts, pending })
+    }
+
+    /// Whether it stops a running turn of one of these, and is nothing else.
+    async fn stops(
+        &self,
+        event: &MessageEvent,
+        receivers: &[Arc<Instance>],
+        dedup: &[u8],
+        now_ms: u64,
+    ) -> Result<bool, DeskError> {
+        if event.text.trim() != "/stop" || event.prompt_response.is_some() {
+            return Ok(false);
+        }
+        if self.ledger.events_marked(vec![dedup.to_vec()]).await?.iter().any(Option::is_some) {
+            return Ok(false); // it was here before
+        }
+        let numbers: Vec<InstanceNo> = receivers.iter().map(|instance| instance.no).collect();
+        let names = turn_names(&event.source);
+        Ok(self.delivery.interrupt_live_turns(&numbers, &build_session_key(&event.source), &names, now_ms).await?)
     }
 
     /// A press of a button reaches the agent that asked, and no other one of that person.

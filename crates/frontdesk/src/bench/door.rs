@@ -5,11 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use aws_lc_rs::signature::Ed25519KeyPair;
 use frontdesk_core::Env as _;
+use frontdesk_platforms::interactions::SampleBot;
 use frontdesk_platforms::shared::standard_webhooks::sign;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -29,21 +28,16 @@ pub enum Door {
     Chat,
     /// Signed webhooks
     Hooks,
-    /// Signed interactions of Discord, for `bench interactions`
+    /// Signed interactions, for `bench interactions`
     #[value(skip)]
     Interactions,
-}
-
-/// A person of Discord who is linked to the agent of this number.
-pub(super) fn discord_user(number: u64) -> String {
-    (2_000_000_000_000_000_000 + number).to_string()
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct DoorOrders {
     pub(super) door: Door,
     pub(super) address: String,
-    /// The chat token, or the key of the webhooks or interactions.
+    /// The chat token, or the key of the webhooks.
     pub(super) secret: String,
     pub(super) people: u64,
     pub(super) bytes: usize,
@@ -72,20 +66,8 @@ impl DoorOrders {
                 (format!("/hooks/h{person}"), headers, body)
             }
             Door::Interactions => {
-                let id = 1_100_000_000_000_000_000 + number;
-                let body = json!({
-                    "id": id.to_string(), "application_id": "1100000000000000001", "type": 2, "version": 1,
-                    "token": format!("token-of-{id}"), "channel_id": format!("3{person:018}"),
-                    "channel": { "id": format!("3{person:018}"), "type": 1 },
-                    "user": { "id": discord_user(person), "username": format!("u{person}"), "global_name": "A person" },
-                    "data": { "id": "1", "name": "ask", "type": 1,
-                        "options": [{ "name": "question", "type": 3, "value": text }] },
-                });
-                let body = body.to_string();
-                let now_s = (SystemEnv.now_ms() / 1_000).to_string();
-                let signature = self.key().map(|key| key.sign(&[now_s.as_bytes(), body.as_bytes()].concat()));
-                let signature = hex::encode(signature.as_ref().map_or(&[][..], |signature| signature.as_ref()));
-                let headers = format!("X-Signature-Ed25519: {signature}\r\nX-Signature-Timestamp: {now_s}\r\n");
+                let made = Self::sample().map(|bot| bot.command(number, person, &text, SystemEnv.now_ms()));
+                let (headers, body) = made.unwrap_or_default();
                 ("/interactions/bench".to_owned(), headers, body)
             }
         };
@@ -93,10 +75,9 @@ impl DoorOrders {
             .into_bytes()
     }
 
-    fn key(&self) -> Option<&'static Ed25519KeyPair> {
-        static KEY: OnceLock<Option<Ed25519KeyPair>> = OnceLock::new();
-        let read = || Ed25519KeyPair::from_seed_unchecked(&hex::decode(&self.secret).ok()?).ok();
-        KEY.get_or_init(read).as_ref()
+    fn sample() -> Option<&'static SampleBot> {
+        static SAMPLE: OnceLock<Option<SampleBot>> = OnceLock::new();
+        SAMPLE.get_or_init(SampleBot::new).as_ref()
     }
 
     async fn connect(&self) -> anyhow::Result<Connection> {
@@ -144,13 +125,12 @@ impl DoorOrders {
             let due = u64::try_from(due).unwrap_or(u64::MAX).min(messages);
             while sent < due {
                 let made_us = now_us();
-                let mut connection = match free.pop_front() {
-                    Some(connection) => connection,
-                    None => {
-                        let (connection, took) = free_again.recv().await.context("all connections are gone")?;
-                        took_us.push(took);
-                        connection
-                    }
+                let mut connection = if let Some(connection) = free.pop_front() {
+                    connection
+                } else {
+                    let (connection, took) = free_again.recv().await.context("all connections are gone")?;
+                    took_us.push(took);
+                    connection
                 };
                 let request = self.request(sent, made_us);
                 let (give_back, failed, now_us) = (give_back.clone(), failed.clone(), now_us.clone());

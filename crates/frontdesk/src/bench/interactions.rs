@@ -1,17 +1,16 @@
-//! `bench interactions`: how soon signed interactions of Discord are answered while all agents sleep. An answer means that
+//! `bench interactions`: how soon signed interactions are answered while all agents sleep. An answer means that
 //! the interaction is stored.
 
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use anyhow::Context as _;
+use frontdesk_platforms::interactions::{PLATFORM, SampleBot};
 use frontdesk_wire::api::{BindingNew, BotNew};
 use serde_json::{Value, json};
 
-use super::door::{CONNECTIONS, Door, DoorOrders, discord_user};
+use super::door::{CONNECTIONS, Door, DoorOrders};
 use super::load::{LoadDone, LoadOrders, LoadReady};
 use super::report::{machine, median};
 use super::stage::{LoadProcess, Stage};
 use crate::app::FIRST_TENANT;
-
-const SEED: [u8; 32] = [7; 32];
 
 pub(super) struct Plan {
     pub(super) agents: usize,
@@ -71,27 +70,20 @@ async fn one_run(plan: &Plan) -> anyhow::Result<LoadDone> {
 
 async fn open_door(stage: &Stage, plan: &Plan) -> anyhow::Result<DoorOrders> {
     let directory = stage.app.desk.directory();
-    let key = Ed25519KeyPair::from_seed_unchecked(&SEED)?;
-    let settings = [
-        // Nothing answers there: interactions must not need it.
-        ("base_url", "http://127.0.0.1:9/api/v10".to_owned()),
-        ("socket", "off".to_owned()),
-        ("application_id", "1100000000000000001".to_owned()),
-        ("public_key", hex::encode(key.public_key().as_ref())),
-    ];
+    let sample = SampleBot::new().context("no key to sign with")?;
     let bot = BotNew {
-        platform: "discord".into(),
+        platform: PLATFORM.into(),
         id: "bench".into(),
         tenant: Some(FIRST_TENANT.into()),
-        settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
-        secrets: [("token".to_owned(), "a-token-that-is-never-used".to_owned())].into(),
+        settings: sample.settings(),
+        secrets: SampleBot::secrets(),
     };
     directory.bots().add(bot).await?;
     for number in 0..plan.agents {
-        let [platform, tenant, instance] = ["discord".to_owned(), FIRST_TENANT.to_owned(), format!("a{number}")];
-        directory.bind(BindingNew { platform, user_id: discord_user(number as u64), tenant, instance }).await?;
+        let [platform, tenant, instance] = [PLATFORM.to_owned(), FIRST_TENANT.to_owned(), format!("a{number}")];
+        directory.bind(BindingNew { platform, user_id: SampleBot::user(number as u64), tenant, instance }).await?;
     }
     let address = stage.url.trim_start_matches("http://").to_owned();
-    let (secret, people) = (hex::encode(SEED), plan.agents as u64);
+    let (secret, people) = (String::new(), plan.agents as u64);
     Ok(DoorOrders { door: Door::Interactions, address, secret, people, bytes: 0 })
 }

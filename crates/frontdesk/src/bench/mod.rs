@@ -85,7 +85,7 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// Signed interactions of Discord while all agents sleep: time to the answer at a fixed rate
+    /// Signed interactions (slash commands) while all agents sleep: time to the answer at a fixed rate
     Interactions {
         #[arg(long, default_value_t = 1_000)]
         agents: usize,

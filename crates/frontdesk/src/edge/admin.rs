@@ -14,7 +14,7 @@ use axum::routing::{delete, get, post, put};
 use frontdesk_core::directory::facts::{Gateway, Scope};
 use frontdesk_core::mail_id;
 use frontdesk_core::port::alarms::Alarm;
-use frontdesk_core::port::platform::{Bot, BotFinding};
+use frontdesk_core::port::platform::BotFinding;
 use frontdesk_core::port::store::{Mail, MailState};
 use frontdesk_wire::api::{
     BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
@@ -186,25 +186,9 @@ async fn check_bot(
     if let Some(failure) = app.desk.directory().bots().listener_failure(&platform, &id) {
         findings.push(BotFinding::new("listener", false, failure.why));
     }
-    findings.extend(command_conflicts(&app, &platform, &bot));
+    findings.extend(crate::doctor::command_conflicts(&app, &platform, &bot));
     let ok = findings.iter().all(|found| found.ok);
     Ok(Reply(json!({ "ok": ok, "findings": findings })))
-}
-
-/// Commands of one name that mean several things.
-fn command_conflicts(app: &App, platform: &str, bot: &Bot) -> Vec<BotFinding> {
-    /// Agents that are named.
-    const NAMED_MAX: usize = 5;
-    let conflicts = app.desk.directory().offers().conflicts(platform, bot);
-    let told = conflicts.into_iter().map(|(name, agents)| {
-        let (count, named) = (agents.len(), agents[..agents.len().min(NAMED_MAX)].join(", "));
-        let text = format!(
-            "{count} agents offer the command {name:?} with different descriptions or options, and people see one of \
-             them: {named}; give it the same form everywhere, or other names"
-        );
-        BotFinding::new("commands", false, text)
-    });
-    told.collect()
 }
 
 async fn remove_bot(

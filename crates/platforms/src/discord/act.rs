@@ -145,7 +145,7 @@ impl Discord {
             }
             Act::ThreadRename { message_id, chat_id, .. } => {
                 let thread = self.thread_in(acting_as.bot, chat_id, message_id).await?;
-                self.rename(api, acting_as.bot, &thread, &action.act).await?
+                rename(self, api, acting_as.bot, &thread, &action.act).await?
             }
             Act::GetChatInfo { chat_id } => match self.channel(acting_as.bot, chat_id).await {
                 Ok(Some(found)) => {
@@ -224,36 +224,6 @@ impl Discord {
         ];
         let path = format!("/channels/{channel}/messages");
         Ok(paced(api.upload::<Sent>(&path, parts).await, |it| ActionResult::sent(it.id)))
-    }
-
-    async fn rename(&self, api: &Api<'_>, bot: &Bot, thread: &str, act: &Act) -> Result<Acted, ActionResult> {
-        let Act::ThreadRename { thread_name, only_if_current_name, only_if_connector_created, .. } = act else {
-            return Err(ActionResult::refused(Code::BadRequest, "this is no rename"));
-        };
-        // Asked from Discord itself: a guard must not rely on what was known before.
-        let found: Channel = match api.get(&format!("/channels/{thread}")).await {
-            Ok(found) => found,
-            Err(error) => return Ok(error.into()),
-        };
-        if !found.is_thread() {
-            return Err(ActionResult::refused(Code::BadRequest, "this is a channel, and only threads are renamed"));
-        }
-        if only_if_current_name.is_some() || *only_if_connector_created {
-            let me = match self.own_id(bot).await {
-                Ok(me) => me,
-                Err(error) => return Ok(error.into()),
-            };
-            let conflict = |text: &str| ActionResult::refused(Code::Conflict, text);
-            if *only_if_connector_created && found.owner_id.as_deref() != Some(me.as_str()) {
-                return Err(conflict("the thread was not created by this bot"));
-            }
-            if only_if_current_name.as_ref().is_some_and(|name| found.name.as_ref() != Some(name)) {
-                return Err(conflict("the thread has another name by now"));
-            }
-        }
-        let body = json!({ "name": thread_title(thread_name)? });
-        let path = format!("/channels/{thread}");
-        Ok(paced(api.send::<Value>(HttpMethod::Patch, &path, &body).await, |_| ActionResult::done()))
     }
 
     /// The handle names channel, message and attachment: URLs of files expire, so a fresh one is asked for.
@@ -356,6 +326,36 @@ fn encoded(emoji: &str) -> Result<String, ActionResult> {
         byte => format!("%{byte:02X}"),
     };
     Ok(emoji.bytes().map(part).collect())
+}
+
+async fn rename(discord: &Discord, api: &Api<'_>, bot: &Bot, thread: &str, act: &Act) -> Result<Acted, ActionResult> {
+    let Act::ThreadRename { thread_name, only_if_current_name, only_if_connector_created, .. } = act else {
+        return Err(ActionResult::refused(Code::BadRequest, "this is no rename"));
+    };
+    // Asked from Discord itself: a guard must not rely on what was known before.
+    let found: Channel = match api.get(&format!("/channels/{thread}")).await {
+        Ok(found) => found,
+        Err(error) => return Ok(error.into()),
+    };
+    if !found.is_thread() {
+        return Err(ActionResult::refused(Code::BadRequest, "this is a channel, and only threads are renamed"));
+    }
+    if only_if_current_name.is_some() || *only_if_connector_created {
+        let me = match discord.own_id(bot).await {
+            Ok(me) => me,
+            Err(error) => return Ok(error.into()),
+        };
+        let conflict = |text: &str| ActionResult::refused(Code::Conflict, text);
+        if *only_if_connector_created && found.owner_id.as_deref() != Some(me.as_str()) {
+            return Err(conflict("the thread was not created by this bot"));
+        }
+        if only_if_current_name.as_ref().is_some_and(|name| found.name.as_ref() != Some(name)) {
+            return Err(conflict("the thread has another name by now"));
+        }
+    }
+    let body = json!({ "name": thread_title(thread_name)? });
+    let path = format!("/channels/{thread}");
+    Ok(paced(api.send::<Value>(HttpMethod::Patch, &path, &body).await, |_| ActionResult::done()))
 }
 
 #[cfg(test)]

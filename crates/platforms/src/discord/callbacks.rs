@@ -13,6 +13,7 @@ use frontdesk_wire::Secret;
 use serde_json::Value;
 
 use super::Discord;
+use super::api::Api;
 use super::interactions::{Meaning, is_id, is_token, not_stored};
 use super::snowflake::{ms_of, number};
 
@@ -51,7 +52,7 @@ impl Discord {
         let proof = Verified::by("the socket of the bot's token");
         let (answer, stored) = match self.meaning_of(bot, proof, data, None, self.env.now_ms()) {
             Meaning::Answer(answer) => (answer, Ok(())),
-            Meaning::Event { intake, then } => match inlet.take(vec![self.in_time(id, *intake)]).await {
+            Meaning::Event { intake, then } => match inlet.take(vec![in_time(self.env.now_ms(), id, *intake)]).await {
                 Ok(mut outcomes) => match outcomes.pop() {
                     Some(Err(refusal)) => (not_stored(&refusal), Ok(())),
                     receipt => (then.answer(receipt.and_then(Result::ok).as_ref()), Ok(())),
@@ -66,33 +67,33 @@ impl Discord {
                 }
             },
         };
-        self.answer_interaction(bot, data, &answer).await;
+        answer_interaction(self.api(bot), bot, data, &answer).await;
         stored
     }
+}
 
-    /// One that comes late, because a session was resumed, cannot be answered any more: Discord told the person that it
-    /// failed, and they may have done it again.
-    fn in_time(&self, id: &str, mut intake: Intake) -> Intake {
-        let age_ms = self.env.now_ms().saturating_sub(number(id).map_or(0, ms_of));
-        if age_ms > LATE_MS {
-            let seconds = age_ms / 1_000;
-            intake.refused.get_or_insert(format!("it came after {seconds} s, when Discord took no answer any more"));
-        }
-        intake
+/// One that comes late, because a session was resumed, cannot be answered any more: Discord told the person that it
+/// failed, and they may have done it again.
+fn in_time(now_ms: u64, id: &str, mut intake: Intake) -> Intake {
+    let age_ms = now_ms.saturating_sub(number(id).map_or(0, ms_of));
+    if age_ms > LATE_MS {
+        let seconds = age_ms / 1_000;
+        intake.refused.get_or_insert(format!("it came after {seconds} s, when Discord took no answer any more"));
     }
+    intake
+}
 
-    /// A person who gets no answer sees that the application did not respond; what they did is stored nevertheless.
-    async fn answer_interaction(&self, bot: &Bot, data: &Value, answer: &Value) {
-        let text = |name: &str| data[name].as_str().unwrap_or_default();
-        let (id, token) = (text("id"), Secret::new(text("token")));
-        let Some(api) = self.api(bot).filter(|_| is_id(id) && is_token(token.expose())) else { return };
-        let head = format!("/interactions/{id}/");
-        let call = api.by_token::<Value>(HttpMethod::Post, &head, &token, "/callback", Some(answer));
-        let failed = match tokio::time::timeout(ANSWER_TIME, call).await {
-            Ok(Ok(_)) => return,
-            Ok(Err(error)) => error.text(),
-            Err(_) => "Discord did not take it in time".to_owned(),
-        };
-        tracing::warn!(bot = bot.id, id, error = failed, "an interaction could not be answered");
-    }
+/// A person who gets no answer sees that the application did not respond; what they did is stored nevertheless.
+async fn answer_interaction(api: Option<Api<'_>>, bot: &Bot, data: &Value, answer: &Value) {
+    let text = |name: &str| data[name].as_str().unwrap_or_default();
+    let (id, token) = (text("id"), Secret::new(text("token")));
+    let Some(api) = api.filter(|_| is_id(id) && is_token(token.expose())) else { return };
+    let head = format!("/interactions/{id}/");
+    let call = api.by_token::<Value>(HttpMethod::Post, &head, &token, "/callback", Some(answer));
+    let failed = match tokio::time::timeout(ANSWER_TIME, call).await {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => error.text(),
+        Err(_) => "Discord did not take it in time".to_owned(),
+    };
+    tracing::warn!(bot = bot.id, id, error = failed, "an interaction could not be answered");
 }

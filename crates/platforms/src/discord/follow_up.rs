@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use frontdesk_core::Env;
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, Bot};
 use frontdesk_core::short_hash;
@@ -27,6 +28,7 @@ const ORIGINAL: &str = "/messages/@original";
 /// Discord takes the first answer for three seconds; what is younger may not have it yet.
 const YOUNG_MS: u64 = 5_000;
 const ASK_AGAIN: Duration = Duration::from_millis(250);
+const ASKS_MAX: u32 = 20;
 /// Interactions that are remembered as begun. Of others Discord is asked.
 const BEGUN_MAX: usize = 1_000;
 
@@ -97,7 +99,7 @@ impl Discord {
             return None;
         }
         let (api, text) = (self.api(bot)?, rendered(content)?);
-        match self.is_thinking(&api, &held).await {
+        match is_thinking(&*self.env, &api, &held).await {
             Ok(true) => {}
             Ok(false) | Err(ApiError::Refused { .. }) => {
                 self.begun.note(mark);
@@ -118,24 +120,6 @@ impl Discord {
         }
     }
 
-    /// Whether nothing was answered yet. An agent may be faster than the answer that makes the message: of a young
-    /// interaction Discord is asked again.
-    async fn is_thinking(&self, api: &Api<'_>, held: &Held<'_>) -> Result<bool, ApiError> {
-        let (head, token) = (held.head(), Secret::new(held.token));
-        loop {
-            let found = api.by_token::<Original>(HttpMethod::Get, &head, &token, ORIGINAL, None).await;
-            let made_ms = number(held.interaction).map_or(0, ms_of);
-            let is_young = made_ms + YOUNG_MS > self.env.now_ms();
-            match found {
-                Err(ApiError::Refused { code: UNKNOWN_WEBHOOK | UNKNOWN_MESSAGE, .. }) if is_young => {
-                    tokio::time::sleep(ASK_AGAIN).await;
-                }
-                Err(ApiError::Refused { code: UNKNOWN_MESSAGE, .. }) => return Ok(false), // somebody has deleted it
-                found => return found.map(|found| found.value.flags & LOADING != 0),
-            }
-        }
-    }
-
     /// Which answer is the first one, Discord itself knows: also after a restart, and after an answer of which nobody knows
     /// whether it arrived.
     pub(super) async fn follow_up(
@@ -150,7 +134,7 @@ impl Discord {
         let api = self.api(bot).ok_or_else(absent)?;
         let (mark, head, token) = (held.mark(), held.head(), Secret::new(held.token));
         let is_first = !self.begun.knows(&mark)
-            && self.is_thinking(&api, &held).await.map_err(|error| refused(error.of_question()))?;
+            && is_thinking(&*self.env, &api, &held).await.map_err(|error| refused(error.of_question()))?;
         let body = json!({ "content": text, "allowed_mentions": allowed_mentions() });
         let (method, tail) = if is_first { (HttpMethod::Patch, ORIGINAL) } else { (HttpMethod::Post, "?wait=true") };
         let sent = api.by_token::<Sent>(method, &head, &token, tail, Some(&body)).await;
@@ -171,5 +155,25 @@ fn refused(error: ApiError) -> Acted {
             ActionResult::refused(Code::CapabilityUnavailable, text).into()
         }
         _ => error.into(),
+    }
+}
+
+/// Whether nothing was answered yet. An agent may be faster than the answer that makes the message: of a young
+/// interaction Discord is asked again.
+async fn is_thinking(env: &dyn Env, api: &Api<'_>, held: &Held<'_>) -> Result<bool, ApiError> {
+    let (head, token) = (held.head(), Secret::new(held.token));
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let found = api.by_token::<Original>(HttpMethod::Get, &head, &token, ORIGINAL, None).await;
+        let made_ms = number(held.interaction).map_or(0, ms_of);
+        let is_young = made_ms + YOUNG_MS > env.now_ms() && attempts < ASKS_MAX;
+        match found {
+            Err(ApiError::Refused { code: UNKNOWN_WEBHOOK | UNKNOWN_MESSAGE, .. }) if is_young => {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            Err(ApiError::Refused { code: UNKNOWN_MESSAGE, .. }) => return Ok(false), // somebody has deleted it
+            found => return found.map(|found| found.value.flags & LOADING != 0),
+        }
     }
 }

@@ -40,45 +40,45 @@ impl Discord {
             };
             found.push(BotFinding::new("intents", flags & flag != 0, text));
         }
-        found.extend(self.about_interactions(bot, &application));
+        found.extend(about_interactions(&self.public_url, bot, &application));
         found
     }
+}
 
-    /// How commands and buttons reach this server.
-    fn about_interactions(&self, bot: &Bot, application: &Value) -> Vec<BotFinding> {
-        let ours = format!("{}/interactions/{}", self.public_url, bot.id);
-        let set = application["interactions_endpoint_url"].as_str().filter(|url| !url.is_empty());
-        let key = bot.setting("public_key");
-        let by_socket = bot.setting("socket") != Some("off");
-        let (ok, text) = match (set, key) {
-            (Some(url), Some(_)) if url == ours => (true, format!("Discord sends interactions to {url}")),
-            (Some(url), Some(_)) => (
-                false,
-                format!(
-                    "Discord sends interactions to {url}, and this server takes them at {ours}; change the Interactions \
-                     Endpoint URL in the developer portal, or public_url of this server"
-                ),
+/// How commands and buttons reach this server.
+fn about_interactions(public_url: &str, bot: &Bot, application: &Value) -> Vec<BotFinding> {
+    let ours = format!("{}/interactions/{}", public_url, bot.id);
+    let set = application["interactions_endpoint_url"].as_str().filter(|url| !url.is_empty());
+    let key = bot.setting("public_key");
+    let by_socket = bot.setting("socket") != Some("off");
+    let (ok, text) = match (set, key) {
+        (Some(url), Some(_)) if url == ours => (true, format!("Discord sends interactions to {url}")),
+        (Some(url), Some(_)) => (
+            false,
+            format!(
+                "Discord sends interactions to {url}, and this server takes them at {ours}; change the Interactions \
+                 Endpoint URL in the developer portal, or public_url of this server"
             ),
-            (Some(url), None) => (
-                false,
-                format!(
-                    "Discord sends interactions to {url}, and the bot has no public_key to verify them with; repeat \
-                     `bot add` with --set public_key=..., or remove the URL in the developer portal"
-                ),
+        ),
+        (Some(url), None) => (
+            false,
+            format!(
+                "Discord sends interactions to {url}, and the bot has no public_key to verify them with; repeat \
+                 `bot add` with --set public_key=..., or remove the URL in the developer portal"
             ),
-            (None, _) if by_socket => (true, "interactions come by the socket".to_owned()),
-            (None, _) => (
-                false,
-                format!("no interactions come: set the Interactions Endpoint URL in the developer portal to {ours}"),
-            ),
-        };
-        let mut found = vec![BotFinding::new("interactions", ok, text)];
-        if let (Some(key), Some(real)) = (key, application["verify_key"].as_str())
-            && !key.eq_ignore_ascii_case(real)
-        {
-            let text = "public_key is not that of the application; copy it again from the developer portal";
-            found.push(BotFinding::new("interactions", false, text));
-        }
-        found
+        ),
+        (None, _) if by_socket => (true, "interactions come by the socket".to_owned()),
+        (None, _) => (
+            false,
+            format!("no interactions come: set the Interactions Endpoint URL in the developer portal to {ours}"),
+        ),
+    };
+    let mut found = vec![BotFinding::new("interactions", ok, text)];
+    if let (Some(key), Some(real)) = (key, application["verify_key"].as_str())
+        && !key.eq_ignore_ascii_case(real)
+    {
+        let text = "public_key is not that of the application; copy it again from the developer portal";
+        found.push(BotFinding::new("interactions", false, text));
     }
+    found
 }

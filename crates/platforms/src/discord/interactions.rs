@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::forward::{forward, options_text};
-use super::guilds::{Channel, User};
+use super::guilds::{Channel, Guilds, User};
 use super::prompts::{Pressed, Reserved, has_prompt_token, pressed};
 use super::snowflake::{ms_of, number};
 use super::text::MESSAGE_MAX;
@@ -326,7 +326,7 @@ impl Discord {
         });
         let author = interaction.author().cloned().unwrap_or_default();
         let nick = interaction.member.as_ref().and_then(|member| member.nick.clone()).filter(|nick| !nick.is_empty());
-        let chat_name = self.name_of(bot, &channel, interaction.guild_id.as_deref(), &author);
+        let chat_name = name_of(&self.guilds, bot, &channel, interaction.guild_id.as_deref(), &author);
         let mut source = Source {
             platform: PLATFORM.into(),
             chat_id: interaction.channel_id.as_str().into(),
@@ -342,26 +342,6 @@ impl Discord {
         };
         source.set_scope(interaction.guild_id.clone());
         source
-    }
-
-    /// As for messages: guild, channel, thread, as far as they are known without asking.
-    fn name_of(&self, bot: &Bot, channel: &Channel, guild_id: Option<&str>, author: &User) -> Option<String> {
-        if channel.is_direct() {
-            return Some(author.username.clone());
-        }
-        let name = channel.name.clone()?;
-        let parent = channel.parent().and_then(|id| self.guilds.channel(&bot.id, id));
-        let name = match (channel.is_thread(), parent.as_ref().and_then(|parent| parent.name.as_deref())) {
-            (true, Some(of)) if parent.as_ref().is_some_and(Channel::is_forum) => format!("{of} / {name}"),
-            (true, Some(of)) => format!("#{of} / {name}"),
-            (true, None) => name,
-            (false, _) => format!("#{name}"),
-        };
-        let guild = guild_id.and_then(|id| self.guilds.guild(&bot.id, id)).map(|guild| guild.name);
-        Some(match guild.filter(|guild| !guild.is_empty()) {
-            Some(guild) => format!("{guild} / {name}"),
-            None => name,
-        })
     }
 }
 
@@ -380,4 +360,24 @@ fn unreadable(bot: &Bot, proof: Verified, data: &Value, why: &str) -> Meaning {
     let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
     intake.refused = Some(format!("the interaction could not be read: {why}"));
     Meaning::Event { intake: Box::new(intake), then: Then::deferred(DEFERRED_MESSAGE) }
+}
+
+/// As for messages: guild, channel, thread, as far as they are known without asking.
+fn name_of(guilds: &Guilds, bot: &Bot, channel: &Channel, guild_id: Option<&str>, author: &User) -> Option<String> {
+    if channel.is_direct() {
+        return Some(author.username.clone());
+    }
+    let name = channel.name.clone()?;
+    let parent = channel.parent().and_then(|id| guilds.channel(&bot.id, id));
+    let name = match (channel.is_thread(), parent.as_ref().and_then(|parent| parent.name.as_deref())) {
+        (true, Some(of)) if parent.as_ref().is_some_and(Channel::is_forum) => format!("{of} / {name}"),
+        (true, Some(of)) => format!("#{of} / {name}"),
+        (true, None) => name,
+        (false, _) => format!("#{name}"),
+    };
+    let guild = guild_id.and_then(|id| guilds.guild(&bot.id, id)).map(|guild| guild.name);
+    Some(match guild.filter(|guild| !guild.is_empty()) {
+        Some(guild) => format!("{guild} / {name}"),
+        None => name,
+    })
 }

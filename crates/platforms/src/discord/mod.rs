@@ -24,6 +24,7 @@ mod look;
 mod normalize;
 mod permissions;
 mod prompts;
+pub mod sample;
 mod shard;
 pub mod signature;
 mod snowflake;
