@@ -9,7 +9,7 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
-const TEXTS: [&str; 52] = [
+const TEXTS: [&str; 53] = [
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
@@ -56,6 +56,7 @@ const TEXTS: [&str; 52] = [
     "Discord refused it: Unknown Channel (404, code 10003)",
     "Discord takes no more answers to this interaction: they are possible for 15 minutes",
     "two options have the id \"a\", so that Discord could not tell them apart",
+    "Discord refused this here a moment ago: the bot may not do it; nothing was sent",
     "Discord limits the rate; it asks to wait 7 s",
     "Discord did not answer: status 502",
     "Discord refused too many requests of this server in the last ten minutes, and would ban its address for more; \

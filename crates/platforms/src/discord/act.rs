@@ -27,19 +27,6 @@ pub(super) struct Sent {
     pub(super) id: String,
 }
 
-/// The rate limit of a route in a channel, by name. Discord counts each kind of request by itself: a thread that was
-/// renamed too often must not silence its channel.
-pub(super) fn route_bucket(action: &Action) -> String {
-    let thread = action.meta("thread_id").filter(|id| !id.is_empty());
-    let channel = thread.or(action.act.chat_id()).unwrap_or_default();
-    match &action.act {
-        Act::ThreadRename { message_id, .. } => format!("rename:{message_id}"),
-        Act::FollowUp { session_key, .. } => format!("follow_up:{session_key}"),
-        Act::Send { .. } | Act::SendMedia { .. } => format!("send:{channel}"),
-        act => format!("{}:{channel}", act.op()),
-    }
-}
-
 #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
 fn id(given: &str, what: &str) -> Result<String, ActionResult> {
     let is_id = !given.is_empty() && given.len() <= 20 && given.bytes().all(|byte| byte.is_ascii_digit());
@@ -51,9 +38,9 @@ fn id(given: &str, what: &str) -> Result<String, ActionResult> {
 
 pub(super) fn paced<T>(outcome: Result<Answered<T>, ApiError>, result: impl FnOnce(T) -> ActionResult) -> Acted {
     match outcome {
-        Ok(Answered { value, pause_ms }) => {
+        Ok(Answered { value, pause_ms, bucket }) => {
             let mut acted = Acted::from(result(value));
-            acted.pace.pause_ms = pause_ms;
+            (acted.pace.pause_ms, acted.pace.bucket) = (pause_ms, bucket);
             acted
         }
         Err(error) => error.into(),
@@ -77,10 +64,23 @@ impl Discord {
             let text = format!("bot {:?} was not added", acting_as.bot.id);
             return ActionResult::refused(Code::UnknownIdentity, text).into();
         };
+        let (bot, now_ms) = (&acting_as.bot.id, self.env.now_ms());
+        let place = self.buckets.of(bot, action);
+        if self.forbidden.is(bot, &place, now_ms) {
+            let text = "Discord refused this here a moment ago: the bot may not do it; nothing was sent";
+            return ActionResult::refused(Code::Forbidden, text).into();
+        }
         let mut acted = self.try_act(&api, acting_as, action, capability).await.unwrap_or_else(|refused| refused);
+        if acted.result.code == Some(Code::Forbidden) {
+            self.forbidden.note(bot, &place, now_ms);
+        }
         let is_paused = acted.pace.retry_after_ms.is_some() || acted.pace.pause_ms.is_some();
-        let is_of_bot = acted.pace.bucket.take().as_deref() == Some(WHOLE_BOT);
-        acted.pace.bucket = (is_paused && !is_of_bot).then(|| route_bucket(action));
+        let told = acted.pace.bucket.take();
+        let is_of_bot = told.as_deref() == Some(WHOLE_BOT);
+        if let Some(name) = told.filter(|_| !is_of_bot) {
+            self.buckets.learn(&acting_as.bot.id, action, &name);
+        }
+        acted.pace.bucket = (is_paused && !is_of_bot).then(|| self.buckets.of(&acting_as.bot.id, action));
         acted
     }
 

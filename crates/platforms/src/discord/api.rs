@@ -106,6 +106,8 @@ struct Refusal {
 pub(super) struct Answered<T> {
     pub(super) value: T,
     pub(super) pause_ms: Option<u64>,
+    /// The limit that the request counted for.
+    pub(super) bucket: Option<String>,
 }
 
 pub(super) struct Api<'a> {
@@ -178,7 +180,8 @@ impl<'a> Api<'a> {
         time: Option<Duration>,
     ) -> Result<Answered<T>, ApiError> {
         let headers = [("authorization", self.authorization.as_str())];
-        self.exchange(method, path, &headers, body, time).await
+        let is_vital = method == HttpMethod::Get;
+        self.exchange(method, path, &headers, body, time, is_vital).await
     }
 
     /// With the token of an interaction, which stands in the path. It is enough: the token of the bot is not sent. No
@@ -194,7 +197,7 @@ impl<'a> Api<'a> {
         let path = format!("{head}{}{tail}", token.expose());
         let json = json.map(Value::to_string);
         let body = json.as_deref().map_or(Body::Empty, Body::Json);
-        self.exchange(method, &path, &[], body, None).await.map_err(|error| match error {
+        self.exchange(method, &path, &[], body, None, true).await.map_err(|error| match error {
             ApiError::NoAnswer { may_be_done, why } => {
                 ApiError::NoAnswer { may_be_done, why: why.replace(token.expose(), "***") }
             }
@@ -212,8 +215,9 @@ impl<'a> Api<'a> {
         headers: &[(&str, &str)],
         body: Body<'_>,
         time: Option<Duration>,
+        is_vital: bool,
     ) -> Result<Answered<T>, ApiError> {
-        if !self.invalid.may_call(self.bot, self.now_ms) {
+        if !self.invalid.may_call(self.bot, is_vital, self.now_ms) {
             return Err(ApiError::TooManyRefused);
         }
         let url = format!("{}{path}", self.base());
@@ -253,7 +257,8 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<Answered<T>, ApiError> {
         200..300 => {
             let body: &[u8] = if answer.body.is_empty() { b"null" } else { &answer.body };
             let value = serde_json::from_slice(body).map_err(|error| unreadable(format!("unknown result: {error}")))?;
-            Ok(Answered { value, pause_ms: used_up_ms(answer) })
+            let bucket = answer.header("x-ratelimit-bucket").map(str::to_owned);
+            Ok(Answered { value, pause_ms: used_up_ms(answer), bucket })
         }
         429 => {
             let Refusal { retry_after, global, .. } = serde_json::from_slice(&answer.body).unwrap_or_default();

@@ -10,7 +10,10 @@ use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Bot, Inlet};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Secret;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use super::Discord;
 use super::api::Api;
@@ -19,6 +22,8 @@ use super::snowflake::{ms_of, number};
 
 /// Discord waits no longer for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
+const ANSWERS_AT_ONCE: usize = 16;
+const ANSWERS_MAX: usize = 256;
 /// Older than this, with a margin for clocks that differ.
 const LATE_MS: u64 = 10_000;
 /// Interactions that are remembered as refused, because Discord sends them again when the session is resumed.
@@ -43,8 +48,15 @@ impl RefusedInteractions {
 }
 
 impl Discord {
-    /// Stores an interaction of the socket, then answers it. `Err`: it was not stored, and the person was told so.
-    pub(super) async fn take_interaction(&self, bot: &Bot, data: &Value, inlet: &dyn Inlet) -> Result<(), String> {
+    /// Stores an interaction of the socket. What is to be answered is sent beside what is stored next. `Err`: it was not
+    /// stored, and the person was told so.
+    pub(super) async fn take_interaction(
+        &self,
+        bot: &Bot,
+        data: &Value,
+        inlet: &dyn Inlet,
+        answers: &Answers,
+    ) -> Result<(), String> {
         let id = data["id"].as_str().unwrap_or_default();
         if self.refused.knows(id) {
             return Ok(());
@@ -67,8 +79,52 @@ impl Discord {
                 }
             },
         };
-        answer_interaction(self.api(bot), bot, data, &answer).await;
+        let text = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
+        let callback = Callback { id: text("id"), token: Secret::new(text("token")), answer };
+        match stored {
+            Ok(()) => answers.give(callback).await,
+            // The listener ends with this error.
+            Err(_) => answer_interaction(self.api(bot), bot, callback).await,
+        }
         stored
+    }
+
+    /// Sends answers, several at a time.
+    pub(super) async fn send_answers(&self, bot: &Bot, answers: &Answers) {
+        let mut waiting = answers.waiting.lock().await;
+        let mut sending = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                Some(callback) = waiting.recv(), if sending.len() < ANSWERS_AT_ONCE => {
+                    sending.push(answer_interaction(self.api(bot), bot, callback));
+                }
+                Some(()) = sending.next(), if !sending.is_empty() => {}
+            }
+        }
+    }
+}
+
+/// The answer to an interaction, on its way to Discord.
+pub(super) struct Callback {
+    id: String,
+    token: Secret,
+    answer: Value,
+}
+
+/// Answers that are not sent yet: a slow Discord must not hold up what the socket brings.
+pub(super) struct Answers {
+    give: mpsc::Sender<Callback>,
+    waiting: tokio::sync::Mutex<mpsc::Receiver<Callback>>,
+}
+
+impl Answers {
+    pub(super) fn new() -> Self {
+        let (give, waiting) = mpsc::channel(ANSWERS_MAX);
+        Self { give, waiting: tokio::sync::Mutex::new(waiting) }
+    }
+
+    async fn give(&self, callback: Callback) {
+        let _ = self.give.send(callback).await; // the receiver lives as long
     }
 }
 
@@ -84,12 +140,11 @@ fn in_time(now_ms: u64, id: &str, mut intake: Intake) -> Intake {
 }
 
 /// A person who gets no answer sees that the application did not respond; what they did is stored nevertheless.
-async fn answer_interaction(api: Option<Api<'_>>, bot: &Bot, data: &Value, answer: &Value) {
-    let text = |name: &str| data[name].as_str().unwrap_or_default();
-    let (id, token) = (text("id"), Secret::new(text("token")));
-    let Some(api) = api.filter(|_| is_id(id) && is_token(token.expose())) else { return };
+async fn answer_interaction(api: Option<Api<'_>>, bot: &Bot, callback: Callback) {
+    let Callback { id, token, answer } = callback;
+    let Some(api) = api.filter(|_| is_id(&id) && is_token(token.expose())) else { return };
     let head = format!("/interactions/{id}/");
-    let call = api.by_token::<Value>(HttpMethod::Post, &head, &token, "/callback", Some(answer));
+    let call = api.by_token::<Value>(HttpMethod::Post, &head, &token, "/callback", Some(&answer));
     let failed = match tokio::time::timeout(ANSWER_TIME, call).await {
         Ok(Ok(_)) => return,
         Ok(Err(error)) => error.text(),

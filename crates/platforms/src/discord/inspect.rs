@@ -17,10 +17,11 @@ impl Discord {
         };
         let me: Value = match api.get("/users/@me").await {
             Ok(me) => me,
-            Err(error) => {
+            Err(error) if error.status() == Some(401) => {
                 let text = format!("{}; copy the token again from the developer portal", error.text());
                 return vec![BotFinding::new("token", false, text)];
             }
+            Err(error) => return vec![BotFinding::new("token", false, error.text())],
         };
         let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let text = format!("the token is that of {} ({})", name(&me["username"]), name(&me["id"]));

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use twilight_gateway::Config;
 
 use super::Discord;
+use super::callbacks::Answers;
 use super::cursor::Progress;
 use super::starts::Starts;
 
@@ -19,6 +20,7 @@ pub(super) struct Listening<'a> {
     pub(super) config: Config,
     pub(super) starts: Starts<'a>,
     pub(super) failing: Failing,
+    pub(super) answers: Answers,
     /// There may be something to read back, or something became known that it needs.
     pub(super) missed: Notify,
 }

@@ -10,6 +10,7 @@ mod ask;
 mod backfill;
 mod backlog;
 mod body;
+mod buckets;
 mod callbacks;
 mod commands;
 mod cursor;
@@ -48,13 +49,13 @@ use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
 
-use self::act::route_bucket;
+use self::buckets::Buckets;
 use self::callbacks::RefusedInteractions;
 use self::commands::CommandBudget;
 use self::follow_up::Begun;
 use self::guilds::{Guilds, User};
 use self::interactions::CAPABILITY_KIND;
-use self::invalid::InvalidRequests;
+use self::invalid::{Forbidden, InvalidRequests};
 use self::prompts::AnsweredPrompts;
 use self::text::MESSAGE_MAX;
 use crate::shared::source_file::SourceFiles;
@@ -121,6 +122,8 @@ pub struct Discord {
     descriptor: Descriptor,
     guilds: Guilds,
     invalid: InvalidRequests,
+    buckets: Buckets,
+    forbidden: Forbidden,
     /// Who each bot is, as Discord said, beside the account that was asked about.
     known: Mutex<HashMap<String, (String, User)>>,
     doors: [Door; 1],
@@ -153,6 +156,8 @@ impl Discord {
             descriptor,
             guilds: Guilds::default(),
             invalid: InvalidRequests::default(),
+            buckets: Buckets::default(),
+            forbidden: Forbidden::default(),
             known: Mutex::default(),
             doors: [Door {
                 method: Method::Post,
@@ -290,11 +295,11 @@ impl Platform for Discord {
         text::parts(text)
     }
 
-    fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
+    fn cost(&self, acting_as: ActingAs<'_>, action: &Action) -> Cost {
         if matches!(action.act, Act::FollowUp { .. }) {
-            return Cost::of(action).in_bucket(route_bucket(action), TOKEN_RATE);
+            return Cost::of(action).in_bucket(self.buckets.of(&acting_as.bot.id, action), TOKEN_RATE);
         }
         let cost = Cost::of(action).in_bucket("bot", BOT_RATE);
-        cost.in_bucket(route_bucket(action), CHANNEL_RATE)
+        cost.in_bucket(self.buckets.of(&acting_as.bot.id, action), CHANNEL_RATE)
     }
 }

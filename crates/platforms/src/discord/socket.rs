@@ -12,6 +12,7 @@ use twilight_gateway::{Config, ConfigBuilder, Intents};
 use super::Discord;
 use super::ask::Patience;
 use super::backlog::{Backlog, QUEUE_MAX};
+use super::callbacks::Answers;
 use super::cursor::{Cursor, Progress};
 use super::listening::{Failing, Listening};
 use super::shard::Line;
@@ -53,6 +54,7 @@ impl Discord {
             config,
             starts: Starts::new(self, bot, info.as_ref()),
             failing: Failing::new(shards),
+            answers: Answers::new(),
             missed: Notify::new(),
         };
         let _cache = Forgotten::begin(self, &bot.id);
@@ -60,6 +62,7 @@ impl Discord {
         tokio::select! {
             Some(ended) = running.next() => ended,
             why = listening.read_back() => Ended::Lost(why),
+            () = self.send_answers(bot, &listening.answers) => Ended::Never, // it does not end
         }
     }
 

@@ -149,7 +149,7 @@ impl Listening<'_> {
             "MESSAGE_UPDATE" => self.discord.said(self.bot, data, true, stage).await,
             "INTERACTION_CREATE" => {
                 stage.take(self.inlet).await?;
-                self.discord.take_interaction(self.bot, data, self.inlet).await?;
+                self.discord.take_interaction(self.bot, data, self.inlet, &self.answers).await?;
             }
             kind => {
                 // What was said before is judged by what was known before.
