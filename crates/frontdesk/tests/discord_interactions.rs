@@ -693,6 +693,31 @@ async fn commands_of_somebody_else_stay_while_no_agent_offers_any() {
     scene.harness.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_discord_refuses_is_written_without_options() {
+    let clock = Arc::new(TestEnv::default());
+    clock.set_ms(SystemEnv.now_ms());
+    let scene = Scene::at(clock.clone(), true).await;
+    scene.fault(
+        "PUT applications/:id/commands",
+        Fault::Status { status: 400, code: 50_035, message: "Invalid Form Body".into() },
+    );
+    let options = json!([{"name": "city", "type": 3, "description": "Where"}]);
+    let manifest = json!([{"name": "weather", "description": "The weather", "options": options}]);
+    let _ann = offering(&scene.harness, &scene.ann, manifest).await;
+    let has = |name: &str| scene.server.fake.commands(BOT, 0).into_iter().find(|it| it["name"] == name);
+    let waiting = async {
+        while has("weather").is_none() {
+            clock.advance_ms(500);
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("the command was not declared");
+    assert!(has("weather").unwrap()["options"].as_array().is_none_or(Vec::is_empty));
+    assert_eq!(scene.calls("PUT applications/:id/commands"), 2);
+    scene.harness.finish().await;
+}
+
 /// Everything that the server of this process logs, at the finest level.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 

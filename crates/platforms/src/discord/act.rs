@@ -10,6 +10,7 @@ use super::api::{Answered, Api, ApiError, WHOLE_BOT};
 use super::guilds::{Channel, PRIVATE_THREAD};
 use super::interactions::PRESS;
 use super::prompts::prompt;
+use super::snowflake::is_id;
 use super::text::{allowed_mentions, is_blank, not_one_message, rendered};
 use super::{Discord, PLATFORM};
 use crate::shared::source_file::SourceFile;
@@ -29,8 +30,7 @@ pub(super) struct Sent {
 
 #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
 fn id(given: &str, what: &str) -> Result<String, ActionResult> {
-    let is_id = !given.is_empty() && given.len() <= 20 && given.bytes().all(|byte| byte.is_ascii_digit());
-    match is_id {
+    match is_id(given) {
         true => Ok(given.to_owned()),
         false => Err(ActionResult::refused(Code::BadRequest, format!("{given:?} is no id of a {what} of Discord"))),
     }

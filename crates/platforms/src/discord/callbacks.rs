@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 
 use super::Discord;
 use super::api::Api;
-use super::interactions::{Meaning, is_id, is_token, not_stored};
-use super::snowflake::{ms_of, number};
+use super::interactions::{Meaning, is_token, not_stored};
+use super::snowflake::{is_id, ms_of, number};
 
 /// Discord waits no longer for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::Discord;
 use super::api::ApiError;
-use super::interactions::is_id;
+use super::snowflake::is_id;
 
 const COMMANDS_MAX: usize = 100;
 const NAME_MAX: usize = 32;

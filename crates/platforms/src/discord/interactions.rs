@@ -14,9 +14,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::forward::{forward, options_text};
-use super::guilds::{Channel, Guilds, User};
+use super::guilds::{Channel, User};
+use super::normalize::chat_name;
 use super::prompts::{Pressed, Reserved, has_prompt_token, pressed};
-use super::snowflake::{ms_of, number};
+use super::snowflake::{is_id, ms_of, number};
 use super::text::MESSAGE_MAX;
 use super::{Discord, PLATFORM, signature};
 
@@ -188,10 +189,6 @@ pub(super) fn is_token(text: &str) -> bool {
     !is_dots && text.len() <= TOKEN_MAX_BYTES && text.bytes().all(plain)
 }
 
-pub(super) fn is_id(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
 impl Discord {
     /// A request to the interactions endpoint.
     pub(super) fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
@@ -326,7 +323,10 @@ impl Discord {
         });
         let author = interaction.author().cloned().unwrap_or_default();
         let nick = interaction.member.as_ref().and_then(|member| member.nick.clone()).filter(|nick| !nick.is_empty());
-        let chat_name = name_of(&self.guilds, bot, &channel, interaction.guild_id.as_deref(), &author);
+        // As far as they are known without asking.
+        let parent = channel.parent().and_then(|id| self.guilds.channel(&bot.id, id));
+        let guild = interaction.guild_id.as_deref().and_then(|id| self.guilds.guild(&bot.id, id));
+        let chat_name = chat_name(&channel, parent.as_ref(), guild.as_ref(), &author);
         let mut source = Source {
             platform: PLATFORM.into(),
             chat_id: interaction.channel_id.as_str().into(),
@@ -360,24 +360,4 @@ fn unreadable(bot: &Bot, proof: Verified, data: &Value, why: &str) -> Meaning {
     let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
     intake.refused = Some(format!("the interaction could not be read: {why}"));
     Meaning::Event { intake: Box::new(intake), then: Then::deferred(DEFERRED_MESSAGE) }
-}
-
-/// As for messages: guild, channel, thread, as far as they are known without asking.
-fn name_of(guilds: &Guilds, bot: &Bot, channel: &Channel, guild_id: Option<&str>, author: &User) -> Option<String> {
-    if channel.is_direct() {
-        return Some(author.username.clone());
-    }
-    let name = channel.name.clone()?;
-    let parent = channel.parent().and_then(|id| guilds.channel(&bot.id, id));
-    let name = match (channel.is_thread(), parent.as_ref().and_then(|parent| parent.name.as_deref())) {
-        (true, Some(of)) if parent.as_ref().is_some_and(Channel::is_forum) => format!("{of} / {name}"),
-        (true, Some(of)) => format!("#{of} / {name}"),
-        (true, None) => name,
-        (false, _) => format!("#{name}"),
-    };
-    let guild = guild_id.and_then(|id| guilds.guild(&bot.id, id)).map(|guild| guild.name);
-    Some(match guild.filter(|guild| !guild.is_empty()) {
-        Some(guild) => format!("{guild} / {name}"),
-        None => name,
-    })
 }

@@ -205,7 +205,7 @@ impl Platform for Discord {
         if let Some(key) = bot.setting("public_key").filter(|key| !signature::is_public_key(key)) {
             return Err(format!("public_key {key:?} must be 64 hexadecimal digits, as the developer portal shows it"));
         }
-        if let Some(id) = bot.setting("application_id").filter(|id| !interactions::is_id(id)) {
+        if let Some(id) = bot.setting("application_id").filter(|id| !snowflake::is_id(id)) {
             return Err(format!("application_id {id:?} must be a number, as the developer portal shows it"));
         }
         match bot.setting("socket").unwrap_or("on") {

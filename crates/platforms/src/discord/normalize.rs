@@ -250,7 +250,7 @@ fn source(place: &Place<'_>, message: &Message, is_bot: bool, is_edit: bool) -> 
         platform: PLATFORM.into(),
         chat_id: channel.id.as_str().into(),
         chat_type: channel.type_name().into(),
-        chat_name: chat_name(place, message),
+        chat_name: chat_name(channel, place.parent, place.guild, &message.author),
         chat_topic: topic(place),
         user_id: Some(message.author.id.clone()),
         user_name: Some(nick.unwrap_or_else(|| message.author.shown()).to_owned()),
@@ -272,20 +272,24 @@ fn topic(place: &Place<'_>) -> Option<String> {
     own.into_iter().find(|topic| !topic.is_empty())
 }
 
-/// As people see it: guild, channel, thread.
-fn chat_name(place: &Place<'_>, message: &Message) -> Option<String> {
-    let channel = place.channel;
+/// As people see it: guild, channel, thread. `author` is shown for a direct chat.
+pub(super) fn chat_name(
+    channel: &Channel,
+    parent: Option<&Channel>,
+    guild: Option<&Guild>,
+    author: &User,
+) -> Option<String> {
     if channel.is_direct() {
-        return Some(message.author.username.clone());
+        return Some(author.username.clone());
     }
     let name = channel.name.clone()?;
-    let name = match (channel.is_thread(), place.parent.and_then(|parent| parent.name.as_deref())) {
-        (true, Some(parent)) if place.parent.is_some_and(Channel::is_forum) => format!("{parent} / {name}"),
-        (true, Some(parent)) => format!("#{parent} / {name}"),
+    let name = match (channel.is_thread(), parent.and_then(|parent| parent.name.as_deref())) {
+        (true, Some(of)) if parent.is_some_and(Channel::is_forum) => format!("{of} / {name}"),
+        (true, Some(of)) => format!("#{of} / {name}"),
         (true, None) => name,
         (false, _) => format!("#{name}"),
     };
-    Some(match place.guild.map(|guild| guild.name.as_str()).filter(|guild| !guild.is_empty()) {
+    Some(match guild.map(|guild| guild.name.as_str()).filter(|guild| !guild.is_empty()) {
         Some(guild) => format!("{guild} / {name}"),
         None => name,
     })

@@ -17,8 +17,9 @@ pub(super) fn number(id: &str) -> Option<u64> {
     id.parse().ok()
 }
 
+/// One that can be a part of a path.
 pub(super) fn is_id(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+    (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The shard that hears of a guild. Direct messages come to shard 0.
