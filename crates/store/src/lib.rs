@@ -1,6 +1,9 @@
-//! Backends behind the desk's store port: `memory` for tests and trials, `sqlite` for the embedded store.
+//! Backends behind the desk's store port: `memory` for tests and trials, `sqlite` for the embedded store,
+//! `postgres` for several servers.
 //!
 //! File names mirror each other. A backend decides nothing: the rules are in the desk.
 
+mod listeners;
 pub mod memory;
+pub mod postgres;
 pub mod sqlite;

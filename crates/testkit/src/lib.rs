@@ -10,6 +10,7 @@ pub mod fakes;
 pub mod folder;
 pub mod fuzz;
 pub mod platform_suite;
+pub mod postgres;
 pub mod session;
 pub mod store_suite;
 pub mod world;

@@ -1,6 +1,6 @@
 //! The ledger: events, one row per receiver, and positions.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use frontdesk_core::port::store::{
     Acceptance, Accepted, ChatWrite, Delivery, DeskNo, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger,
@@ -284,25 +284,6 @@ impl Ledger for SqliteStore {
 struct Made {
     accepted: Vec<Accepted>,
     rows: Vec<NewRow>,
-}
-
-/// One listener per server in this process; several only in tests.
-#[derive(Clone, Default)]
-pub(super) struct Listeners(Arc<RwLock<Vec<Arc<dyn RowListener>>>>);
-
-impl Listeners {
-    fn attach(&self, listener: Arc<dyn RowListener>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(listener);
-    }
-
-    fn rows_committed(&self, rows: &[NewRow]) {
-        if rows.is_empty() {
-            return;
-        }
-        for listener in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
-            listener.rows_committed(rows);
-        }
-    }
 }
 
 fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, StoreError> {

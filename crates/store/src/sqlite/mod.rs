@@ -36,8 +36,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use tokio::sync::Semaphore;
 
+use crate::listeners::Listeners;
 use desks::Leases;
-use ledger::Listeners;
 use readers::Readers;
 use threads::Writer;
 use upkeep::Round;

@@ -1,0 +1,133 @@
+//! Servers that share the database: leases by its clock, and duties.
+
+use frontdesk_core::port::store::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
+
+use super::{PostgresStore, signed, unsigned};
+
+/// The time: the caller's where a test gives it, else the database's.
+macro_rules! now {
+    ($param:literal) => {
+        concat!("coalesce(", $param, "::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)")
+    };
+}
+
+/// Servers whose lease ended this long ago are forgotten.
+const FORGET_MS: i64 = 60_000;
+
+impl Desks for PostgresStore {
+    fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo> {
+        let now = self.clock.at(now_ms);
+        self.worker.ask(async move |database| {
+            let (name, version) = (&name, &version);
+            let enlist = async |connection: &super::connection::Connection| {
+                let sql = concat!("DELETE FROM desk WHERE lease_until_ms < ", now!("$1"), " - $2");
+                connection.execute(sql, &[&now, &FORGET_MS]).await?;
+                let sql = concat!(
+                    "INSERT INTO desk (number, name, version, lease_until_ms)
+                     VALUES (nextval('desk_number'), $2, $3, ",
+                    now!("$1"),
+                    " + $4) RETURNING number"
+                );
+                let row = connection.query_one(sql, &[&now, name, version, &signed(LEASE_MS)]).await?;
+                Ok(unsigned(row.get(0)))
+            };
+            database.leases.transaction(enlist).await
+        })
+    }
+
+    fn renew(&self, me: DeskNo, now_ms: u64) -> Stored<'_, Renewal> {
+        let now = self.clock.at(now_ms);
+        self.worker.ask(async move |database| {
+            let renew = async |connection: &super::connection::Connection| {
+                let sql = concat!(
+                    "UPDATE desk SET lease_until_ms = ",
+                    now!("$1"),
+                    " + $3 WHERE number = $2 AND lease_until_ms > ",
+                    now!("$1")
+                );
+                if connection.execute(sql, &[&now, &signed(me), &signed(LEASE_MS)]).await? == 0 {
+                    return Err(StoreError::Conflict.into());
+                }
+                let sql = concat!(
+                    "SELECT (SELECT value FROM counter WHERE name = 'directory'),
+                     array(SELECT number FROM desk WHERE lease_until_ms > ",
+                    now!("$1"),
+                    " ORDER BY number)"
+                );
+                let row = connection.query_one(sql, &[&now]).await?;
+                let live: Vec<i64> = row.get(1);
+                let live = live.into_iter().map(unsigned).collect();
+                Ok(Renewal { directory_version: unsigned(row.get(0)), live })
+            };
+            database.leases.transaction(renew).await
+        })
+    }
+
+    fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>> {
+        let now = self.clock.at(now_ms);
+        self.worker.ask(async move |database| {
+            let duty = &duty;
+            // One statement: a row that another server takes at the same time is looked at again under its lock.
+            let sql = concat!(
+                "INSERT INTO duty AS d (name, desk, token)
+                 SELECT $2, $3, 1 WHERE EXISTS (SELECT 1 FROM desk WHERE number = $3 AND lease_until_ms > ",
+                now!("$1"),
+                ") ON CONFLICT (name) DO UPDATE
+                   SET desk = $3, token = CASE WHEN d.desk = $3 THEN d.token ELSE d.token + 1 END
+                   WHERE d.desk = $3 OR NOT EXISTS
+                     (SELECT 1 FROM desk WHERE number = d.desk AND lease_until_ms > ",
+                now!("$1"),
+                ") RETURNING token"
+            );
+            let take = async |connection: &super::connection::Connection| {
+                let row = connection.query_opt(sql, &[&now, duty, &signed(me)]).await?;
+                Ok(row.map(|row| unsigned(row.get(0))))
+            };
+            database.writers.transaction(take).await
+        })
+    }
+
+    fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()> {
+        self.worker.ask(async move |database| {
+            let duty = &duty;
+            let sql = "UPDATE duty SET desk = 0 WHERE name = $1 AND desk = $2";
+            let work = async |connection: &super::connection::Connection| {
+                connection.execute(sql, &[duty, &signed(me)]).await.map(drop)
+            };
+            database.writers.transaction(work).await
+        })
+    }
+
+    fn resign(&self, me: DeskNo) -> Stored<'_, ()> {
+        self.worker.ask(async move |database| {
+            let work = async |connection: &super::connection::Connection| {
+                // In the order of names, as everywhere.
+                let sql = "UPDATE duty SET desk = 0 WHERE name IN
+                           (SELECT name FROM duty WHERE desk = $1 ORDER BY name FOR UPDATE)";
+                connection.execute(sql, &[&signed(me)]).await?;
+                connection.execute("DELETE FROM desk WHERE number = $1", &[&signed(me)]).await.map(drop)
+            };
+            database.leases.transaction(work).await
+        })
+    }
+
+    fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {
+        let now = self.clock.at(now_ms);
+        self.worker.read(async move |connection| {
+            let sql = concat!(
+                "SELECT number, name, version, lease_until_ms,
+                 array(SELECT d.name FROM duty d WHERE d.desk = desk.number ORDER BY d.name)
+                 FROM desk WHERE lease_until_ms > ",
+                now!("$1"),
+                " ORDER BY number"
+            );
+            let rows = connection.query(sql, &[&now]).await?;
+            let desk = |row: tokio_postgres::Row| {
+                let (number, lease): (i64, i64) = (row.get(0), row.get(3));
+                let (number, lease_until_ms) = (unsigned(number), unsigned(lease));
+                (DeskRecord { number, name: row.get(1), version: row.get(2), lease_until_ms }, row.get(4))
+            };
+            Ok(rows.into_iter().map(desk).collect())
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! The store for several servers: Postgres. Files mirror those of the embedded store.
+//!
+//! One thread has all connections ([`worker`]). Each verb is one transaction. Rows are locked in the order of their keys,
+//! so that two transactions never wait for each other.
+
+mod connection;
+mod desks;
+mod directory;
+mod schema;
+mod text;
+mod worker;
+
+use frontdesk_core::port::store::StoreError;
+
+use crate::listeners::Listeners;
+use connection::Target;
+use worker::Worker;
+
+/// Which clock leases run by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// That of the database: the clocks of servers differ.
+    Database,
+    /// That of whoever asks. For tests, which move it.
+    Caller,
+}
+
+impl Clock {
+    /// What a statement is given; null is the clock of the database.
+    fn at(self, now_ms: u64) -> Option<i64> {
+        (self == Self::Caller).then(|| signed(now_ms))
+    }
+}
+
+pub struct PostgresStore {
+    worker: Worker,
+    listeners: Listeners,
+    epoch: u32,
+    clock: Clock,
+}
+
+impl PostgresStore {
+    /// Opens a database, and creates its tables in an empty one. `epoch_seed` is used only when creating. Waits for the
+    /// server.
+    pub fn open(url: &str, epoch_seed: u32, clock: Clock) -> Result<Self, StoreError> {
+        let worker = Worker::start(Target::of(url)?)?;
+        let epoch = worker.ask_blocking(async move |database| {
+            check_pooler(database).await?;
+            schema::migrate(database, epoch_seed).await
+        })?;
+        Ok(Self {
+            worker,
+            listeners: Listeners::default(),
+            epoch,
+            clock,
+        })
+    }
+}
+
+/// A pooler that lends a connection for one transaction only breaks prepared statements, locks and notifications in ways
+/// that show late. Two sessions are told apart by a setting of their own: while the second one holds a transaction, the
+/// first one must still find its setting.
+async fn check_pooler(database: &worker::Database) -> Result<(), StoreError> {
+    let look = async {
+        let (one, other) = (database.connect().await?, database.connect().await?);
+        let look = async {
+            one.batch("SET frontdesk.session = 'one'").await?;
+            other.batch("BEGIN").await?;
+            let row = other.query_one("SELECT coalesce(current_setting('frontdesk.session', true), '')", &[]).await?;
+            let seen: String = row.get(0);
+            let row = one.query_one("SELECT coalesce(current_setting('frontdesk.session', true), '')", &[]).await?;
+            let own: String = row.get(0);
+            other.batch("ROLLBACK").await?;
+            Ok((own, seen))
+        };
+        look.await.map_err(connection::Fault::unwritten)
+    };
+    let pooled = || {
+        StoreError::Unavailable(
+            "the address of the store is a pooler in transaction mode (PgBouncer or similar); frontdesk needs sessions of \
+             its own: use the address of Postgres itself, or session mode"
+                .into(),
+        )
+    };
+    match tokio::time::timeout(std::time::Duration::from_secs(8), look).await {
+        Ok(Ok((own, seen))) if own == "one" && seen.is_empty() => Ok(()),
+        Ok(Ok(_)) => Err(pooled()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(StoreError::Unavailable("Postgres did not answer in time".into())),
+    }
+}
+
+/// Integers of Postgres are signed; our counts, times and ids are far below the sign bit.
+fn signed(number: impl Into<u64>) -> i64 {
+    i64::try_from(number.into()).unwrap_or(i64::MAX)
+}
+
+fn unsigned<T: From<u64>>(number: i64) -> T {
+    u64::try_from(number).unwrap_or(0).into()
+}
+
+/// For columns and parameters that are lists.
+fn signed_all<N: Into<u64> + Copy>(numbers: &[N]) -> Vec<i64> {
+    numbers.iter().map(|number| signed(*number)).collect()
+}
+

@@ -1,0 +1,286 @@
+//! The thread that talks to Postgres: a few pinned connections, each with one use. There is no pool.
+//!
+//! A caller hands its work over and waits. Work that began runs to its end, whether the caller still waits or not: a commit
+//! in flight is never cancelled.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use frontdesk_core::port::store::{StoreError, Stored};
+use futures_util::future::LocalBoxFuture;
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+
+use super::connection::{Connection, Fault, Target};
+
+/// Jobs that were handed over and are not finished; further callers wait, which slows down the sources.
+const JOBS_MAX: usize = 4096;
+/// Connections for transactions.
+const WRITERS: usize = 4;
+/// Connections for reads, each shared by all that read.
+const READERS: usize = 2;
+/// Work of one transaction, without its commit. Statements have a limit of their own on the server, which is shorter.
+const WORK_MAX: Duration = Duration::from_secs(12);
+const COMMIT_MAX: Duration = Duration::from_secs(12);
+/// Transactions that were in each other's way are repeated.
+const ATTEMPTS: usize = 5;
+
+type Job = Box<dyn FnOnce(Rc<Database>) -> LocalBoxFuture<'static, ()> + Send>;
+
+/// A queue of jobs and its thread. Drop waits until the jobs in it are done and the connections are closed.
+pub(super) struct Worker {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic was already reported
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn start(target: Target) -> Result<Self, StoreError> {
+        let unable = |error: std::io::Error| StoreError::Unavailable(error.to_string());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
+        let (jobs, queue) = mpsc::channel(JOBS_MAX);
+        let thread = std::thread::Builder::new().name("store-postgres".into());
+        let thread = thread.spawn(move || runtime.block_on(tokio::task::LocalSet::new().run_until(run(target, queue))));
+        Ok(Self { jobs: Some(jobs), thread: Some(thread.map_err(unable)?) })
+    }
+
+    /// Hands work to the thread, and waits for its answer.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
+    ) -> Stored<'_, T> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let job: Job = Box::new(move |database| {
+                Box::pin(async move {
+                    let _ = answer.send(work(&database).await); // the caller may be gone
+                })
+            });
+            let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+            jobs.send(job).await.map_err(|_| gone())?;
+            answered.await.map_err(|_| StoreError::Unknown("work on the store panicked".into()))?
+        })
+    }
+
+    /// Like `ask`, before there is a runtime to wait in.
+    pub(super) fn ask_blocking<T: Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = std::sync::mpsc::channel();
+        let job: Job = Box::new(move |database| {
+            Box::pin(async move {
+                let _ = answer.send(work(&database).await);
+            })
+        });
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        jobs.try_send(job).map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())?
+    }
+
+    /// Reads, outside of a transaction: each statement sees what is committed when it runs. Repeated once if the
+    /// connection was lost.
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Stored<'_, T> {
+        self.ask(async move |database| database.read(work).await)
+    }
+
+    /// A transaction. The work may be repeated, if another transaction was in its way.
+    pub(super) fn write<T: Send + 'static>(
+        &self,
+        work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Stored<'_, T> {
+        self.ask(async move |database| database.writers.transaction(work).await)
+    }
+}
+
+fn gone() -> StoreError {
+    StoreError::Unavailable("the store has ended".into())
+}
+
+async fn run(target: Target, mut queue: mpsc::Receiver<Job>) {
+    let database = Rc::new(Database::new(target));
+    let room = Arc::new(Semaphore::new(JOBS_MAX));
+    while let Some(job) = queue.recv().await {
+        // The semaphore is never closed.
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let working = job(database.clone());
+        tokio::task::spawn_local(async move {
+            working.await;
+            drop(permit);
+        });
+    }
+    let _all = room.acquire_many(u32::try_from(JOBS_MAX).unwrap_or(u32::MAX)).await; // everything in hand is done
+}
+
+/// The connections, on the thread of the worker.
+pub(super) struct Database {
+    target: Target,
+    /// For transactions of any kind.
+    pub(super) writers: Writers,
+    /// Leases and duties. Nothing else may delay them.
+    pub(super) leases: Writers,
+    /// One transaction at a time, so that rows are reported in the order of their commits.
+    pub(super) ledger: Writers,
+    pub(super) settlements: Writers,
+    readers: [Mutex<Option<Rc<Connection>>>; READERS],
+    turn: std::cell::Cell<usize>,
+}
+
+impl Database {
+    fn new(target: Target) -> Self {
+        let writers = |count| Writers::new(target.clone(), count);
+        Self {
+            writers: writers(WRITERS),
+            leases: writers(1),
+            ledger: writers(1),
+            settlements: writers(1),
+            readers: Default::default(),
+            turn: std::cell::Cell::default(),
+            target,
+        }
+    }
+
+    /// A connection of its own, for whoever keeps it.
+    pub(super) async fn connect(&self) -> Result<Connection, StoreError> {
+        self.target.connect().await.map_err(Fault::unwritten)
+    }
+
+    pub(super) async fn read<T>(&self, work: impl AsyncFn(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
+        self.turn.set((self.turn.get() + 1) % READERS);
+        let reader = &self.readers[self.turn.get()];
+        let mut is_again = false;
+        loop {
+            let connection = self.reader(reader).await?;
+            let read = tokio::time::timeout(WORK_MAX, work(&connection)).await;
+            match read.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into()))) {
+                Ok(found) => return Ok(found),
+                Err(Fault::Lost(_)) if !is_again => {
+                    forget(reader, &connection).await;
+                    is_again = true;
+                }
+                Err(fault) => return Err(fault.unwritten()),
+            }
+        }
+    }
+
+    async fn reader(&self, reader: &Mutex<Option<Rc<Connection>>>) -> Result<Rc<Connection>, StoreError> {
+        let mut reader = reader.lock().await;
+        if let Some(connection) = reader.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(connection.clone());
+        }
+        let connection = Rc::new(self.connect().await?);
+        *reader = Some(connection.clone());
+        Ok(connection)
+    }
+}
+
+/// The next one to read gets a new connection.
+async fn forget(reader: &Mutex<Option<Rc<Connection>>>, lost: &Rc<Connection>) {
+    let mut reader = reader.lock().await;
+    if reader.as_ref().is_some_and(|current| Rc::ptr_eq(current, lost)) {
+        *reader = None;
+    }
+}
+
+/// Connections that run one transaction at a time each.
+pub(super) struct Writers {
+    target: Target,
+    free: Semaphore,
+    idle: RefCell<Vec<Connection>>,
+}
+
+impl Writers {
+    fn new(target: Target, count: usize) -> Self {
+        Self { target, free: Semaphore::new(count), idle: RefCell::default() }
+    }
+
+    /// An open connection, and whether it was idle for a while: such a one may turn out to be dead.
+    async fn connection(&self) -> Result<(Connection, bool), Fault> {
+        let idle = std::iter::from_fn(|| self.idle.borrow_mut().pop()).find(|connection| !connection.is_closed());
+        match idle {
+            Some(connection) => Ok((connection, true)),
+            None => Ok((self.target.connect().await?, false)),
+        }
+    }
+
+    /// BEGIN, the work, COMMIT.
+    pub(super) async fn transaction<T>(
+        &self,
+        work: impl AsyncFn(&Connection) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.free.acquire().await;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let (connection, was_idle) = self.connection().await.map_err(Fault::unwritten)?;
+            let working = async {
+                // Sent together: the work's first statement does not wait for the answer to BEGIN.
+                let (begun, done) = tokio::join!(biased; connection.batch("BEGIN"), work(&connection));
+                begun.and(done)
+            };
+            let worked = tokio::time::timeout(WORK_MAX, working).await;
+            let failed = match worked.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into()))) {
+                Ok(done) => return self.commit(connection).await.map(|()| done),
+                Err(failed) => failed,
+            };
+            if matches!(failed, Fault::Lost(_)) {
+                // Dropped, not kept: its transaction ends with it. Nothing was committed.
+                if was_idle && attempt == 1 {
+                    continue;
+                }
+                return Err(failed.unwritten());
+            }
+            if connection.batch("ROLLBACK").await.is_ok() {
+                self.idle.borrow_mut().push(connection);
+            }
+            match failed {
+                Fault::Retry(why) if attempt < ATTEMPTS => tracing::debug!(why, "a transaction is repeated"),
+                failed => return Err(failed.unwritten()),
+            }
+        }
+    }
+
+    async fn commit(&self, connection: Connection) -> Result<(), StoreError> {
+        let committed = tokio::time::timeout(COMMIT_MAX, connection.batch("COMMIT")).await;
+        let committed = committed.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())));
+        if !matches!(committed, Err(Fault::Lost(_))) {
+            self.idle.borrow_mut().push(connection);
+        }
+        committed.map_err(Fault::maybe_written)
+    }
+
+    /// One statement that is a transaction of its own. It may have been written although its answer was lost.
+    pub(super) async fn statement<T>(
+        &self,
+        work: impl AsyncFn(&Connection) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.free.acquire().await;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let (connection, _) = self.connection().await.map_err(Fault::unwritten)?;
+            let worked = tokio::time::timeout(WORK_MAX, work(&connection)).await;
+            let worked = worked.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())));
+            if !matches!(worked, Err(Fault::Lost(_))) {
+                self.idle.borrow_mut().push(connection);
+            }
+            match worked {
+                Err(Fault::Retry(_)) if attempt < ATTEMPTS => {}
+                worked => return worked.map_err(Fault::maybe_written),
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A schema of its own in the private Postgres that the test command starts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio_postgres::NoTls;
+
+/// Names the server: `postgres://user@host:port/database`.
+const SERVER: &str = "FRONTDESK_TEST_POSTGRES";
+
+/// An empty schema, dropped with its content at the end.
+pub struct TestSchema {
+    server: String,
+    name: String,
+}
+
+impl TestSchema {
+    pub fn create() -> Self {
+        let server = std::env::var(SERVER).unwrap_or_else(|_| {
+            panic!("{SERVER} is not set; `./scripts/test postgres` starts a private server and prints its address")
+        });
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let name = format!("test_{}_{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed));
+        run(&server, format!("DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}"));
+        Self { server, name }
+    }
+
+    /// The address under which a store finds this schema.
+    pub fn url(&self) -> String {
+        let joint = if self.server.contains('?') { '&' } else { '?' };
+        format!("{}{joint}options=-csearch_path%3D{}", self.server, self.name)
+    }
+
+    /// Runs statements in the schema.
+    pub fn run(&self, sql: &str) {
+        run(&self.server, format!("SET search_path = {}; {sql}", self.name));
+    }
+}
+
+impl Drop for TestSchema {
+    fn drop(&mut self) {
+        run(&self.server, format!("SET lock_timeout = '5s'; DROP SCHEMA IF EXISTS {} CASCADE", self.name));
+    }
+}
+
+/// On a thread of its own: tests call it inside and outside of a runtime.
+fn run(server: &str, sql: String) {
+    let server = server.to_owned();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&server, NoTls).await.expect("the private Postgres");
+            tokio::spawn(connection);
+            client.batch_execute(&sql).await.expect("statements of a test");
+        });
+    });
+    thread.join().unwrap();
+}
