@@ -3,17 +3,24 @@
 //! One thread has all connections ([`worker`]). Each verb is one transaction. Rows are locked in the order of their keys,
 //! so that two transactions never wait for each other.
 
+mod accept;
 mod connection;
 mod desks;
 mod directory;
+mod groups;
+mod heads;
+mod ledger;
 mod schema;
+mod sessions;
 mod text;
 mod worker;
 
 use frontdesk_core::port::store::StoreError;
 
 use crate::listeners::Listeners;
+use accept::Accepts;
 use connection::Target;
+use heads::Settles;
 use worker::Worker;
 
 /// Which clock leases run by.
@@ -34,6 +41,8 @@ impl Clock {
 
 pub struct PostgresStore {
     worker: Worker,
+    accepts: Accepts,
+    settles: Settles,
     listeners: Listeners,
     epoch: u32,
     clock: Clock,
@@ -50,6 +59,8 @@ impl PostgresStore {
         })?;
         Ok(Self {
             worker,
+            accepts: Accepts::default(),
+            settles: Settles::default(),
             listeners: Listeners::default(),
             epoch,
             clock,

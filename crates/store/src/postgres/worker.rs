@@ -134,7 +134,9 @@ pub(super) struct Database {
     pub(super) leases: Writers,
     /// One transaction at a time, so that rows are reported in the order of their commits.
     pub(super) ledger: Writers,
+    pub(super) ledger_turn: Mutex<()>,
     pub(super) settlements: Writers,
+    pub(super) settle_turn: Mutex<()>,
     readers: [Mutex<Option<Rc<Connection>>>; READERS],
     turn: std::cell::Cell<usize>,
 }
@@ -147,6 +149,8 @@ impl Database {
             leases: writers(1),
             ledger: writers(1),
             settlements: writers(1),
+            ledger_turn: Mutex::default(),
+            settle_turn: Mutex::default(),
             readers: Default::default(),
             turn: std::cell::Cell::default(),
             target,
