@@ -4,15 +4,19 @@
 //! so that two transactions never wait for each other.
 
 mod accept;
+mod chat;
 mod connection;
 mod desks;
 mod directory;
 mod groups;
 mod heads;
+mod held_media;
+mod inbox;
 mod ledger;
 mod schema;
 mod sessions;
 mod text;
+mod vault;
 mod worker;
 
 use frontdesk_core::port::store::StoreError;

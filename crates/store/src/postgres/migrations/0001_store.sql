@@ -135,6 +135,7 @@ CREATE TABLE media_mail (
   id text COLLATE "C" NOT NULL, instance bigint NOT NULL, seq bigint NOT NULL,
   PRIMARY KEY (id, instance, seq)
 );
+CREATE INDEX media_mail_row ON media_mail (instance, seq);
 
 -- One alarm per job of an instance. Ids are never given twice: they tell one arming from the next.
 CREATE TABLE alarm (

@@ -1,0 +1,76 @@
+//! Files that mail refers to. They are kept while one of these rows is owed; then their time runs.
+
+use frontdesk_core::port::media::{EventFile, SealedMedia};
+use frontdesk_core::port::store::{Delivery, MadeRow};
+use frontdesk_wire::{InstanceNo, Seq};
+
+use super::connection::{Connection, Fault};
+use super::text::kept;
+use super::{signed, signed_all};
+
+/// Binds the files of an event to its rows, so that they are kept while one of these is owed. Inside the transaction of
+/// the caller.
+pub(super) async fn hold(
+    connection: &Connection,
+    tenant: &str,
+    delivery: &Delivery,
+    files: &[EventFile],
+    rows: &[MadeRow],
+) -> Result<(), Fault> {
+    if rows.is_empty() || files.is_empty() {
+        return Ok(()); // nobody was told of them
+    }
+    let mut ids = Vec::with_capacity(files.len());
+    let mut stored = Vec::new();
+    for file in files {
+        match file {
+            EventFile::Remote(file) => {
+                put_handle(connection, tenant, delivery, file).await?;
+                ids.push(kept(&file.id).into_owned());
+            }
+            EventFile::Stored(id) => stored.push(kept(id)),
+        }
+    }
+    if !stored.is_empty() {
+        // A file that has expired may be gone. This lock keeps it from being deleted before its mail is visible.
+        let sql = "SELECT id FROM media WHERE id = ANY($1) AND tenant = $2 ORDER BY id FOR KEY SHARE";
+        let known = connection.query(sql, &[&stored, &kept(tenant)]).await?;
+        ids.extend(known.iter().map(|row| row.get::<_, String>(0)));
+    }
+    let (instances, seqs): (Vec<_>, Vec<_>) = rows.iter().map(|row| (row.instance, row.seq)).unzip();
+    let sql = "INSERT INTO media_mail (id, instance, seq)
+               SELECT id, instance, seq FROM unnest($1::text[]) AS file (id),
+                      unnest($2::bigint[], $3::bigint[]) AS mail (instance, seq)
+               ON CONFLICT DO NOTHING";
+    connection.execute(sql, &[&ids, &signed_all(&instances), &signed_all(&seqs)]).await.map(drop)
+}
+
+/// Binds the files of a row to its copy, if they are still bound.
+pub(super) async fn hold_again(
+    connection: &Connection,
+    instance: InstanceNo,
+    seq: Seq,
+    again: Seq,
+) -> Result<(), Fault> {
+    let sql = "INSERT INTO media_mail (id, instance, seq)
+               SELECT l.id, l.instance, $3 FROM media_mail l JOIN media m ON m.id = l.id
+               WHERE l.instance = $1 AND l.seq = $2 FOR KEY SHARE OF m
+               ON CONFLICT DO NOTHING";
+    connection.execute(sql, &[&signed(instance), &signed(seq), &signed(again)]).await.map(drop)
+}
+
+async fn put_handle(
+    connection: &Connection,
+    tenant: &str,
+    delivery: &Delivery,
+    file: &SealedMedia,
+) -> Result<(), Fault> {
+    let SealedMedia { id, mime, filename, size, sealed, expires_ms } = file;
+    let id = kept(id);
+    let sql = "INSERT INTO media (id, tenant, mime, filename, size, expires_ms) VALUES ($1, $2, $3, $4, 0, $5)";
+    let (tenant, mime, filename) = (kept(tenant), kept(mime), filename.as_deref().map(kept));
+    connection.execute(sql, &[&id, &tenant, &mime, &filename, &signed(*expires_ms)]).await?;
+    let sql = "INSERT INTO media_remote (id, platform, bot, event, size, sealed) VALUES ($1, $2, $3, $4, $5, $6)";
+    let (platform, bot, event) = (kept(&delivery.platform), kept(&delivery.bot), signed(delivery.event));
+    connection.execute(sql, &[&id, &platform, &bot, &event, &size.map(signed), sealed]).await.map(drop)
+}
