@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::Meters;
+use crate::port::bus::Bus;
 use crate::port::store::{Desks, StoreError};
 use crate::prompts::Prompts;
 use crate::rules::Rules;
@@ -17,12 +18,18 @@ pub(crate) struct Base {
     pub(crate) tail: Arc<Tail>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) lease: Arc<Lease>,
+    pub(crate) bus: Arc<dyn Bus>,
     pub(crate) prompts: Arc<Prompts>,
 }
 
 impl Base {
     /// Enlists the desk: others see it from now on.
-    pub(crate) async fn open(env: Arc<dyn Env>, rules: Rules, desks: Arc<dyn Desks>) -> Result<Self, StoreError> {
+    pub(crate) async fn open(
+        env: Arc<dyn Env>,
+        rules: Rules,
+        desks: Arc<dyn Desks>,
+        bus: Arc<dyn Bus>,
+    ) -> Result<Self, StoreError> {
         let tail = Arc::new(Tail::new(env.clone()));
         let lease = Lease::open(env.clone(), desks, rules.desk_name.clone()).await?;
         Ok(Self {
@@ -31,6 +38,7 @@ impl Base {
             tail,
             meters: Arc::default(),
             lease: Arc::new(lease),
+            bus,
             prompts: Arc::default(),
         })
     }

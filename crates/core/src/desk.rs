@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::agents::{AgentsPlane, Exchanges, Inboxes, Messages, TenantStores, Ways};
 use crate::base::Base;
+use crate::cluster::ClusterPlane;
 use crate::cron::{CronPlane, PlannedWakes};
 use crate::delivery::DeliveryPlane;
 use crate::directory::{DirectoryPlane, Guest, Management};
@@ -14,6 +15,7 @@ use crate::lease::Lease;
 use crate::media::MediaPlane;
 use crate::meters::Meters;
 use crate::outbound::OutboundPlane;
+use crate::port::bus::{Bus, NoBus};
 use crate::port::connectors::{Connectors, NoConnectors};
 use crate::port::outcall::Outcall;
 use crate::port::platform::{Platform, Platforms};
@@ -39,6 +41,7 @@ pub struct Desk {
     tenant_stores: Arc<TenantStores>,
     media: MediaPlane,
     upkeep: UpkeepPlane,
+    cluster: ClusterPlane,
     stores: Stores,
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
@@ -52,21 +55,23 @@ pub struct Parts {
     pub platforms: Vec<Arc<dyn Platform>>,
     /// Ways to agents besides their inboxes and sockets.
     pub connectors: Arc<dyn Connectors>,
+    /// To the other servers on the same store.
+    pub bus: Arc<dyn Bus>,
     pub rules: Rules,
 }
 
 impl Parts {
     /// With no platform and no connector.
     pub fn new(env: Arc<dyn Env>, sealer: Sealer, outcall: Arc<dyn Outcall>, rules: Rules) -> Self {
-        Self { env, sealer, outcall, platforms: Vec::new(), connectors: Arc::new(NoConnectors), rules }
+        Self { env, sealer, outcall, platforms: Vec::new(), connectors: Arc::new(NoConnectors), bus: Arc::new(NoBus), rules }
     }
 }
 
 impl Desk {
     pub async fn open(stores: impl Into<Stores>, parts: Parts) -> Result<Self, StoreError> {
         let stores = stores.into();
-        let Parts { env, sealer, outcall, platforms, connectors, rules } = parts;
-        let base = Base::open(env, rules, stores.desks.clone()).await?;
+        let Parts { env, sealer, outcall, platforms, connectors, bus, rules } = parts;
+        let base = Base::open(env, rules, stores.desks.clone(), bus).await?;
         let (sealer, platforms) = (Arc::new(sealer), Arc::new(Platforms::new(platforms)));
 
         let directory = DirectoryPlane::open(&base, &stores, &sealer, &outcall, &platforms).await?;
@@ -85,6 +90,7 @@ impl Desk {
         let exchanges = Arc::new(Exchanges::new(&base, &agents, &messages, &inboxes));
         let tenant_stores = Arc::new(TenantStores::new(&base, &stores, &directory));
         let upkeep = UpkeepPlane::new(&stores);
+        let cluster = ClusterPlane::new(&base, &directory, &delivery);
 
         outbound.listen(exchanges.clone());
         let wakes: Arc<dyn PlannedWakes> = messages.clone();
@@ -120,6 +126,7 @@ impl Desk {
             tenant_stores,
             media,
             upkeep,
+            cluster,
             stores,
             platforms,
             outcall,
@@ -189,6 +196,11 @@ impl Desk {
 
     pub fn upkeep(&self) -> &UpkeepPlane {
         &self.upkeep
+    }
+
+    /// This desk and the others that share its store.
+    pub fn cluster(&self) -> &ClusterPlane {
+        &self.cluster
     }
 
     /// What is below the planes, for tests and benches that compare memory with it. The edge never asks for it.

@@ -23,6 +23,8 @@ pub struct Lease {
     /// The other live desks, as of the last renewal. Most desks are alone.
     others: RwLock<Vec<DeskNo>>,
     attempts: AtomicU64,
+    /// The version of the directory that this desk has read, for whoever waits until all desks know of a change.
+    directory_seen: AtomicU64,
 }
 
 impl Lease {
@@ -35,6 +37,7 @@ impl Lease {
             renewed_ms: AtomicU64::new(0),
             others: RwLock::default(),
             attempts: AtomicU64::new(0),
+            directory_seen: AtomicU64::new(0),
         };
         lease.enlist().await?;
         lease.renew().await?; // the others are known from the start
@@ -107,7 +110,7 @@ impl Lease {
     /// duties are free.
     pub async fn renew(&self) -> Result<(u64, Vec<DeskNo>), StoreError> {
         let began_ms = self.env.steady_ms();
-        match self.desks.renew(self.me(), self.env.now_ms()).await {
+        match self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await {
             Ok(renewal) => {
                 self.renewed_ms.store(began_ms, Ordering::SeqCst);
                 self.note_live(&renewal.live);
@@ -117,12 +120,17 @@ impl Lease {
                 let lost = self.me();
                 self.enlist().await?;
                 tracing::warn!(%lost, now = %self.me(), "the lease of this desk had run out; it has a new number");
-                let renewal = self.desks.renew(self.me(), self.env.now_ms()).await?;
+                let renewal = self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await?;
                 self.note_live(&renewal.live);
                 Ok((renewal.directory_version, renewal.live))
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Told to the others with the next renewal.
+    pub fn note_directory(&self, version: u64) {
+        self.directory_seen.fetch_max(version, Ordering::SeqCst);
     }
 
     /// Takes or keeps a duty. `None`: another live desk has it.

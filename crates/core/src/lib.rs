@@ -8,6 +8,7 @@
 
 pub mod agents;
 mod base;
+pub mod cluster;
 pub mod cron;
 pub mod declarations;
 pub mod delivery;

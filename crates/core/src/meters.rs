@@ -52,6 +52,9 @@ pub struct Meters {
     pub context_failed: Counter,
     pub mail_rows: Counter,
     pub agent_messages: Family<Why, Counter>,
+    /// 1 while this server does not hear its own rings.
+    pub bus_deaf: Gauge,
+    pub bus_sweeps: Counter,
     pub frames_pushed: Counter,
     pub acks: Counter,
     pub acks_unknown: Counter,
@@ -107,6 +110,9 @@ impl Meters {
             "Deliveries written to sockets, including repeated ones",
             self.frames_pushed.clone(),
         );
+        let text = "1 while this server does not hear its own rings on the bus, and relies on sweeps";
+        r.register("bus_deaf", text, self.bus_deaf.clone());
+        r.register("bus_sweeps", "Times that the store was looked at for what no ring told", self.bus_sweeps.clone());
         r.register("acks", "Rows acked by agents", self.acks.clone());
         r.register("acks_unknown", "Acks of unknown or foreign buffer ids", self.acks_unknown.clone());
         let text = "Rows settled without an ack because the gateway never acks";

@@ -1,8 +1,11 @@
 //! Backends behind the desk's store port: `memory` for tests and trials, `sqlite` for the embedded store,
 //! `postgres` for several servers.
 //!
+//! `bus` carries rings between servers.
+//!
 //! File names mirror each other. A backend decides nothing: the rules are in the desk.
 
+pub mod bus;
 mod listeners;
 pub mod memory;
 pub mod postgres;

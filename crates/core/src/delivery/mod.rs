@@ -10,7 +10,7 @@ pub mod wake;
 mod waking;
 pub mod window;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use frontdesk_wire::{Close, DeskNo, InstanceNo, Seq};
@@ -20,6 +20,7 @@ use crate::directory::{DirectoryPlane, Effect};
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::Meters;
+use crate::port::bus::{Bus, Ring, To};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
 use crate::port::store::{Delivery, Ledger, NewRow, RowListener, SessionNo, Sessions, StoreError, Waiting};
@@ -33,12 +34,23 @@ struct SwitchboardListener {
     switchboard: Arc<Switchboard>,
     /// Weak: the store holds the listener, and the lease holds the store.
     lease: Weak<Lease>,
+    bus: Arc<dyn Bus>,
 }
 
 impl RowListener for SwitchboardListener {
     fn rows_committed(&self, rows: &[NewRow]) {
-        let is_other = |desk: DeskNo| self.lease.upgrade().is_some_and(|lease| lease.is_other(desk));
-        self.switchboard.take_rows(rows, is_other);
+        let Some(lease) = self.lease.upgrade() else { return };
+        self.switchboard.take_rows(rows, |desk| lease.is_other(desk));
+        if lease.is_alone() {
+            return;
+        }
+        let mut elsewhere: BTreeMap<DeskNo, Vec<InstanceNo>> = BTreeMap::new();
+        for NewRow { row, .. } in rows.iter().filter(|new| lease.is_other(new.row.served_by)) {
+            elsewhere.entry(row.served_by).or_default().push(row.instance);
+        }
+        for (desk, instances) in elsewhere {
+            self.bus.ring(To::Desk(desk), Ring::Rows(instances));
+        }
     }
 }
 
@@ -46,6 +58,7 @@ pub struct DeliveryPlane {
     env: Arc<dyn Env>,
     directory: Arc<DirectoryPlane>,
     lease: Arc<Lease>,
+    bus: Arc<dyn Bus>,
     ledger: Arc<dyn Ledger>,
     sessions: Arc<dyn Sessions>,
     platforms: Arc<Platforms>,
@@ -67,7 +80,7 @@ impl DeliveryPlane {
         outcall: &Arc<dyn Outcall>,
     ) -> Result<Self, StoreError> {
         let switchboard = Arc::new(Switchboard::default());
-        let listener = SwitchboardListener { switchboard: switchboard.clone(), lease: Arc::downgrade(&base.lease) };
+        let listener = SwitchboardListener { switchboard: switchboard.clone(), lease: Arc::downgrade(&base.lease), bus: base.bus.clone() };
         stores.ledger.attach_listener(Arc::new(listener));
         for (instance, mut presence) in stores.sessions.presences().await? {
             if !presence.served_by.is_none() && !base.lease.is_other(presence.served_by) {
@@ -81,6 +94,7 @@ impl DeliveryPlane {
             env: base.env.clone(),
             directory: directory.clone(),
             lease: base.lease.clone(),
+            bus: base.bus.clone(),
             ledger: stores.ledger.clone(),
             sessions: stores.sessions.clone(),
             platforms: platforms.clone(),
@@ -108,6 +122,32 @@ impl DeliveryPlane {
             self.switchboard.note_unserved(row.instance, Unserved::NewMail);
         }
         Ok(())
+    }
+
+    /// Another server wrote rows for this instance, whose socket it believes to be here.
+    pub(crate) fn look_for_rows(&self, instance: InstanceNo) {
+        match self.switchboard.socket(instance).filter(|mailbox| !mailbox.is_idle()) {
+            Some(mailbox) => mailbox.look(),
+            None => self.switchboard.note_unserved(instance, Unserved::NewMail),
+        }
+    }
+
+    /// Finds rows that no ring told of: sockets that are behind the head of their ledger.
+    pub(crate) async fn sweep_rows(&self) -> Result<(), StoreError> {
+        for (instance, newest) in self.ledger.heads(self.lease.me()).await? {
+            match self.switchboard.socket(instance) {
+                Some(mailbox) if mailbox.newest() < newest => mailbox.look(),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on to a socket what another server has for it. Without one it is too late.
+    pub(crate) fn tell(&self, instance: InstanceNo, line: String) {
+        if let Some(mailbox) = self.switchboard.socket(instance) {
+            mailbox.order(Order::Line(line));
+        }
     }
 
     /// Whether an instance has mail and no socket at any desk; with the oldest row.

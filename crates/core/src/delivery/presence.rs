@@ -9,6 +9,7 @@ use super::switchboard::{GivenUp, Mailbox, Order, Unserved};
 use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
 use crate::ids::mail_id;
+use crate::port::bus::{Ring, To};
 use crate::port::platform::{ActingAs, notice_in_time};
 use crate::port::store::{Attached, Delivery, DeskNo, Presence, StoreError};
 
@@ -33,6 +34,10 @@ impl DeliveryPlane {
         self.note_wake_failure(instance, None);
         self.say_state(caller, "awake", "connected");
         let attached = self.sessions.attach(instance, me, now_ms).await?;
+        let before = &attached.before;
+        if self.lease.is_other(before.served_by) {
+            self.bus.ring(To::Desk(before.served_by), Ring::Replaced(instance, before.session));
+        }
         let (served_by, session) = (me, attached.session);
         let known = Presence { served_by, session, idle: false, seen_ms: now_ms, ..attached.before.clone() };
         self.switchboard.set_presence(instance, |presence| *presence = known);

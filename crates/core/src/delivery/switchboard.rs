@@ -90,6 +90,8 @@ pub struct Mailbox {
     waiting: Mutex<Waiting>,
     pub notify: Notify,
     idle: AtomicBool,
+    /// The highest row that was queued or read from the ledger.
+    newest: AtomicU64,
     /// Rows that were written to the socket.
     pub delivered: Delivered,
     /// Time of the last frame in either direction.
@@ -213,11 +215,36 @@ impl Mailbox {
         lock(&self.waiting).gap = true;
     }
 
+    /// There may be rows in the ledger that were not queued here: the session reads it.
+    pub fn look(&self) {
+        self.open_gap();
+        self.notify.notify_one();
+    }
+
+    pub fn newest(&self) -> Seq {
+        Seq(self.newest.load(Ordering::Relaxed))
+    }
+
+    pub fn note_newest(&self, seq: Seq) {
+        self.newest.fetch_max(seq.0, Ordering::Relaxed);
+    }
+
     fn push_rows(&self, rows: &[&NewRow]) {
+        if let Some(last) = rows.last() {
+            self.note_newest(last.row.seq);
+        }
         let mut waiting = lock(&self.waiting);
         if !waiting.gap {
             let bytes: usize = rows.iter().map(|row| row.delivery.json.len()).sum();
-            if waiting.rows.len() + rows.len() > ROWS_MAX || waiting.rows_bytes + bytes > ROWS_MAX_BYTES {
+            // Rows between were written by another server.
+            let mut before = waiting.rows.back().map(|(seq, _)| *seq);
+            let is_whole = rows.iter().all(|new| {
+                let follows = before.is_none_or(|before| new.row.seq == before.next());
+                before = Some(new.row.seq);
+                follows
+            });
+            let is_full = waiting.rows.len() + rows.len() > ROWS_MAX || waiting.rows_bytes + bytes > ROWS_MAX_BYTES;
+            if is_full || !is_whole {
                 waiting.gap = true;
                 waiting.rows = VecDeque::new();
                 waiting.rows_bytes = 0;
@@ -292,6 +319,7 @@ impl Switchboard {
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
             notify: Notify::new(),
             idle: AtomicBool::new(false),
+            newest: AtomicU64::new(0),
             delivered: Delivered::default(),
             traffic_ms: AtomicU64::new(0),
             finished: Semaphore::new(0),
@@ -338,6 +366,13 @@ impl Switchboard {
             if gateway.is_none_or(|id| mailbox.gateway == id) {
                 mailbox.order(Order::Close(why));
             }
+        }
+    }
+
+    /// Closes the socket of an instance if it has this session.
+    pub fn close_session(&self, instance: InstanceNo, session: SessionNo, why: Close) {
+        if let Some(mailbox) = self.socket(instance).filter(|mailbox| mailbox.session() == session) {
+            mailbox.order(Order::Close(why));
         }
     }
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use crate::base::Base;
 use crate::env::Env;
 use crate::error::DeskError;
+use crate::port::bus::{Ring, To};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
 use crate::port::store::StoreError;
@@ -63,6 +64,12 @@ impl DirectoryPlane {
         platforms: &Arc<Platforms>,
     ) -> Result<Self, StoreError> {
         let registry = Registry::open(stores.directory.clone()).await?;
+        let (bus, lease) = (base.bus.clone(), Arc::downgrade(&base.lease));
+        registry.on_commit(move |version| {
+            if lease.upgrade().is_some_and(|lease| !lease.is_alone()) {
+                bus.ring(To::All, Ring::Directory(version));
+            }
+        });
         Ok(Self {
             env: base.env.clone(),
             bots: Bots::new(base.env.clone(), registry.clone(), sealer, platforms),

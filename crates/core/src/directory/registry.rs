@@ -26,6 +26,8 @@ struct Shared {
     store: Arc<dyn Directory>,
     view: RwLock<View>,
     hook: OnceLock<Hook>,
+    /// Called with the version of each commit of ours.
+    committed: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
 }
 
 type Hook = Box<dyn Fn(&Effect) + Send + Sync>;
@@ -142,7 +144,7 @@ fn read_fact(kind: &str, key: &str, json: &str) -> Result<Option<Fact>, StoreErr
 
 impl Registry {
     pub async fn open(store: Arc<dyn Directory>) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared { store, view: RwLock::default(), hook: OnceLock::new() });
+        let shared = Arc::new(Shared { store, view: RwLock::default(), hook: OnceLock::new(), committed: OnceLock::new() });
         shared.apply_changes(shared.store.changed_since(0).await?)?;
         Ok(Self { shared, writing: Arc::default() })
     }
@@ -161,6 +163,11 @@ impl Registry {
     /// Sets the function that is called for each effect of a commit. Set once, at start.
     pub(super) fn on_effect(&self, hook: Hook) {
         let _ = self.shared.hook.set(hook);
+    }
+
+    /// Sets the function that tells other servers of a commit. It must not block. Set once, at start.
+    pub(super) fn on_commit(&self, tell: impl Fn(u64) + Send + Sync + 'static) {
+        let _ = self.shared.committed.set(Box::new(tell));
     }
 
     /// Reads from the view. Must be short, because writers wait.
@@ -195,6 +202,9 @@ impl Registry {
             let applied = Box::new(move |version| {
                 let puts = draft.puts.into_iter().map(|fact| (fact, version)).collect();
                 shared.apply(puts, &draft.removes, version);
+                if let Some(committed) = shared.committed.get() {
+                    committed(version);
+                }
                 drop(one_at_a_time); // the next writer sees this change
             });
             match self.shared.store.amend(seen, changes, applied).await {

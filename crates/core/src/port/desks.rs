@@ -13,6 +13,10 @@ pub struct DeskRecord {
     pub name: String,
     pub version: String,
     pub lease_until_ms: u64,
+    /// The version of the directory that it has read.
+    pub directory_seen: u64,
+    /// Sessions that it serves.
+    pub sockets: u64,
 }
 
 /// What a desk learns when it renews its lease.
@@ -31,7 +35,8 @@ pub trait Desks: Send + Sync {
     /// A new desk, with a lease. Its number is higher than any before.
     fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo>;
     /// `Conflict`: the lease ran out, and others may have taken over. The desk must stop acting and enlist again.
-    fn renew(&self, me: DeskNo, now_ms: u64) -> Stored<'_, Renewal>;
+    /// `seen` is the version of the directory that it has read.
+    fn renew(&self, me: DeskNo, seen: u64, now_ms: u64) -> Stored<'_, Renewal>;
     /// Takes or keeps a duty that no live desk has. `None`: another live desk has it.
     fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>>;
     fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()>;

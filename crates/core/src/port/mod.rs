@@ -1,6 +1,7 @@
 //! The ports: what the desk asks of the world, in the desk's own words.
 
 pub mod alarms;
+pub mod bus;
 pub mod chat;
 pub mod connectors;
 pub mod cursors;

@@ -20,6 +20,7 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
                 if let Err(error) = desk.directory().catch_up(version).await {
                     tracing::warn!(%error, "reading the changes of other desks failed");
                 }
+                desk.lease().note_directory(desk.directory().version());
                 match if someone_left { take_over(desk, &live).await } else { Ok(()) } {
                     Ok(()) => known = Some(live),
                     Err(error) => tracing::warn!(%error, "taking over from a desk that is gone failed; retrying"),

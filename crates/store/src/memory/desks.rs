@@ -15,17 +15,20 @@ impl Desks for MemoryStore {
         let mut state = self.state();
         state.last_desk = state.last_desk.next();
         let number = state.last_desk;
-        state.desks.insert(number, DeskRecord { number, name, version, lease_until_ms: now_ms + LEASE_MS });
+        let lease_until_ms = now_ms + LEASE_MS;
+        let desk = DeskRecord { number, name, version, lease_until_ms, directory_seen: 0, sockets: 0 };
+        state.desks.insert(number, desk);
         now(number)
     }
 
-    fn renew(&self, me: DeskNo, now_ms: u64) -> Stored<'_, Renewal> {
+    fn renew(&self, me: DeskNo, seen: u64, now_ms: u64) -> Stored<'_, Renewal> {
         let mut state = self.state();
         if !state.is_live(me, now_ms) {
             return Box::pin(std::future::ready(Err(StoreError::Conflict)));
         }
         if let Some(mine) = state.desks.get_mut(&me) {
             mine.lease_until_ms = now_ms + LEASE_MS;
+            mine.directory_seen = seen;
         }
         let live = state.desks.values().filter(|it| it.lease_until_ms > now_ms).map(|it| it.number).collect();
         now(Renewal { directory_version: state.directory_version, live })
@@ -69,6 +72,8 @@ impl Desks for MemoryStore {
             held.map(|(duty, _)| duty.clone()).collect()
         };
         let live = state.desks.values().filter(|it| it.lease_until_ms > now_ms);
-        now(live.map(|it| (it.clone(), duties(it.number))).collect())
+        let sockets = |desk| state.presences.values().filter(|it| it.served_by == desk).count() as u64;
+        let counted = |it: &DeskRecord| DeskRecord { sockets: sockets(it.number), ..it.clone() };
+        now(live.map(|it| (counted(it), duties(it.number))).collect())
     }
 }

@@ -9,7 +9,7 @@ use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
     NewRow, Position, RowListener, Settlement, StoreError, Stored, Waiting,
 };
-use frontdesk_wire::{EventId, InstanceNo, Place, Seq, SessionNo};
+use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
 use super::{Account, MemoryStore, State, now};
 
@@ -100,6 +100,13 @@ impl Ledger for MemoryStore {
             rows.any(|(seq, (delivery, _))| delivery.message_id == message_id && !account.position.settled(*seq))
         });
         now(owed)
+    }
+
+    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, Seq)>> {
+        let state = self.state();
+        let served = state.presences.iter().filter(|(_, known)| known.served_by == me);
+        let head = |instance: &InstanceNo| Some((*instance, *state.ledgers.get(instance)?.rows.last_key_value()?.0));
+        now(served.filter_map(|(instance, _)| head(instance)).collect())
     }
 
     fn waiting(&self) -> Stored<'_, Vec<Waiting>> {

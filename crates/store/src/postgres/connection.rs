@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use frontdesk_core::port::store::StoreError;
 use rustls_platform_verifier::BuilderVerifierExt as _;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// A server that does not answer in this time is taken for gone.
@@ -27,11 +28,11 @@ const SESSION: &str = "SET application_name = 'frontdesk'; SET client_encoding =
     SET idle_in_transaction_session_timeout = '5s'; SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2;
     SET tcp_keepalives_count = 3; SET tcp_user_timeout = 8000; SET jit = off";
 
-pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
+pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
 /// Why work on a connection ended.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Store(StoreError),
     /// Another transaction was in the way: nothing was written, and the same work may succeed at once.
     Retry(String),
@@ -49,7 +50,7 @@ impl From<StoreError> for Fault {
 
 impl Fault {
     /// For work of which nothing was written.
-    pub(super) fn unwritten(self) -> StoreError {
+    pub(crate) fn unwritten(self) -> StoreError {
         match self {
             Self::Store(error) => error,
             Self::Duplicate => StoreError::Conflict,
@@ -58,7 +59,7 @@ impl Fault {
     }
 
     /// For work that may have been written if the connection was lost.
-    pub(super) fn maybe_written(self) -> StoreError {
+    pub(crate) fn maybe_written(self) -> StoreError {
         match self {
             Self::Lost(why) => StoreError::Unknown(why),
             other => other.unwritten(),
@@ -66,7 +67,7 @@ impl Fault {
     }
 }
 
-pub(super) fn fault(error: tokio_postgres::Error) -> Fault {
+pub(crate) fn fault(error: tokio_postgres::Error) -> Fault {
     let Some(db) = error.as_db_error() else {
         // A value that cannot be sent is a defect of ours, and the connection is well.
         return match error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>()) {
@@ -111,10 +112,11 @@ fn describe(error: &tokio_postgres::Error) -> String {
     text
 }
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     client: Client,
     prepared: RefCell<HashMap<Rc<str>, Statement>>,
     driver: JoinHandle<()>,
+    ended: watch::Receiver<()>,
 }
 
 impl Drop for Connection {
@@ -125,13 +127,13 @@ impl Drop for Connection {
 
 /// How to reach the database.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(crate) struct Target {
     config: Config,
     tls: MakeRustlsConnect,
 }
 
 impl Target {
-    pub(super) fn of(url: &str) -> Result<Self, StoreError> {
+    pub(crate) fn of(url: &str) -> Result<Self, StoreError> {
         let mut config: Config = url
             .parse()
             .map_err(|error| StoreError::Unavailable(format!("the address of the store is not valid: {error}")))?;
@@ -146,16 +148,31 @@ impl Target {
         Ok(Self { config, tls: MakeRustlsConnect::new(tls.with_no_client_auth()) })
     }
 
-    pub(super) async fn connect(&self) -> Result<Connection, Fault> {
+    pub(crate) async fn connect(&self) -> Result<Connection, Fault> {
+        self.connect_hearing(|_| {}).await
+    }
+
+    /// A connection that may LISTEN: `hear` is called with each notification.
+    pub(crate) async fn connect_hearing(&self, hear: impl Fn(&str) + 'static) -> Result<Connection, Fault> {
         let connecting = async {
-            let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(fault)?;
+            let (client, mut connection) = self.config.connect(self.tls.clone()).await.map_err(fault)?;
+            let (alive, ended) = watch::channel(());
             let driver = tokio::task::spawn_local(async move {
-                // Whoever uses the client hears of it as well.
-                if let Err(error) = connection.await {
-                    tracing::warn!(error = describe(&error), "a connection to Postgres ended");
+                let _alive = alive;
+                loop {
+                    match std::future::poll_fn(|context| connection.poll_message(context)).await {
+                        Some(Ok(AsyncMessage::Notification(note))) => hear(note.payload()),
+                        Some(Ok(_)) => {} // a notice for people
+                        // Whoever uses the client hears of it as well.
+                        Some(Err(error)) => {
+                            tracing::warn!(error = describe(&error), "a connection to Postgres ended");
+                            return;
+                        }
+                        None => return,
+                    }
                 }
             });
-            let connection = Connection { client, prepared: RefCell::default(), driver };
+            let connection = Connection { client, prepared: RefCell::default(), driver, ended };
             connection.batch(SESSION).await?;
             Ok(connection)
         };
@@ -168,8 +185,14 @@ impl Target {
 }
 
 impl Connection {
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Returns when the connection has ended.
+    pub(crate) async fn ended(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
     }
 
     async fn statement(&self, sql: &str) -> Result<Statement, Fault> {
@@ -186,29 +209,29 @@ impl Connection {
         Ok(statement)
     }
 
-    pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    pub(crate) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let statement = self.statement(sql).await?;
         self.client.query(&statement, params).await.map_err(|error| self.failed(sql, error))
     }
 
     /// At most one row.
-    pub(super) async fn query_opt(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, Fault> {
+    pub(crate) async fn query_opt(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, Fault> {
         Ok(self.query(sql, params).await?.pop())
     }
 
-    pub(super) async fn query_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Fault> {
+    pub(crate) async fn query_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Fault> {
         let found = self.query_opt(sql, params).await?;
         found.ok_or_else(|| StoreError::Corrupt(format!("a row is missing, asked by: {sql}")).into())
     }
 
     /// The number of rows that were changed.
-    pub(super) async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, Fault> {
+    pub(crate) async fn execute(&self, sql: &str, params: &[Param<'_>]) -> Result<u64, Fault> {
         let statement = self.statement(sql).await?;
         self.client.execute(&statement, params).await.map_err(|error| self.failed(sql, error))
     }
 
     /// Statements without parameters.
-    pub(super) async fn batch(&self, sql: &str) -> Result<(), Fault> {
+    pub(crate) async fn batch(&self, sql: &str) -> Result<(), Fault> {
         self.client.batch_execute(sql).await.map_err(fault)
     }
 

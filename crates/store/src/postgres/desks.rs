@@ -35,17 +35,17 @@ impl Desks for PostgresStore {
         })
     }
 
-    fn renew(&self, me: DeskNo, now_ms: u64) -> Stored<'_, Renewal> {
+    fn renew(&self, me: DeskNo, seen: u64, now_ms: u64) -> Stored<'_, Renewal> {
         let now = self.clock.at(now_ms);
         self.worker.ask(async move |database| {
             let renew = async |connection: &super::connection::Connection| {
                 let sql = concat!(
                     "UPDATE desk SET lease_until_ms = ",
                     now!("$1"),
-                    " + $3 WHERE number = $2 AND lease_until_ms > ",
+                    " + $3, directory_seen = $4 WHERE number = $2 AND lease_until_ms > ",
                     now!("$1")
                 );
-                if connection.execute(sql, &[&now, &signed(me), &signed(LEASE_MS)]).await? == 0 {
+                if connection.execute(sql, &[&now, &signed(me), &signed(LEASE_MS), &signed(seen)]).await? == 0 {
                     return Err(StoreError::Conflict.into());
                 }
                 let sql = concat!(
@@ -115,7 +115,8 @@ impl Desks for PostgresStore {
         let now = self.clock.at(now_ms);
         self.worker.read(async move |connection| {
             let sql = concat!(
-                "SELECT number, name, version, lease_until_ms,
+                "SELECT number, name, version, lease_until_ms, directory_seen,
+                 (SELECT count(*) FROM head h WHERE h.desk = desk.number),
                  array(SELECT d.name FROM duty d WHERE d.desk = desk.number ORDER BY d.name)
                  FROM desk WHERE lease_until_ms > ",
                 now!("$1"),
@@ -123,9 +124,15 @@ impl Desks for PostgresStore {
             );
             let rows = connection.query(sql, &[&now]).await?;
             let desk = |row: tokio_postgres::Row| {
-                let (number, lease): (i64, i64) = (row.get(0), row.get(3));
-                let (number, lease_until_ms) = (unsigned(number), unsigned(lease));
-                (DeskRecord { number, name: row.get(1), version: row.get(2), lease_until_ms }, row.get(4))
+                let record = DeskRecord {
+                    number: unsigned(row.get(0)),
+                    name: row.get(1),
+                    version: row.get(2),
+                    lease_until_ms: unsigned(row.get(3)),
+                    directory_seen: unsigned(row.get(4)),
+                    sockets: unsigned(row.get(5)),
+                };
+                (record, row.get(6))
             };
             Ok(rows.into_iter().map(desk).collect())
         })

@@ -7,7 +7,7 @@ use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
     NewRow, Position, RowListener, Settlement, StoreError, Stored, Waiting,
 };
-use frontdesk_wire::{EventId, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{DeskNo, EventId, InstanceNo, Seq, SessionNo};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault, Param};
@@ -67,6 +67,14 @@ impl Ledger for PostgresStore {
                        WHERE m.instance = $1 AND m.seq > coalesce(p.through, 0)
                          AND m.seq <> ALL (coalesce(p.above, '{}')) AND e.message_id = $2 LIMIT 1";
             Ok(connection.query_opt(sql, &[&instance, &message_id]).await?.is_some())
+        })
+    }
+
+    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, Seq)>> {
+        self.worker.read(async move |connection| {
+            let sql = "SELECT instance, last_seq FROM head WHERE desk = $1 AND desk <> 0 AND last_seq > 0";
+            let rows = connection.query(sql, &[&signed(me)]).await?;
+            Ok(rows.iter().map(|row| (unsigned(row.get(0)), unsigned(row.get(1)))).collect())
         })
     }
 

@@ -5,7 +5,7 @@
 
 mod accept;
 mod chat;
-mod connection;
+pub(crate) mod connection;
 mod desks;
 mod directory;
 mod groups;

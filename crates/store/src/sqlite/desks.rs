@@ -33,7 +33,8 @@ impl Desks for SqliteStore {
         };
         let leases = self.leases.clone();
         self.writer.write(draw, move |number| {
-            let record = DeskRecord { number: *number, name, version, lease_until_ms: now_ms + LEASE_MS };
+            let (number, lease_until_ms) = (*number, now_ms + LEASE_MS);
+            let record = DeskRecord { number, name, version, lease_until_ms, directory_seen: 0, sockets: 0 };
             leases.with(|all| {
                 all.retain(|it| it.lease_until_ms > now_ms);
                 all.push(record);
@@ -41,10 +42,11 @@ impl Desks for SqliteStore {
         })
     }
 
-    fn renew(&self, me: DeskNo, now_ms: u64) -> Stored<'_, Renewal> {
+    fn renew(&self, me: DeskNo, seen: u64, now_ms: u64) -> Stored<'_, Renewal> {
         let live = self.leases.with(|all| {
             let mine = all.iter_mut().find(|it| it.number == me && it.lease_until_ms > now_ms)?;
             mine.lease_until_ms = now_ms + LEASE_MS;
+            mine.directory_seen = seen;
             Some(all.iter().filter(|it| it.lease_until_ms > now_ms).map(|it| it.number).collect())
         });
         self.readers.read(DESK, move |connection| {
@@ -82,8 +84,12 @@ impl Desks for SqliteStore {
         self.readers.read(DESK, move |connection| {
             let mut query =
                 connection.prepare_cached("SELECT name FROM duty WHERE desk = ?1 ORDER BY name").map_err(fault)?;
+            let mut count =
+                connection.prepare_cached("SELECT COUNT(*) FROM presence WHERE desk = ?1").map_err(fault)?;
             let mut found = Vec::new();
-            for record in all {
+            for mut record in all {
+                record.sockets =
+                    count.query_row([signed(record.number)], |row| row.get(0)).map(unsigned).map_err(fault)?;
                 let duties = query.query_map([signed(record.number)], |row| row.get(0)).map_err(fault)?;
                 let duties = duties.collect::<rusqlite::Result<_>>().map_err(fault)?;
                 found.push((record, duties));

@@ -89,6 +89,16 @@ impl Ledger for SqliteStore {
         })
     }
 
+    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, Seq)>> {
+        self.readers.read(DESK, move |connection| {
+            let sql = "SELECT p.instance, (SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance) AS newest
+                       FROM presence p WHERE p.desk = ?1 AND newest IS NOT NULL";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let head = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+            query.query_map([signed(me)], head).and_then(Iterator::collect).map_err(fault)
+        })
+    }
+
     fn waiting(&self) -> Stored<'_, Vec<Waiting>> {
         self.readers.read(DESK, |connection| {
             let sql = "SELECT * FROM (SELECT p.instance,

@@ -22,13 +22,13 @@ pub async fn a_lease_must_be_renewed_in_time(Harness { store, .. }: Harness) {
         store.enlist("b".into(), "1".into(), NOW).await.unwrap(),
     );
     let later = NOW + LEASE_MS - 1;
-    assert_eq!(store.renew(one, later).await.unwrap().live, [one, two]);
+    assert_eq!(store.renew(one, 0, later).await.unwrap().live, [one, two]);
     let past = NOW + LEASE_MS;
-    assert_eq!(store.renew(two, past).await, Err(StoreError::Conflict), "it ran out");
-    assert_eq!(store.renew(one, past).await.unwrap().live, [one]);
-    assert_eq!(store.renew(DeskNo(two.0 + 9), past).await, Err(StoreError::Conflict), "nobody has this number");
+    assert_eq!(store.renew(two, 0, past).await, Err(StoreError::Conflict), "it ran out");
+    assert_eq!(store.renew(one, 0, past).await.unwrap().live, [one]);
+    assert_eq!(store.renew(DeskNo(two.0 + 9), 0, past).await, Err(StoreError::Conflict), "nobody has this number");
     store.resign(one).await.unwrap();
-    assert_eq!(store.renew(one, past).await, Err(StoreError::Conflict));
+    assert_eq!(store.renew(one, 0, past).await, Err(StoreError::Conflict));
 }
 
 pub async fn a_duty_has_one_live_holder_and_its_token_rises(Harness { store, .. }: Harness) {
@@ -48,7 +48,7 @@ pub async fn a_duty_has_one_live_holder_and_its_token_rises(Harness { store, .. 
     let duties: Vec<_> = listed.iter().map(|(desk, duties)| (desk.number, desk.name.as_str(), duties.len())).collect();
     assert_eq!(duties, [(one, "a", 0), (two, "b", 1)]);
     // The holder's lease runs out while the other renews its own.
-    store.renew(one, NOW + LEASE_MS - 1).await.unwrap();
+    store.renew(one, 0, NOW + LEASE_MS - 1).await.unwrap();
     let third = take(one, NOW + LEASE_MS).await.expect("its holder is gone");
     assert!(third > second);
     assert_eq!(take(two, NOW + LEASE_MS).await, None, "a desk without a lease takes nothing");

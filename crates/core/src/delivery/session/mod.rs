@@ -421,6 +421,9 @@ impl Session {
         }
         match rows {
             Ok(mut rows) => {
+                if let Some((last, _)) = rows.last() {
+                    serving.mailbox.note_newest(*last);
+                }
                 let fit = fitting(rows.iter().map(|(_, delivery)| delivery.json.len()));
                 let is_idle = serving.mailbox.is_idle();
                 if rows.len() == limit || fit < rows.len() || is_idle {

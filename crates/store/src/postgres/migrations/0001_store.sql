@@ -21,7 +21,8 @@ CREATE INDEX tombstone_version ON tombstone (version);
 -- Servers, their leases by the clock of the database, and their duties. Numbers and tokens are never reused.
 CREATE SEQUENCE desk_number;
 CREATE TABLE desk (
-  number bigint PRIMARY KEY, name text COLLATE "C" NOT NULL, version text COLLATE "C" NOT NULL, lease_until_ms bigint NOT NULL
+  number bigint PRIMARY KEY, name text COLLATE "C" NOT NULL, version text COLLATE "C" NOT NULL, lease_until_ms bigint NOT NULL,
+  directory_seen bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE TABLE duty (
   name text COLLATE "C" PRIMARY KEY, desk bigint NOT NULL, token bigint NOT NULL
@@ -55,6 +56,7 @@ CREATE TABLE head (
   instance bigint PRIMARY KEY, last_seq bigint NOT NULL DEFAULT 0, desk bigint NOT NULL DEFAULT 0,
   session bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
+CREATE INDEX head_desk ON head (desk) WHERE desk <> 0;
 CREATE TABLE position (
   instance bigint PRIMARY KEY, through bigint NOT NULL, above bigint[] NOT NULL, sent bigint NOT NULL
 ) WITH (fillfactor = 50);

@@ -1,0 +1,131 @@
+//! This server among others on the same store: what it does when one of them rings, and what it does without rings.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use frontdesk_wire::{Close, DeskNo};
+
+use crate::base::Base;
+use crate::delivery::DeliveryPlane;
+use crate::directory::DirectoryPlane;
+use crate::env::Env;
+use crate::lease::Lease;
+use crate::meters::Meters;
+use crate::port::bus::{Bus, Heard, Ring, To};
+use crate::port::store::StoreError;
+
+/// How often a server rings itself.
+const ECHO_MS: u64 = 1_000;
+/// Without an echo for this long the server is deaf.
+const DEAF_MS: u64 = 3_000;
+/// How often it looks at the store itself: as a rule, and while it is deaf.
+const SWEEP_MS: u64 = 5_000;
+const DEAF_SWEEP_MS: u64 = 250;
+
+pub struct ClusterPlane {
+    env: Arc<dyn Env>,
+    bus: Arc<dyn Bus>,
+    lease: Arc<Lease>,
+    directory: Arc<DirectoryPlane>,
+    delivery: Arc<DeliveryPlane>,
+    meters: Arc<Meters>,
+    /// On the steady clock.
+    rang_ms: AtomicU64,
+    heard_ms: AtomicU64,
+    swept_ms: AtomicU64,
+    is_deaf: AtomicBool,
+}
+
+impl ClusterPlane {
+    pub(crate) fn new(base: &Base, directory: &Arc<DirectoryPlane>, delivery: &Arc<DeliveryPlane>) -> Self {
+        let now_ms = base.env.steady_ms();
+        base.bus.listen_as(base.lease.me());
+        Self {
+            env: base.env.clone(),
+            bus: base.bus.clone(),
+            lease: base.lease.clone(),
+            directory: directory.clone(),
+            delivery: delivery.clone(),
+            meters: base.meters.clone(),
+            rang_ms: AtomicU64::new(0),
+            heard_ms: AtomicU64::new(now_ms),
+            swept_ms: AtomicU64::new(now_ms),
+            is_deaf: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether other servers may share the store.
+    pub fn has_others(&self) -> bool {
+        self.bus.has_others()
+    }
+
+    /// The next ring. For one caller.
+    pub async fn hear(&self) -> Heard {
+        self.bus.hear().await
+    }
+
+    /// Whether this server does not hear its own rings.
+    pub fn is_deaf(&self) -> bool {
+        self.is_deaf.load(Ordering::Relaxed)
+    }
+
+    pub async fn take(&self, heard: Heard) -> Result<(), StoreError> {
+        match heard {
+            Heard::Missed => self.sweep().await?,
+            Heard::Ring(Ring::Echo(of)) if DeskNo(of) == self.lease.me() => {
+                self.heard_ms.store(self.env.steady_ms(), Ordering::Relaxed);
+            }
+            Heard::Ring(Ring::Echo(_)) => {}
+            Heard::Ring(Ring::Rows(instances)) => {
+                for instance in instances {
+                    self.delivery.look_for_rows(instance);
+                }
+            }
+            Heard::Ring(Ring::Directory(version)) => {
+                if self.directory.version() < version {
+                    self.directory.refresh().await?;
+                    // Whoever waits until all servers know of the change learns it from the lease.
+                    self.lease.note_directory(self.directory.version());
+                    self.lease.renew().await?;
+                }
+            }
+            Heard::Ring(Ring::Replaced(instance, session)) => {
+                self.delivery.switchboard().close_session(instance, session, Close::Replaced);
+            }
+            Heard::Ring(Ring::Line(instance, line)) => self.delivery.tell(instance, line),
+        }
+        Ok(())
+    }
+
+    /// To be called several times a second: rings itself, and sweeps when it is time.
+    pub async fn tick(&self) -> Result<(), StoreError> {
+        let now_ms = self.env.steady_ms();
+        if now_ms.saturating_sub(self.rang_ms.load(Ordering::Relaxed)) >= ECHO_MS {
+            self.rang_ms.store(now_ms, Ordering::Relaxed);
+            let me = self.lease.me();
+            self.bus.listen_as(me);
+            self.bus.ring(To::Desk(me), Ring::Echo(me.0));
+        }
+        let is_deaf = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed)) >= DEAF_MS;
+        if self.is_deaf.swap(is_deaf, Ordering::Relaxed) != is_deaf {
+            self.meters.bus_deaf.set(i64::from(is_deaf));
+            match is_deaf {
+                true => tracing::warn!("the bus is silent: other servers are heard by sweeps only"),
+                false => tracing::info!("the bus is heard again"),
+            }
+        }
+        let every_ms = if is_deaf { DEAF_SWEEP_MS } else { SWEEP_MS };
+        if now_ms.saturating_sub(self.swept_ms.load(Ordering::Relaxed)) >= every_ms {
+            self.sweep().await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the store for what rings would have told. Costs one small query where nothing is new.
+    pub async fn sweep(&self) -> Result<(), StoreError> {
+        self.swept_ms.store(self.env.steady_ms(), Ordering::Relaxed);
+        self.meters.bus_sweeps.inc();
+        self.directory.refresh().await?;
+        self.delivery.sweep_rows().await
+    }
+}

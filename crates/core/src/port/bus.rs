@@ -1,0 +1,69 @@
+//! The bus between servers that share a store: rings, which say that something changed.
+//!
+//! A ring may be lost, late or doubled. The store has the facts; whoever hears a ring looks there, and sweeps find what no
+//! ring told. So nothing depends on a ring but speed.
+
+use frontdesk_wire::{DeskNo, InstanceNo, SessionNo};
+use serde::{Deserialize, Serialize};
+
+use super::BoxFuture;
+
+/// Unknown ones are skipped: a newer server on the same store may ring them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ring {
+    /// A server rings itself, to know that it hears.
+    Echo(u64),
+    /// New rows for instances that the server serves.
+    Rows(Vec<InstanceNo>),
+    /// The directory has this version.
+    Directory(u64),
+    /// Another server has the session of an instance now; the one named is over.
+    Replaced(InstanceNo, SessionNo),
+    /// What a socket of the instance is to be told: an interrupt. Nobody else has it, so it may get lost with the ring.
+    Line(InstanceNo, String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum To {
+    Desk(DeskNo),
+    /// All others, and this one.
+    All,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    Ring(Ring),
+    /// Some rings may have been lost: everything is to be looked at.
+    Missed,
+}
+
+pub trait Bus: Send + Sync {
+    /// The number of this server, which others ring. It changes if the lease was lost.
+    fn listen_as(&self, me: DeskNo);
+    /// Does not wait. Rings that are not sent yet are merged where they can be; the oldest are dropped if there are too many.
+    fn ring(&self, to: To, ring: Ring);
+    /// The next ring. For one caller.
+    fn hear(&self) -> BoxFuture<'_, Heard>;
+    /// False: there are no other servers, and nobody rings.
+    fn has_others(&self) -> bool {
+        true
+    }
+}
+
+/// For a store that one server uses.
+pub struct NoBus;
+
+impl Bus for NoBus {
+    fn listen_as(&self, _: DeskNo) {}
+
+    fn ring(&self, _: To, _: Ring) {}
+
+    fn hear(&self) -> BoxFuture<'_, Heard> {
+        Box::pin(std::future::pending())
+    }
+
+    fn has_others(&self) -> bool {
+        false
+    }
+}

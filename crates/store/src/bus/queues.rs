@@ -1,0 +1,265 @@
+//! What every network bus has: rings that wait to be sent, merged where they can be, and rings that were heard.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::bus::{Bus, Heard, Ring, To};
+use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::{DeskNo, InstanceNo};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+/// Rings that cannot be merged, and their bytes. The oldest are dropped.
+const WAITING_MAX: usize = 1_024;
+const WAITING_MAX_BYTES: usize = 1 << 20;
+/// Instances with new rows, of all servers together. If there are more, sweeps find the rest.
+const ROWS_MAX: usize = 100_000;
+/// Instances in one message: Postgres takes 8,000 bytes.
+const ROWS_PER_RING: usize = 300;
+/// Of other rings. Longer ones are not sent.
+const RING_MAX_BYTES: usize = 7_000;
+/// Rings that were heard and not taken yet.
+const HEARD_MAX: usize = 4_096;
+
+/// A channel's name and a message.
+pub(super) type Message = (String, String);
+
+#[derive(Default)]
+struct Waiting {
+    rows: BTreeMap<DeskNo, BTreeSet<InstanceNo>>,
+    rows_count: usize,
+    directory: Option<u64>,
+    others: VecDeque<(To, Ring, usize)>,
+    others_bytes: usize,
+}
+
+#[derive(Default)]
+struct Inbox {
+    rings: VecDeque<Ring>,
+    is_missing: bool,
+}
+
+pub(super) struct Queues {
+    /// Servers of one store share it; those of another store must not hear them.
+    prefix: String,
+    waiting: Mutex<Waiting>,
+    to_send: Notify,
+    inbox: Mutex<Inbox>,
+    to_hear: Notify,
+    me: watch::Sender<DeskNo>,
+}
+
+impl Queues {
+    pub(super) fn new(epoch: u32) -> Self {
+        Self {
+            prefix: format!("frontdesk_{epoch:08x}"),
+            waiting: Mutex::default(),
+            to_send: Notify::new(),
+            inbox: Mutex::default(),
+            to_hear: Notify::new(),
+            me: watch::Sender::new(DeskNo::NONE),
+        }
+    }
+
+    pub(super) fn channel(&self, to: To) -> String {
+        match to {
+            To::Desk(desk) => format!("{}_{desk}", self.prefix),
+            To::All => format!("{}_all", self.prefix),
+        }
+    }
+
+    /// Under which number this server listens.
+    pub(super) fn me(&self) -> watch::Receiver<DeskNo> {
+        self.me.subscribe()
+    }
+
+    fn add(&self, to: To, ring: Ring) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        match (to, ring) {
+            (To::Desk(desk), Ring::Rows(instances)) => {
+                if waiting.rows_count < ROWS_MAX {
+                    let known = waiting.rows.entry(desk).or_default();
+                    let before = known.len();
+                    known.extend(instances);
+                    let added = known.len() - before;
+                    waiting.rows_count += added;
+                }
+            }
+            (To::All, Ring::Directory(version)) => {
+                waiting.directory = waiting.directory.max(Some(version));
+            }
+            (to, ring) => {
+                let bytes = encode(&ring).len();
+                if bytes > RING_MAX_BYTES {
+                    tracing::warn!(bytes, "a ring is too long for the bus and was not sent");
+                    return;
+                }
+                waiting.others_bytes += bytes;
+                waiting.others.push_back((to, ring, bytes));
+                while waiting.others.len() > WAITING_MAX || waiting.others_bytes > WAITING_MAX_BYTES {
+                    let Some((.., bytes)) = waiting.others.pop_front() else { break };
+                    waiting.others_bytes -= bytes;
+                }
+            }
+        }
+        drop(waiting);
+        self.to_send.notify_one();
+    }
+
+    /// All that waits, as messages. Waits until there is something.
+    pub(super) async fn next_messages(&self) -> Vec<Message> {
+        loop {
+            let Waiting { rows, directory, others, .. } =
+                std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut messages: Vec<Message> =
+                others.iter().map(|(to, ring, _)| (self.channel(*to), encode(ring))).collect();
+            messages.extend(directory.map(|version| (self.channel(To::All), encode(&Ring::Directory(version)))));
+            for (desk, instances) in rows {
+                let instances: Vec<InstanceNo> = instances.into_iter().collect();
+                let rings = instances.chunks(ROWS_PER_RING).map(|some| encode(&Ring::Rows(some.to_vec())));
+                messages.extend(rings.map(|ring| (self.channel(To::Desk(desk)), ring)));
+            }
+            if !messages.is_empty() {
+                return messages;
+            }
+            self.to_send.notified().await;
+        }
+    }
+
+    /// A message came. One that cannot be read was sent by a newer server.
+    pub(super) fn heard(&self, message: &str) {
+        let Ok(ring) = serde_json::from_str(message) else { return };
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if inbox.rings.len() >= HEARD_MAX {
+            inbox.rings.clear();
+            inbox.is_missing = true;
+        }
+        inbox.rings.push_back(ring);
+        drop(inbox);
+        self.to_hear.notify_one();
+    }
+
+    /// Messages may have been lost.
+    pub(super) fn missed(&self) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).is_missing = true;
+        self.to_hear.notify_one();
+    }
+
+    fn next_heard(&self) -> Option<Heard> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut inbox.is_missing) {
+            return Some(Heard::Missed);
+        }
+        inbox.rings.pop_front().map(Heard::Ring)
+    }
+}
+
+fn encode(ring: &Ring) -> String {
+    serde_json::to_string(ring).unwrap_or_default()
+}
+
+/// A bus with a thread of its own, which keeps the connection.
+pub struct NetworkBus {
+    queues: Arc<Queues>,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for NetworkBus {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic was already reported
+        }
+    }
+}
+
+impl NetworkBus {
+    /// `run` keeps the connection, on its own thread, until it is dropped.
+    pub(super) fn start<F: Future<Output = ()>>(
+        queues: Queues,
+        run: impl FnOnce(Arc<Queues>) -> F + Send + 'static,
+    ) -> Result<Self, StoreError> {
+        let unable = |error: std::io::Error| StoreError::Unavailable(error.to_string());
+        let (queues, stop) = (Arc::new(queues), CancellationToken::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
+        let (running, stopped) = (queues.clone(), stop.clone());
+        let work = move || {
+            runtime.block_on(tokio::task::LocalSet::new().run_until(async move {
+                tokio::select! {
+                    () = run(running) => {}
+                    () = stopped.cancelled() => {}
+                }
+            }));
+        };
+        let thread = std::thread::Builder::new().name("bus".into()).spawn(work).map_err(unable)?;
+        Ok(Self { queues, stop, thread: Some(thread) })
+    }
+}
+
+impl Bus for NetworkBus {
+    fn listen_as(&self, me: DeskNo) {
+        self.queues.me.send_if_modified(|now| std::mem::replace(now, me) != me);
+    }
+
+    fn ring(&self, to: To, ring: Ring) {
+        self.queues.add(to, ring);
+    }
+
+    fn hear(&self) -> BoxFuture<'_, Heard> {
+        Box::pin(async move {
+            loop {
+                if let Some(heard) = self.queues.next_heard() {
+                    return heard;
+                }
+                self.queues.to_hear.notified().await;
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn rings_that_wait_are_merged() {
+        let queues = Queues::new(1);
+        let to = To::Desk(DeskNo(7));
+        for number in 0..1_000 {
+            queues.add(to, Ring::Rows(vec![InstanceNo(number % 400)]));
+            queues.add(To::All, Ring::Directory(number));
+        }
+        queues.add(to, Ring::Echo(7));
+        let messages = queues.next_messages().await;
+        let texts: Vec<&str> = messages.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!((texts[0], texts[1]), (r#"{"echo":7}"#, r#"{"directory":999}"#));
+        assert_eq!(texts.len(), 4, "400 instances are two messages");
+        assert!(texts.iter().all(|text| text.len() < 8_000));
+        assert_eq!(messages[0].0, "frontdesk_00000001_7");
+        assert_eq!(messages[1].0, "frontdesk_00000001_all");
+    }
+
+    #[test]
+    fn more_than_can_be_kept_is_dropped_and_told() {
+        let queues = Queues::new(1);
+        for number in 0..5_000 {
+            queues.add(To::All, Ring::Echo(number));
+            queues.heard(&encode(&Ring::Echo(number)));
+        }
+        assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
+        assert_eq!(queues.next_heard(), Some(Heard::Missed), "whoever hears is told to look at everything");
+        queues.add(To::All, Ring::Line(InstanceNo(1), "x".repeat(9_000)));
+        assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
+    }
+
+    #[test]
+    fn a_ring_of_a_newer_server_is_skipped() {
+        let queues = Queues::new(1);
+        queues.heard(r#"{"something_new":[1,2]}"#);
+        queues.heard("not even JSON");
+        assert_eq!(queues.next_heard(), None);
+    }
+}
