@@ -4,12 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use frontdesk_connectors::Bundled;
+use frontdesk_core::port::bus::{Bus, NoBus};
 use frontdesk_core::port::platform::Platform;
+use frontdesk_core::port::store::{Ledger as _, Store};
 use frontdesk_core::{Desk, Env, Parts};
 use frontdesk_platforms::Kit;
 use frontdesk_platforms::chat::BuiltInChat;
+use frontdesk_store::bus::notify_bus;
+use frontdesk_store::postgres::{Clock, PostgresStore};
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_wire::Secret;
 use prometheus_client::registry::Registry;
@@ -21,7 +25,7 @@ use crate::config::Config;
 use crate::edge::{self, App, AppParts, Budgets, ConnectionLimits, page::Pages, scheduler_webhook::SchedulerWebhook};
 use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
-use crate::keys;
+use crate::keys::{self, Keys};
 use crate::outcall::GuardedClient;
 use crate::work::{self, RetentionDays};
 
@@ -53,12 +57,13 @@ impl Frontdesk {
 
     /// With platforms besides those in the box.
     pub async fn open_with(config: &Config, env: Arc<dyn Env>, more: Vec<Arc<dyn Platform>>) -> anyhow::Result<Self> {
-        let has_database = SqliteStore::is_in(&config.data_dir);
-        let keys = keys::open(&config.data_dir, &*env, has_database || config.fresh)?;
-        let mut seed = [0; 4];
-        env.fill(&mut seed);
-        let store = SqliteStore::open(&config.data_dir, u32::from_be_bytes(seed));
-        let store = Arc::new(store.context("opening the database failed")?);
+        let is_shared = !config.store.url.is_empty();
+        let may_be_new = is_shared || SqliteStore::is_in(&config.data_dir) || config.fresh;
+        let keys = keys::open(&config.data_dir, &config.keys, &*env, may_be_new)?;
+        let (store, bus) = match is_shared {
+            true => shared_store(config, &keys, &*env)?,
+            false => embedded_store(config, &*env)?,
+        };
         let listener = TcpListener::bind(&config.listen).await.with_context(|| {
             format!("cannot listen on {}; is the port in use? (--listen 127.0.0.1:0 picks a free port)", config.listen)
         })?;
@@ -87,7 +92,8 @@ impl Frontdesk {
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?;
         let identities = Verifier::open(&config.identity, env.clone(), outcall.clone()).await?;
         let connectors = Bundled { env: env.clone(), outcall: outcall.clone(), settings: config.agents.connectors() };
-        let parts = Parts { env, sealer: keys.sealer, outcall, platforms, connectors: Arc::new(connectors), rules };
+        let connectors = Arc::new(connectors);
+        let parts = Parts { env, sealer: keys.sealer, outcall, platforms, connectors, bus, rules };
         let desk = Desk::open(store, parts).await?;
         let mut metrics = Registry::with_prefix("frontdesk");
         desk.meters().register(&mut metrics);
@@ -156,6 +162,40 @@ impl Frontdesk {
             tracing::warn!(%error, "giving up the lease of this desk failed; it ends by itself");
         }
     }
+}
+
+type Backend = (Arc<dyn Store>, Arc<dyn Bus>);
+
+fn embedded_store(config: &Config, env: &dyn Env) -> anyhow::Result<Backend> {
+    let store = SqliteStore::open(&config.data_dir, epoch(env)).context("opening the database failed")?;
+    Ok((Arc::new(store), Arc::new(NoBus)))
+}
+
+/// A database that several servers use. They must have the same keys: what one seals, the others open.
+fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<Backend> {
+    let url = &config.store.url;
+    let store = PostgresStore::open(url, epoch(env), Clock::Database).context("opening the database failed")?;
+    let checks = [
+        ("master key", keys.sealer.derive(&["key check"]), "keys.master_file"),
+        ("admin token", keys.sealer.derive(&["admin token check", keys.admin_token.expose()]), "keys.admin_token_file"),
+    ];
+    for (name, check, setting) in checks {
+        if !store.is_agreed(name, &check).context("comparing the keys with the database failed")? {
+            bail!(
+                "the {name} of this server is not the one that the database was made with: give all servers the same \
+                 file ({setting})"
+            );
+        }
+    }
+    let bus = notify_bus(url, store.epoch()).context("starting the bus failed")?;
+    Ok((Arc::new(store), Arc::new(bus)))
+}
+
+/// For a new database.
+fn epoch(env: &dyn Env) -> u32 {
+    let mut seed = [0; 4];
+    env.fill(&mut seed);
+    u32::from_be_bytes(seed)
 }
 
 /// Mends what a start refuses, in a data folder that no desk uses. Returns what was done, a sentence each.

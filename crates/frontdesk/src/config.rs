@@ -17,7 +17,7 @@ use crate::edge::{agents, cron, server};
 use crate::env::SystemEnv;
 use crate::logging::LogForm;
 use crate::work::{self, RetentionDays};
-use crate::{identity, outcall, rules};
+use crate::{identity, keys, outcall, rules};
 
 pub use crate::identity::VerifierKind;
 
@@ -28,8 +28,17 @@ const PREFIX: &str = "FRONTDESK_";
 /// Read by the command line itself, not settings of the server.
 const NOT_SETTINGS: [&str; 3] = ["URL", "ADMIN_TOKEN", "LOG_FILTER"];
 /// Variables of the test command, which servers under test inherit.
-const OF_TESTS: [&str; 7] =
-    ["BIN", "TEST_CACHE", "SCREENSHOT", "NODE_MODULES", "CHROMIUM", "SESSION_KEY_BIN", "GATE_SEED"];
+const OF_TESTS: [&str; 9] = [
+    "BIN",
+    "TEST_CACHE",
+    "TEST_POSTGRES",
+    "TEST_REDIS",
+    "SCREENSHOT",
+    "NODE_MODULES",
+    "CHROMIUM",
+    "SESSION_KEY_BIN",
+    "GATE_SEED",
+];
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,6 +50,10 @@ pub struct Config {
     #[serde(skip)]
     pub fresh: bool,
     pub log: LogForm,
+    pub store: Address,
+    pub bus: Address,
+    pub desk: DeskSettings,
+    pub keys: keys::Settings,
     pub server: server::Settings,
     pub relay: rules::Relay,
     pub wake: rules::Wake,
@@ -59,6 +72,19 @@ pub struct Config {
     pub outcall: outcall::Settings,
     pub chat: chat::Settings,
     pub platform: Table,
+}
+
+/// Of a store or a bus; empty for the one in the box.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Address {
+    pub url: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeskSettings {
+    pub name: String,
 }
 
 /// All settings with their defaults and comments: those of the server, then the sections of the platforms.
@@ -114,6 +140,7 @@ impl Config {
         if !self.public_url.is_empty() && !self.public_url.starts_with("http") {
             bail!("public_url must start with http:// or https://, not {:?}", self.public_url);
         }
+        self.check_store()?;
         self.relay.check()?;
         self.server.check()?;
         self.manage.check()?;
@@ -122,6 +149,30 @@ impl Config {
         self.skills.check()?;
         self.outcall.check()?;
         self.check_platforms()
+    }
+
+    /// What servers that share a database must have in common is given, and not made up by each of them.
+    pub fn check_store(&self) -> anyhow::Result<()> {
+        if self.store.url.is_empty() {
+            if !self.bus.url.is_empty() {
+                bail!("bus.url is for servers that share a database; set store.url as well, or remove it");
+            }
+            return Ok(());
+        }
+        if !["postgres://", "postgresql://"].iter().any(|scheme| self.store.url.starts_with(scheme)) {
+            bail!("store.url must start with postgres://; empty is the embedded database in data_dir");
+        }
+        let needed = [
+            ("public_url", self.public_url.is_empty(), "the URL of the load balancer"),
+            ("keys.master_file", self.keys.master_file.as_os_str().is_empty(), "one master key for all servers"),
+            ("keys.admin_token_file", self.keys.admin_token_file.as_os_str().is_empty(), "one admin token for all"),
+        ];
+        for (name, is_missing, what) in needed {
+            if is_missing {
+                bail!("{name} must be set if store.url is: {what}");
+            }
+        }
+        Ok(())
     }
 
     /// Platforms check their sections when they are opened, which does nothing else.
@@ -147,6 +198,11 @@ impl Config {
         self.link.apply(&mut rules);
         self.cron.apply(&mut rules);
         self.agents.apply(&mut rules);
+        if !self.desk.name.is_empty() {
+            rules.desk_name.clone_from(&self.desk.name);
+        } else if let Ok(host) = rustix::system::uname().nodename().to_str() {
+            rules.desk_name = host.to_owned();
+        }
         rules
     }
 
@@ -281,6 +337,18 @@ mod tests {
         let oidc = "[identity]\nverifier = \"oidc\"\nissuer = \"https://i.example\"\njwks = \"https://i.example/keys\"";
         assert!(text(oidc, &[]).contains("identity.audience"), "an audience is required");
         assert!(load(&format!("{oidc}\naudience = \"desk\""), &[]).is_ok());
+        assert!(text("[bus]\nurl = \"redis://x\"", &[]).contains("store.url"));
+        assert!(text("", &[("FRONTDESK_STORE_URL", "mysql://x")]).contains("postgres://"));
+        let mut shared = "[store]\nurl = \"postgres://x/y\"".to_owned();
+        for (name, line) in [
+            ("public_url", "public_url = \"https://desk.example\""),
+            ("keys.master_file", "keys.master_file = \"/k\""),
+            ("keys.admin_token_file", "keys.admin_token_file = \"/t\""),
+        ] {
+            assert!(text(&shared, &[]).contains(&format!("{name} must be set if store.url is")), "{name}");
+            shared = format!("{line}\n{shared}");
+        }
+        assert!(load(&shared, &[]).is_ok());
         assert!(text("[server]\nanswers_per_tenant_kib = 9", &[]).contains("answers_per_tenant_kib"));
     }
     #[test]

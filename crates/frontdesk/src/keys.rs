@@ -3,13 +3,22 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use frontdesk_core::Env;
 use frontdesk_core::vault::Sealer;
 use frontdesk_wire::Secret;
+use serde::Deserialize;
 use zeroize::Zeroizing;
+
+/// Where the secrets are; empty: in the data folder.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub master_file: PathBuf,
+    pub admin_token_file: PathBuf,
+}
 
 pub(crate) struct Keys {
     pub(crate) sealer: Sealer,
@@ -17,26 +26,32 @@ pub(crate) struct Keys {
 }
 
 /// Opens or creates the keys. `may_be_new`: a database exists, or the operator asked for an empty one.
-pub(crate) fn open(folder: &Path, env: &dyn Env, may_be_new: bool) -> anyhow::Result<Keys> {
+pub(crate) fn open(folder: &Path, files: &Settings, env: &dyn Env, may_be_new: bool) -> anyhow::Result<Keys> {
     if !folder.exists() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.with_context(|| format!("cannot create the data folder {}", folder.display()))?;
     }
-    if !may_be_new && folder.join("master.key").exists() {
+    let or_in_folder = |given: &PathBuf, name: &str| match given.as_os_str().is_empty() {
+        true => folder.join(name),
+        false => given.clone(),
+    };
+    let master_file = or_in_folder(&files.master_file, "master.key");
+    let admin_token_file = or_in_folder(&files.admin_token_file, "admin.token");
+    if !may_be_new && master_file.exists() {
         bail!(
-            "{} has a master.key but no database: all known gateways would be rejected as unknown. Restore the \
+            "{} has no database, but there is a master key for one: all known gateways would be rejected as unknown. Restore the \
              database from a backup, or start with --new to create an empty one",
             folder.display()
         );
     }
-    let master = secret_file(&folder.join("master.key"), || env.random_hex(32))?;
+    let master = secret_file(&master_file, || env.random_hex(32))?;
     let mut key = Zeroizing::new([0; 32]);
     let decoded = Zeroizing::new(hex::decode(master.expose()).unwrap_or_default());
     if decoded.len() != key.len() {
-        bail!("{}/master.key must contain 64 hex digits; restore it from a backup", folder.display());
+        bail!("{} must contain 64 hex digits; restore it from a backup", master_file.display());
     }
     key.copy_from_slice(&decoded);
-    let admin_token = secret_file(&folder.join("admin.token"), || format!("fda_{}", env.random_hex(24)))?;
+    let admin_token = secret_file(&admin_token_file, || format!("fda_{}", env.random_hex(24)))?;
     Ok(Keys { sealer: Sealer::new(key), admin_token })
 }
 

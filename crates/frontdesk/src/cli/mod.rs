@@ -82,6 +82,15 @@ struct ServeArgs {
     /// URL at which agents and browsers reach this server
     #[arg(long)]
     public_url: Option<String>,
+    /// Database that several servers share: postgres://user:password@host/database
+    #[arg(long, env = "FRONTDESK_STORE_URL", hide_env_values = true)]
+    store: Option<String>,
+    /// How servers that share a database tell each other of changes; default: by the database
+    #[arg(long, env = "FRONTDESK_BUS_URL", hide_env_values = true)]
+    bus: Option<String>,
+    /// Name of this server among those that share the database
+    #[arg(long)]
+    name: Option<String>,
     /// Log format
     #[arg(long, value_enum)]
     log: Option<LogForm>,
@@ -119,6 +128,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             config.public_url = args.public_url.unwrap_or(config.public_url);
             config.log = args.log.unwrap_or(config.log);
             config.fresh = args.new;
+            config.store.url = args.store.unwrap_or(config.store.url);
+            config.bus.url = args.bus.unwrap_or(config.bus.url);
+            config.desk.name = args.name.unwrap_or(config.desk.name);
+            config.check_store()?;
             crate::runtime::build(2)?.block_on(serve::serve(&config))
         }
         Verb::Demo { port } => crate::runtime::build(2)?.block_on(demo::demo(port, target.data_dir)),

@@ -19,9 +19,13 @@ pub(super) struct Remote {
 impl Remote {
     /// From flags and environment, otherwise from the data folder.
     pub(super) fn find(target: &Target) -> anyhow::Result<Self> {
-        let folder = settings(target)?.data_dir;
+        let settings = settings(target)?;
         let from_folder = |name: &str, flag: &str| {
-            let file = folder.join(name);
+            let given = &settings.keys.admin_token_file;
+            let file = match name == "admin.token" && !given.as_os_str().is_empty() {
+                true => given.clone(),
+                false => settings.data_dir.join(name),
+            };
             std::fs::read_to_string(&file).map(|text| text.trim().to_owned()).with_context(|| {
                 format!("cannot read {}; has `frontdesk serve` run here? (or pass {flag})", file.display())
             })

@@ -5,6 +5,7 @@
 
 mod agents;
 mod alarms;
+mod cluster;
 mod commands;
 mod fragments;
 mod lease;
@@ -33,6 +34,7 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(fragments::join(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(cluster::listen(desk.clone(), stop.clone()));
     tracker.spawn(retention::forget_old(desk.clone(), retention, stop.clone()));
 }
 

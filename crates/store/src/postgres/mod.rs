@@ -72,6 +72,21 @@ impl PostgresStore {
     }
 }
 
+impl PostgresStore {
+    /// Whether this value is the one that the first server has left under the name. Without one it is this.
+    pub fn is_agreed(&self, name: &str, value: &str) -> Result<bool, StoreError> {
+        let (name, value) = (format!("check {name}"), value.to_owned());
+        self.worker.ask_blocking(async move |database| {
+            let agree = async |connection: &connection::Connection| {
+                let sql = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING";
+                connection.execute(sql, &[&name, &value]).await?;
+                Ok(schema::read(connection, &name).await?.as_deref() == Some(&value))
+            };
+            database.writers.transaction(agree).await
+        })
+    }
+}
+
 /// A pooler that lends a connection for one transaction only breaks prepared statements, locks and notifications in ways
 /// that show late. Two sessions are told apart by a setting of their own: while the second one holds a transaction, the
 /// first one must still find its setting.
