@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use frontdesk_wire::{Close, DeskNo};
 
@@ -21,6 +22,9 @@ const DEAF_MS: u64 = 3_000;
 /// How often it looks at the store itself: as a rule, and while it is deaf.
 const SWEEP_MS: u64 = 5_000;
 const DEAF_SWEEP_MS: u64 = 250;
+/// How long a change of the directory waits for the other servers: a lease is renewed every second, and ends after five.
+const CONFIRM_MS: u64 = 5_000;
+const CONFIRM_EVERY: Duration = Duration::from_millis(25);
 
 pub struct ClusterPlane {
     env: Arc<dyn Env>,
@@ -95,6 +99,27 @@ impl ClusterPlane {
             Heard::Ring(Ring::Line(instance, line)) => self.delivery.tell(instance, line),
         }
         Ok(())
+    }
+
+    /// Waits until every live server has read the directory as it is now. Returns the names of those that have not in time:
+    /// what was just forbidden may still happen there.
+    pub async fn unconfirmed(&self) -> Result<Vec<String>, StoreError> {
+        let (version, began_ms) = (self.directory.version(), self.env.steady_ms());
+        self.lease.note_directory(version);
+        loop {
+            let mut behind = Vec::new();
+            if !self.lease.is_alone() {
+                for (desk, _) in self.lease.desks().await? {
+                    if desk.number != self.lease.me() && desk.directory_seen < version {
+                        behind.push(desk.name);
+                    }
+                }
+            }
+            if behind.is_empty() || self.env.steady_ms().saturating_sub(began_ms) >= CONFIRM_MS {
+                return Ok(behind);
+            }
+            tokio::time::sleep(CONFIRM_EVERY).await;
+        }
     }
 
     /// To be called several times a second: rings itself, and sweeps when it is time.

@@ -23,7 +23,7 @@ use crate::meters::Meters;
 use crate::port::bus::{Bus, Ring, To};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
-use crate::port::store::{Delivery, Ledger, NewRow, RowListener, SessionNo, Sessions, StoreError, Waiting};
+use crate::port::store::{Delivery, Ledger, NewRow, Presence, RowListener, SessionNo, Sessions, StoreError, Waiting};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -109,6 +109,19 @@ impl DeliveryPlane {
 
     pub fn switchboard(&self) -> &Switchboard {
         &self.switchboard
+    }
+
+    /// What is known of every instance, wherever its socket is.
+    pub async fn presences(&self) -> Result<HashMap<InstanceNo, Presence>, StoreError> {
+        match self.lease.is_alone() {
+            true => Ok(self.switchboard.presences()),
+            false => Ok(self.sessions.presences().await?.into_iter().collect()),
+        }
+    }
+
+    /// Whether the instance has a socket, here or at another server.
+    pub fn is_connected(&self, instance: InstanceNo, presence: &Presence) -> bool {
+        self.switchboard.is_live(instance) || self.lease.is_other(presence.served_by)
     }
 
     /// Number of waiting rows per instance.

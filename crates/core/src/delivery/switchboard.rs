@@ -401,6 +401,11 @@ impl Switchboard {
         self.memory.pin().get(&instance).map(|memory| lock(memory).presence.clone()).unwrap_or_default()
     }
 
+    pub fn presences(&self) -> HashMap<InstanceNo, Presence> {
+        let all = self.memory.pin();
+        all.iter().map(|(instance, memory)| (*instance, lock(memory).presence.clone())).collect()
+    }
+
     /// Changes the presence of an instance and returns it, so that the caller can store it.
     pub fn set_presence(&self, instance: InstanceNo, change: impl FnOnce(&mut Presence)) -> Presence {
         let memory = self.memory(instance);

@@ -47,6 +47,8 @@ pub(super) enum RemoteVerb {
     Gateway(GatewayVerb),
     /// List agents with their connections and waiting messages
     Instances,
+    /// List the servers that share the database, and what each of them does
+    Desks,
     /// Manage agents that others can message by name
     #[command(subcommand)]
     Agents(AgentsVerb),
@@ -295,6 +297,17 @@ pub(super) async fn run(target: &Target, verb: RemoteVerb) -> anyhow::Result<()>
                     answer["instances"].as_array().cloned().unwrap_or_default().into_iter().chain(agents).collect();
             }
             desk.show_list(&answer, "instances", &columns)
+        }
+        RemoteVerb::Desks => {
+            let columns = ["number", "name", "version", "live", "sockets", "duties"];
+            let mut answer = desk.call(get, "/desks", None).await?;
+            if !desk.json {
+                for it in answer["desks"].as_array_mut().into_iter().flatten() {
+                    // Many: one line each would hide the servers.
+                    it["duties"] = it["duties"].as_array().map_or(0, Vec::len).into();
+                }
+            }
+            desk.show_list(&answer, "desks", &columns)
         }
         RemoteVerb::Agents(verb) => agents::agents(&desk, verb).await,
         RemoteVerb::Say(args) => agents::say(&desk, args).await,

@@ -15,7 +15,7 @@ use frontdesk_core::directory::facts::{Gateway, Scope};
 use frontdesk_core::mail_id;
 use frontdesk_core::port::alarms::Alarm;
 use frontdesk_core::port::platform::BotFinding;
-use frontdesk_core::port::store::{Mail, MailState};
+use frontdesk_core::port::store::{DeskRecord, Mail, MailState};
 use frontdesk_wire::api::{
     BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
     TenantNew, TokenMade, TokenNew,
@@ -77,6 +77,7 @@ pub(super) fn router() -> Router<App> {
         .route("/events/stream", get(tail))
         .route("/journal", get(journal))
         .route("/chat-link", post(chat_link))
+        .route("/desks", get(desks))
         .route("/doctor", get(doctor))
         .route("/backup", post(backup))
 }
@@ -300,17 +301,32 @@ async fn rotate(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Ans
 
 async fn revoke(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
     app.desk.directory().revoke(&id).await?;
-    Ok(Reply(json!({ "id": id, "revoked": true })))
+    let unconfirmed = app.desk.cluster().unconfirmed().await?;
+    Ok(Reply(json!({ "id": id, "revoked": true, "unconfirmed": unconfirmed })))
+}
+
+/// The servers that share the store, with what each of them does.
+async fn desks(_: Admin, State(app): State<App>) -> Answer<Value> {
+    let now_ms = app.desk.env().now_ms();
+    let show = |(it, duties): (DeskRecord, Vec<String>)| {
+        json!({
+            "number": it.number, "name": it.name, "version": it.version, "lease_expires_at_ms": it.lease_until_ms,
+            "live": it.lease_until_ms > now_ms, "sockets": it.sockets, "duties": duties,
+        })
+    };
+    let all = app.desk.lease().desks().await?;
+    Ok(Reply(json!({ "desks": all.into_iter().map(show).collect::<Vec<_>>() })))
 }
 
 async fn instances(_: Admin, State(app): State<App>) -> Answer<Value> {
     let all: Vec<_> = app.desk.directory().read(|view| view.instances.values().cloned().collect());
     let waiting = app.desk.delivery().waiting().await?;
+    let presences = app.desk.delivery().presences().await?;
     let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Instance>| {
-        let presence = app.desk.delivery().switchboard().presence(it.no);
+        let presence = presences.get(&it.no).cloned().unwrap_or_default();
         let waits = waiting.iter().find(|row| row.instance == it.no);
         json!({
-            "kind": "instance", "instance": it.name, "tenant": it.tenant, "connected": app.desk.delivery().switchboard().is_live(it.no),
+            "kind": "instance", "instance": it.name, "tenant": it.tenant, "connected": app.desk.delivery().is_connected(it.no, &presence),
             "idle": presence.idle, "seen_at": presence.seen_ms, "wake_url": it.wake_url.is_some(),
             "waiting": waits.map_or(0, |row| row.count), "waiting_since": waits.map(|row| row.oldest_ms),
         })

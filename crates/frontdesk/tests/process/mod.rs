@@ -51,7 +51,9 @@ impl Desk {
         all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let mut child = spawn(folder.path(), "127.0.0.1:0", &all);
         let url = ready(&mut child).await.unwrap_or_else(|error| panic!("{error:#}\n{}", log(folder.path())));
-        let admin = std::fs::read_to_string(folder.path().join("admin.token")).unwrap().trim().to_owned();
+        let token_file = all.iter().find(|(name, _)| name == "KEYS_ADMIN_TOKEN_FILE").map(|(_, file)| file.into());
+        let token_file = token_file.unwrap_or_else(|| folder.path().join("admin.token"));
+        let admin = std::fs::read_to_string(token_file).unwrap().trim().to_owned();
         let mut api = Api { client: client(), url, admin, chat: String::new(), identity: String::new() };
         api.chat = api.token("chat").await;
         api.identity = api.token("identity").await;
