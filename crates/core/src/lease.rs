@@ -70,6 +70,13 @@ impl Lease {
             && self.others.read().unwrap_or_else(PoisonError::into_inner).contains(&desk)
     }
 
+    /// All live desks, as of the last renewal.
+    pub fn live(&self) -> Vec<DeskNo> {
+        let mut live = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
+        live.push(self.me());
+        live
+    }
+
     /// Whether no other desk uses the store, as of the last renewal.
     pub fn is_alone(&self) -> bool {
         self.others.read().unwrap_or_else(PoisonError::into_inner).is_empty()

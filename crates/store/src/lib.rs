@@ -10,3 +10,4 @@ mod listeners;
 pub mod memory;
 pub mod postgres;
 pub mod sqlite;
+mod wakes;

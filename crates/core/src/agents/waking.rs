@@ -65,6 +65,14 @@ impl Messages {
         let Some((agent, url)) = found.and_then(|it: Arc<Agent>| it.wake_url.clone().map(|url| (it, url))) else {
             return Ended::NoWay;
         };
+        match self.delivery.claim_wake(no).await {
+            Ok(true) => {}
+            Ok(false) => return Ended::Answered, // another server calls it
+            Err(error) => {
+                tracing::warn!(%error, "claiming a wake failed; trying again");
+                return Ended::Failed;
+            }
+        }
         self.say_poke(&agent, "waking", "its wake URL is being called");
         let (how, why) = self.delivery.call_wake_url(&url).await;
         if let Some(why) = why {

@@ -8,6 +8,7 @@ use super::DeliveryPlane;
 use super::switchboard::Order;
 use crate::directory::Caller;
 use crate::directory::index::TenantIndex;
+use crate::port::bus::{Ring, To};
 use crate::port::store::StoreError;
 
 /// Turns that began earlier are considered finished.
@@ -26,9 +27,9 @@ impl DeliveryPlane {
         let mut told = false;
         for &instance in receivers {
             let Some((_, chat_id)) = self.find_turn(&[instance], &[session_key], now_ms).await? else { continue };
-            let this = self.interrupt(instance, session_key, &chat_id);
+            let this = self.interrupt(instance, session_key, &chat_id).await?;
             for name in names.iter().filter(|name| this && *name != session_key) {
-                self.interrupt(instance, name, &chat_id);
+                self.interrupt(instance, name, &chat_id).await?;
             }
             told |= this;
         }
@@ -54,7 +55,10 @@ impl DeliveryPlane {
                 found = self.find_turn(&instances, &aliases, now_ms).await?;
             }
         }
-        Ok(found.is_some_and(|(instance, chat_id)| self.interrupt(instance, session_key, &chat_id)))
+        match found {
+            Some((instance, chat_id)) => self.interrupt(instance, session_key, &chat_id).await,
+            None => Ok(false),
+        }
     }
 
     /// The first live instance with a turn under one of these names, and the chat of the turn.
@@ -64,7 +68,9 @@ impl DeliveryPlane {
         names: &[&str],
         now_ms: u64,
     ) -> Result<Option<(InstanceNo, ChatId)>, StoreError> {
-        let mut live: Vec<InstanceNo> = instances.iter().copied().filter(|no| self.switchboard.is_live(*no)).collect();
+        // With other servers any of them may have a socket; whether it has one is asked of the one that is found.
+        let may_be_live = |no: &InstanceNo| self.switchboard.is_live(*no) || !self.lease.is_alone();
+        let mut live: Vec<InstanceNo> = instances.iter().copied().filter(may_be_live).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
         let remembered = |instance: InstanceNo| {
             let chat_id = names.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
@@ -84,18 +90,33 @@ impl DeliveryPlane {
         Ok(stored.or(known.map(|(_, found)| found)))
     }
 
-    /// Sends the interrupt to the socket of the instance.
-    fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> bool {
-        let Some(mailbox) = self.switchboard.socket(instance) else { return false };
+    /// Sends the interrupt to the socket of the instance, here or at another server.
+    async fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> Result<bool, StoreError> {
         let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() }.line();
-        let told = mailbox.order(Order::Line(line));
+        let told = match self.switchboard.socket(instance) {
+            Some(mailbox) => mailbox.order(Order::Line(line)),
+            None => self.tell_elsewhere(instance, line).await?,
+        };
         if told {
             self.meters.interrupts.inc();
-            self.tail.say(&mailbox.tenant, "interrupted", |notice| {
+            self.tail.say(&self.directory.tenant_of_no(instance), "interrupted", |notice| {
                 notice.chat_id.clone_from(chat_id);
                 notice.text = format!("interrupt sent for {session_key}");
             });
         }
-        told
+        Ok(told)
+    }
+
+    /// Passes a line to the server that has the socket of the instance. False: none has it.
+    async fn tell_elsewhere(&self, instance: InstanceNo, line: String) -> Result<bool, StoreError> {
+        if self.lease.is_alone() {
+            return Ok(false);
+        }
+        let presence = self.sessions.presence(instance).await?;
+        let is_there = self.lease.is_other(presence.served_by) && !presence.idle;
+        if is_there {
+            self.bus.ring(To::Desk(presence.served_by), Ring::Line(instance, line));
+        }
+        Ok(is_there)
     }
 }

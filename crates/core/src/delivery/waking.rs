@@ -9,6 +9,7 @@ use super::switchboard::Unserved;
 use super::wake::{Ended, WakeTask, Waker};
 use crate::meters::Why;
 use crate::port::outcall::OutcallError;
+use crate::port::store::StoreError;
 
 /// Maximum size of the response of a wake URL that is read.
 const ANSWER_MAX_BYTES: usize = 4096;
@@ -89,6 +90,15 @@ impl DeliveryPlane {
             self.say_wake(instance_no, "wake_failed", "no wake URL; the agent must connect by itself").await;
             return Ended::NoWay;
         };
+        match self.claim_wake(instance_no).await {
+            Ok(true) => {}
+            // Another server calls it. If the agent does not come, this one looks again after the cool-down.
+            Ok(false) => return Ended::Answered,
+            Err(error) => {
+                tracing::warn!(%error, "claiming a wake failed; trying again");
+                return Ended::Failed;
+            }
+        }
         self.say_wake(instance_no, "waking", "its wake URL is being called").await;
         let (how, why) = self.call_wake_url(url).await;
         self.note_wake_failure(instance_no, why.as_deref());
@@ -97,6 +107,15 @@ impl DeliveryPlane {
             self.say_wake(instance_no, "wake_failed", &why).await;
         }
         how
+    }
+
+    /// Whether this server is the one that wakes the instance.
+    pub(crate) async fn claim_wake(&self, instance: InstanceNo) -> Result<bool, StoreError> {
+        if self.lease.is_alone() {
+            return Ok(true);
+        }
+        let (me, cooldown_ms) = (self.lease.me(), self.rules.wake.cooldown_ms);
+        self.sessions.claim_wake(instance, me, self.lease.live(), cooldown_ms, self.env.now_ms()).await
     }
 
     /// Calls the wake URL with GET, without payload and signature, through the guarded client. Returns the result, and

@@ -40,6 +40,16 @@ pub trait Sessions: Send + Sync {
     fn mark_never_acks(&self, instance: InstanceNo) -> Stored<'_, ()>;
     /// People are told that rows wait, up to this one. Returns up to which they had been told; `None`: as far already.
     fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>>;
+    /// This server wakes the instance, and others leave it alone for `cooldown_ms`. False: another server that is `live` does,
+    /// or did so a short while ago. An instance that dials ends the claim.
+    fn claim_wake(
+        &self,
+        instance: InstanceNo,
+        me: DeskNo,
+        live: Vec<DeskNo>,
+        cooldown_ms: u64,
+        now_ms: u64,
+    ) -> Stored<'_, bool>;
     fn presence(&self, instance: InstanceNo) -> Stored<'_, Presence>;
     fn presences(&self) -> Stored<'_, Vec<(InstanceNo, Presence)>>;
 }

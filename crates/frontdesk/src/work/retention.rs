@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 const PURGE_EVERY: Duration = Duration::from_mins(1);
 const DAY_MS: u64 = 86_400_000;
+/// One server at a time deletes what is old.
+const DUTY: &str = "retention";
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,6 +48,14 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
         tokio::select! {
             () = tokio::time::sleep(PURGE_EVERY) => {}
             () = stop.cancelled() => return,
+        }
+        match desk.lease().take_duty(DUTY).await {
+            Ok(Some(_)) => {}
+            Ok(None) => continue, // another server does it
+            Err(error) => {
+                tracing::warn!(%error, "retention run failed; retrying in one minute");
+                continue;
+            }
         }
         let now_ms = desk.env().now_ms();
         let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));

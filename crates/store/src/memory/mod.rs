@@ -28,10 +28,13 @@ use frontdesk_core::port::store::{
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
+use crate::wakes::WakeClaims;
+
 #[derive(Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
     listeners: Mutex<Vec<Arc<dyn RowListener>>>,
+    wakes: WakeClaims,
     epoch: u32,
     /// Like a store behind a network.
     is_lossy: bool,

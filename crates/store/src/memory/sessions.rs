@@ -13,6 +13,7 @@ impl State {
 
 impl Sessions for MemoryStore {
     fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+        self.wakes.end(instance);
         let mut state = self.state();
         state.last_session = state.last_session.next();
         let session = state.last_session;
@@ -52,6 +53,18 @@ impl Sessions for MemoryStore {
         let mut state = self.state();
         let told = &mut state.presences.entry(instance).or_default().noticed_through;
         now((*told < through).then(|| std::mem::replace(told, through)))
+    }
+
+    fn claim_wake(
+        &self,
+        instance: InstanceNo,
+        me: DeskNo,
+        live: Vec<DeskNo>,
+        cooldown_ms: u64,
+        now_ms: u64,
+    ) -> Stored<'_, bool> {
+        let is_mine = self.wakes.claim(instance, me, &live, cooldown_ms, now_ms);
+        Box::pin(std::future::ready(Ok(is_mine)))
     }
 
     fn presence(&self, instance: InstanceNo) -> Stored<'_, Presence> {

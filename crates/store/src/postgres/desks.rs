@@ -2,14 +2,7 @@
 
 use frontdesk_core::port::store::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
 
-use super::{PostgresStore, signed, unsigned};
-
-/// The time: the caller's where a test gives it, else the database's.
-macro_rules! now {
-    ($param:literal) => {
-        concat!("coalesce(", $param, "::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)")
-    };
-}
+use super::{PostgresStore, now, signed, unsigned};
 
 /// Servers whose lease ended this long ago are forgotten.
 const FORGET_MS: i64 = 60_000;

@@ -27,6 +27,14 @@ use connection::Target;
 use heads::Settles;
 use worker::Worker;
 
+/// The time: the caller's where a test gives it, else the database's.
+macro_rules! now {
+    ($param:literal) => {
+        concat!("coalesce(", $param, "::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)")
+    };
+}
+pub(crate) use now;
+
 /// Which clock leases run by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
 use super::heads::read_position;
-use super::{PostgresStore, signed, unsigned};
+use super::{PostgresStore, now, signed, signed_all, unsigned};
 
 /// The caller adds which.
 const SELECT: &str = "SELECT p.instance, coalesce(h.desk, 0), coalesce(h.session, 0), p.idle, p.seen_ms,
@@ -23,7 +23,7 @@ impl Sessions for PostgresStore {
                        RETURNING session";
             let session = unsigned(connection.query_one(sql, &[&instance, &me]).await?.get(0));
             let sql = "INSERT INTO presence (instance, seen_ms) VALUES ($1, $2)
-                       ON CONFLICT (instance) DO UPDATE SET seen_ms = $2, idle = false";
+                       ON CONFLICT (instance) DO UPDATE SET seen_ms = $2, idle = false, waked_by = 0";
             connection.execute(sql, &[&instance, &now]).await?;
             Ok(Attached { session, position: read_position(connection, instance).await?, before })
         })
@@ -81,6 +81,27 @@ impl Sessions for PostgresStore {
             let sql = "UPDATE presence SET noticed_through = $2 WHERE instance = $1";
             connection.execute(sql, &[&instance, &through]).await?;
             Ok(Some(unsigned(told)))
+        })
+    }
+
+    fn claim_wake(
+        &self,
+        instance: InstanceNo,
+        me: DeskNo,
+        live: Vec<DeskNo>,
+        cooldown_ms: u64,
+        now_ms: u64,
+    ) -> Stored<'_, bool> {
+        let (instance, me, live) = (signed(instance), signed(me), signed_all(&live));
+        let (cooldown, now) = (signed(cooldown_ms), self.clock.at(now_ms));
+        self.worker.write(async move |connection| {
+            let sql = concat!(
+                "INSERT INTO presence AS p (instance, waked_by, waked_ms) VALUES ($2, $3, ",
+                now!("$1"),
+                ") ON CONFLICT (instance) DO UPDATE SET waked_by = excluded.waked_by, waked_ms = excluded.waked_ms
+                   WHERE p.waked_by IN (0, $3) OR p.waked_by <> ALL ($4) OR p.waked_ms + $5 <= excluded.waked_ms"
+            );
+            Ok(connection.execute(sql, &[&now, &instance, &me, &live, &cooldown]).await? == 1)
         })
     }
 

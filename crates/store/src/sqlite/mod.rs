@@ -37,6 +37,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::Semaphore;
 
 use crate::listeners::Listeners;
+use crate::wakes::WakeClaims;
 use desks::Leases;
 use readers::Readers;
 use threads::Writer;
@@ -60,6 +61,7 @@ pub struct SqliteStore {
     /// Bytes of data that may wait for the writer, so that other writes get their turn.
     data_room: Semaphore,
     leases: Leases,
+    wakes: WakeClaims,
     /// Held while the store is open: two servers must not use the same folder.
     _lock: File,
 }
@@ -89,6 +91,7 @@ impl SqliteStore {
             whole_file: Arc::new(Semaphore::new(1)),
             data_room: Semaphore::new(data::ROOM_BYTES),
             leases: Leases::default(),
+            wakes: WakeClaims::default(),
             _lock: lock,
         })
     }

@@ -12,6 +12,7 @@ const COLUMNS: &str = "instance, desk, session, idle, seen_ms, noticed_through, 
 
 impl Sessions for SqliteStore {
     fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+        self.wakes.end(instance);
         let work = move |books: &mut Books| {
             let before = read(&books.connection, instance)?;
             let session = books.ledgers.next_session(&books.connection)?;
@@ -72,6 +73,18 @@ impl Sessions for SqliteStore {
             Ok(Some(told))
         };
         self.writer.write(work, |_| {})
+    }
+
+    fn claim_wake(
+        &self,
+        instance: InstanceNo,
+        me: DeskNo,
+        live: Vec<DeskNo>,
+        cooldown_ms: u64,
+        now_ms: u64,
+    ) -> Stored<'_, bool> {
+        let is_mine = self.wakes.claim(instance, me, &live, cooldown_ms, now_ms);
+        Box::pin(std::future::ready(Ok(is_mine)))
     }
 
     fn presence(&self, instance: InstanceNo) -> Stored<'_, Presence> {

@@ -114,6 +114,30 @@ pub async fn a_notice_is_claimed_once(Harness { store, .. }: Harness) {
     assert_eq!(store.claim_notice(InstanceNo(7), Seq(8)).await.unwrap(), Some(Seq(5)), "the rows from 6 on");
 }
 
+/// One call of the wake URL per cool-down, whichever server accepted the mail.
+pub async fn a_wake_is_claimed_by_one_server(Harness { store, .. }: Harness) {
+    let claim = |desk, live: &[u64], now_ms| {
+        let live = live.iter().copied().map(DeskNo).collect();
+        store.claim_wake(InstanceNo(7), DeskNo(desk), live, 1_000, now_ms)
+    };
+    let both = [1, 2];
+    assert!(claim(1, &both, 5_000).await.unwrap());
+    assert!(!claim(2, &both, 5_500).await.unwrap(), "the other one does it");
+    assert!(claim(1, &both, 5_600).await.unwrap(), "and may try again");
+    assert!(!claim(2, &both, 6_599).await.unwrap());
+    assert!(claim(2, &both, 6_600).await.unwrap(), "after the cool-down");
+    assert!(claim(1, &[1], 6_700).await.unwrap(), "from one that is gone");
+    attach(&*store, 7, 9).await;
+    assert!(claim(2, &both, 6_800).await.unwrap(), "the agent came: the next wake begins anew");
+    let mut desks = JoinSet::new();
+    for desk in 1..=8 {
+        let store = store.clone();
+        let live: Vec<DeskNo> = (1..=8).map(DeskNo).collect();
+        desks.spawn(async move { store.claim_wake(InstanceNo(8), DeskNo(desk), live, 1_000, 5_000).await.unwrap() });
+    }
+    assert_eq!(desks.join_all().await.into_iter().filter(|is_mine| *is_mine).count(), 1);
+}
+
 /// The answer of the first attempt was lost on the way.
 pub async fn a_repeated_attempt_is_answered_as_the_first(Harness { store, .. }: Harness) {
     let attempt = |attempt, number| Acceptance { attempt, ..acceptance(number, &[7, 8]) };

@@ -64,7 +64,7 @@ CREATE SEQUENCE session_number;
 CREATE TABLE presence (
   instance bigint PRIMARY KEY,
   idle boolean NOT NULL DEFAULT false, seen_ms bigint NOT NULL DEFAULT 0, noticed_through bigint NOT NULL DEFAULT 0,
-  never_acks boolean NOT NULL DEFAULT false
+  never_acks boolean NOT NULL DEFAULT false, waked_by bigint NOT NULL DEFAULT 0, waked_ms bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE TABLE reach (
   tenant text COLLATE "C" NOT NULL, platform text COLLATE "C" NOT NULL, bot text COLLATE "C" NOT NULL,
