@@ -12,7 +12,7 @@ use frontdesk_core::port::store::{Ledger as _, Store};
 use frontdesk_core::{Desk, Env, Parts};
 use frontdesk_platforms::Kit;
 use frontdesk_platforms::chat::BuiltInChat;
-use frontdesk_store::bus::notify_bus;
+use frontdesk_store::bus::{notify_bus, redis_bus};
 use frontdesk_store::postgres::{Clock, PostgresStore};
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_wire::Secret;
@@ -187,7 +187,11 @@ fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<B
             );
         }
     }
-    let bus = notify_bus(url, store.epoch()).context("starting the bus failed")?;
+    let bus = match config.bus.url.as_str() {
+        "" => notify_bus(url, store.epoch()),
+        redis => redis_bus(redis, store.epoch()),
+    };
+    let bus = bus.context("starting the bus failed")?;
     Ok((Arc::new(store), Arc::new(bus)))
 }
 

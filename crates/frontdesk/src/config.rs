@@ -162,6 +162,10 @@ impl Config {
         if !["postgres://", "postgresql://"].iter().any(|scheme| self.store.url.starts_with(scheme)) {
             bail!("store.url must start with postgres://; empty is the embedded database in data_dir");
         }
+        let is_redis = ["redis://", "rediss://"].iter().any(|scheme| self.bus.url.starts_with(scheme));
+        if !self.bus.url.is_empty() && !is_redis {
+            bail!("bus.url must start with redis:// or rediss://; empty uses the database");
+        }
         let needed = [
             ("public_url", self.public_url.is_empty(), "the URL of the load balancer"),
             ("keys.master_file", self.keys.master_file.as_os_str().is_empty(), "one master key for all servers"),
