@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use frontdesk_wire::{Close, DeskNo};
 
+use crate::agents::AgentsPlane;
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::directory::DirectoryPlane;
@@ -13,6 +14,7 @@ use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::port::bus::{Bus, Heard, Ring, To};
+use crate::port::platform::Platforms;
 use crate::port::store::StoreError;
 
 /// How often a server rings itself.
@@ -32,6 +34,8 @@ pub struct ClusterPlane {
     lease: Arc<Lease>,
     directory: Arc<DirectoryPlane>,
     delivery: Arc<DeliveryPlane>,
+    agents: Arc<AgentsPlane>,
+    platforms: Arc<Platforms>,
     meters: Arc<Meters>,
     /// On the steady clock.
     rang_ms: AtomicU64,
@@ -41,7 +45,13 @@ pub struct ClusterPlane {
 }
 
 impl ClusterPlane {
-    pub(crate) fn new(base: &Base, directory: &Arc<DirectoryPlane>, delivery: &Arc<DeliveryPlane>) -> Self {
+    pub(crate) fn new(
+        base: &Base,
+        directory: &Arc<DirectoryPlane>,
+        delivery: &Arc<DeliveryPlane>,
+        agents: &Arc<AgentsPlane>,
+        platforms: &Arc<Platforms>,
+    ) -> Self {
         let now_ms = base.env.steady_ms();
         base.bus.listen_as(base.lease.me());
         Self {
@@ -50,6 +60,8 @@ impl ClusterPlane {
             lease: base.lease.clone(),
             directory: directory.clone(),
             delivery: delivery.clone(),
+            agents: agents.clone(),
+            platforms: platforms.clone(),
             meters: base.meters.clone(),
             rang_ms: AtomicU64::new(0),
             heard_ms: AtomicU64::new(now_ms),
@@ -95,6 +107,12 @@ impl ClusterPlane {
             }
             Heard::Ring(Ring::Replaced(instance, session)) => {
                 self.delivery.switchboard().close_session(instance, session, Close::Replaced);
+            }
+            Heard::Ring(Ring::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
+            Heard::Ring(Ring::Platform(name, text)) => {
+                if let Some(platform) = self.platforms.get(&name) {
+                    platform.heard(&text).await;
+                }
             }
             Heard::Ring(Ring::Line(instance, line)) => self.delivery.tell(instance, line),
         }
@@ -151,6 +169,7 @@ impl ClusterPlane {
         self.swept_ms.store(self.env.steady_ms(), Ordering::Relaxed);
         self.meters.bus_sweeps.inc();
         self.directory.refresh().await?;
+        self.agents.streams_look();
         self.delivery.sweep_rows().await
     }
 }

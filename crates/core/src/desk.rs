@@ -90,7 +90,7 @@ impl Desk {
         let exchanges = Arc::new(Exchanges::new(&base, &agents, &messages, &inboxes));
         let tenant_stores = Arc::new(TenantStores::new(&base, &stores, &directory));
         let upkeep = UpkeepPlane::new(&stores);
-        let cluster = ClusterPlane::new(&base, &directory, &delivery);
+        let cluster = ClusterPlane::new(&base, &directory, &delivery, &agents, &platforms);
 
         outbound.listen(exchanges.clone());
         let wakes: Arc<dyn PlannedWakes> = messages.clone();

@@ -78,7 +78,9 @@ impl Frontdesk {
         rules.issuer.clone_from(&public_url);
         config.skills.apply(&mut rules)?;
         let chat_rules = config.chat.rules(&rules, &public_url);
-        let chat = Arc::new(BuiltInChat::new(env.clone(), store.clone(), store.clone(), outcall.clone(), chat_rules));
+        let (log, media) = (store.clone(), store.clone());
+        let chat = BuiltInChat::new(env.clone(), log, media, outcall.clone(), bus.clone(), chat_rules);
+        let chat = Arc::new(chat);
         let kit = Kit {
             env: env.clone(),
             outcall: outcall.clone(),

@@ -113,7 +113,7 @@ impl Messages {
             (asks.on_stored)(&stored.message.delivery_id);
         }
         if fresh {
-            self.agents.live.streams.notify(to.agent.no);
+            self.agents.tell_streams(to.agent.no);
         } else if how.asks.is_some() {
             self.ask_again(to, &NewMessage { delivery_id: &stored.message.delivery_id, ..message }, at_ms).await?;
         }

@@ -30,6 +30,8 @@ use self::in_flight::InFlight;
 use self::streams::Streams;
 use self::waiters::Waiters;
 use crate::base::Base;
+use crate::lease::Lease;
+use crate::port::bus::{Bus, Ring, To};
 use crate::cron::CronPlane;
 use crate::delivery::DeliveryPlane;
 use crate::directory::facts::{Agent, Fact, Instance};
@@ -115,10 +117,30 @@ pub struct AgentsPlane {
     inbox: Arc<dyn Inbox>,
     ways: Ways,
     live: LiveState,
+    lease: Arc<Lease>,
+    bus: Arc<dyn Bus>,
     rules: Arc<Rules>,
 }
 
 impl AgentsPlane {
+    /// The inbox of an agent changed: its streams read it, here and at other servers.
+    fn tell_streams(&self, agent: InstanceNo) {
+        self.live.streams.notify(agent);
+        if !self.lease.is_alone() {
+            self.bus.ring(To::All, Ring::Inboxes(vec![agent]));
+        }
+    }
+
+    /// Another server wrote to these inboxes.
+    pub(crate) fn inboxes_changed(&self, agents: &[InstanceNo]) {
+        agents.iter().for_each(|agent| self.live.streams.notify(*agent));
+    }
+
+    /// All streams look at their inboxes: a ring may have been lost.
+    pub(crate) fn streams_look(&self) {
+        self.live.streams.notify_all();
+    }
+
     pub(crate) async fn open(
         base: &Base,
         stores: &Stores,
@@ -136,6 +158,8 @@ impl AgentsPlane {
             }
         }
         Ok(Self {
+            lease: base.lease.clone(),
+            bus: base.bus.clone(),
             env: base.env.clone(),
             directory: directory.clone(),
             delivery: delivery.clone(),

@@ -92,6 +92,12 @@ impl Streams {
         }
     }
 
+    pub fn notify_all(&self) {
+        for known in self.by_agent().values() {
+            known.streams.iter().for_each(|stream| stream.notify.notify_one());
+        }
+    }
+
     pub fn note_traffic(&self, agent: InstanceNo, now_ms: u64) {
         self.by_agent().entry(agent).or_default().traffic_ms = now_ms;
     }

@@ -134,7 +134,7 @@ impl Messages {
                 return Ok(Woken { receipt, receipts: record.receipts, broke: None });
             }
         }
-        self.agents.live.streams.notify(to.agent.no);
+        self.agents.tell_streams(to.agent.no);
         let mut receipt = WakeReceipt { woken_at: at_ms, ..WakeReceipt::default() };
         // A wake interrupted by a crash had chosen a session that no longer exists; now the connectors are tried.
         let session = session.as_ref().filter(|_| fresh);
@@ -167,7 +167,7 @@ impl Messages {
         let is_freed = session_id != stored.message.session_id;
         self.store_receipts(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &record).await;
         if is_freed {
-            self.agents.live.streams.notify(to.agent.no);
+            self.agents.tell_streams(to.agent.no);
         }
         drop(carrying);
         self.report_message(to, &stored, if receipt.woken { "woken" } else { "degraded" }, from, &record.receipts);

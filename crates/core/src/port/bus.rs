@@ -20,6 +20,10 @@ pub enum Ring {
     Directory(u64),
     /// Another server has the session of an instance now; the one named is over.
     Replaced(InstanceNo, SessionNo),
+    /// New messages in the inboxes of these agents.
+    Inboxes(Vec<InstanceNo>),
+    /// What a platform tells its counterparts at other servers, in its own words.
+    Platform(String, String),
     /// What a socket of the instance is to be told: an interrupt. Nobody else has it, so it may get lost with the ring.
     Line(InstanceNo, String),
 }

@@ -1,11 +1,12 @@
 //! Lines of a chat: appended once, amended by revision, and signaled to watchers.
 
+use frontdesk_core::port::bus::{Ring, To};
 use frontdesk_core::port::platform::Nearby;
 use frontdesk_core::port::store::{ChatRow, PAGE_MAX_BYTES, StoreError};
 use frontdesk_wire::api::{ChatHistory, ChatList, ChatMessage, ChatSummary};
 use serde::{Deserialize, Serialize};
 
-use super::{BuiltInChat, ChatFacts, Signal};
+use super::{BuiltInChat, ChatFacts, PLATFORM, Signal};
 
 /// Attempts to amend a line that is changed concurrently.
 const AMEND_TRIES: usize = 8;
@@ -37,6 +38,16 @@ pub(super) struct Interaction {
     pub(super) expires_ms: u64,
 }
 
+/// What one chat rings to its counterparts at other servers: a line to read, or that somebody types.
+#[derive(Serialize, Deserialize)]
+struct Rung {
+    origin: String,
+    tenant: String,
+    chat_id: String,
+    message_id: Option<String>,
+    typing: Option<bool>,
+}
+
 pub(super) fn parse(row: &ChatRow) -> Line {
     let mut line: Line = serde_json::from_str(&row.json).unwrap_or_default();
     line.shown.seq = row.seq;
@@ -64,6 +75,38 @@ impl BuiltInChat {
             self.show(tenant, chat_id, seq, line);
         }
         Ok(message_id)
+    }
+
+    /// Other servers read the line from the store: it may be longer than a ring.
+    pub(super) fn ring(&self, tenant: &str, chat_id: &str, signal: &Signal) {
+        let (message_id, typing) = match signal {
+            Signal::Message(message) => (Some(message.message_id.clone()), None),
+            Signal::Typing(on) => (None, Some(*on)),
+        };
+        let (tenant, chat_id, origin) = (tenant.to_owned(), chat_id.to_owned(), self.origin.clone());
+        let ring = Rung { origin, tenant, chat_id, message_id, typing };
+        let text = serde_json::to_string(&ring).unwrap_or_default();
+        self.bus.ring(To::All, Ring::Platform(PLATFORM.into(), text));
+    }
+
+    /// What the chat at another server rang.
+    pub(super) async fn take_ring(&self, text: &str) {
+        let Ok(rung) = serde_json::from_str::<Rung>(text) else { return };
+        if rung.origin == self.origin {
+            return;
+        }
+        let Rung { tenant, chat_id, message_id, typing, .. } = rung;
+        if let Some(on) = typing.filter(|on| self.note_typing(&tenant, &chat_id, *on)) {
+            self.signal_here(&tenant, &chat_id, Signal::Typing(on));
+        }
+        let Some(message_id) = message_id.filter(|_| self.signals.receiver_count() > 0) else { return };
+        match self.log.chat_line(&tenant, &chat_id, &message_id).await {
+            Ok(Some(row)) => {
+                self.signal_here(&tenant, &chat_id, Signal::Message(Box::new(parse(&row).shown)));
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "reading a chat line of another server failed"),
+        }
     }
 
     /// Signals a stored line to watchers.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::bus::Bus;
 use frontdesk_core::port::media::{MediaItem, MediaStore};
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{Acted, ActingAs, Cost, Look, Nearby, Platform, Rate};
@@ -80,6 +81,9 @@ pub struct BuiltInChat {
     rules: ChatRules,
     descriptor: Descriptor,
     signals: broadcast::Sender<Arc<Signaled>>,
+    /// To the chat at other servers, and what tells our rings from theirs.
+    bus: Arc<dyn Bus>,
+    origin: String,
     /// (tenant, chat) to the time at which the indicator expires.
     typing: Mutex<HashMap<(String, String), u64>>,
 }
@@ -123,6 +127,7 @@ impl BuiltInChat {
         log: Arc<dyn ChatLog>,
         media: Arc<dyn MediaStore>,
         outcall: Arc<dyn Outcall>,
+        bus: Arc<dyn Bus>,
         rules: ChatRules,
     ) -> Self {
         let descriptor = Descriptor {
@@ -144,7 +149,8 @@ impl BuiltInChat {
             supported_ops: OPS.map(str::to_owned).to_vec(),
         };
         let signals = broadcast::channel(SIGNALS_MAX).0;
-        Self { env, log, media, outcall, rules, descriptor, signals, typing: Mutex::default() }
+        let origin = env.random_hex(8);
+        Self { env, log, media, outcall, bus, origin, rules, descriptor, signals, typing: Mutex::default() }
     }
 
     pub fn watch(&self) -> broadcast::Receiver<Arc<Signaled>> {
@@ -157,18 +163,30 @@ impl BuiltInChat {
     }
 
     fn set_typing(&self, tenant: &str, chat_id: &str, on: bool) {
+        if self.note_typing(tenant, chat_id, on) {
+            self.signal(tenant, chat_id, Signal::Typing(on));
+        }
+    }
+
+    /// False: nothing changed.
+    fn note_typing(&self, tenant: &str, chat_id: &str, on: bool) -> bool {
         let now_ms = self.env.now_ms();
         let mut typing = self.typing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         typing.retain(|_, until| *until > now_ms);
         let place = (tenant.to_owned(), chat_id.to_owned());
         let was = if on { typing.insert(place, now_ms + TYPING_MS) } else { typing.remove(&place) };
-        drop(typing);
-        if on || was.is_some() {
-            self.signal(tenant, chat_id, Signal::Typing(on));
-        }
+        on || was.is_some()
     }
 
+    /// Tells watchers at this server and at the others.
     fn signal(&self, tenant: &str, chat_id: &str, signal: Signal) {
+        if self.bus.has_others() {
+            self.ring(tenant, chat_id, &signal);
+        }
+        self.signal_here(tenant, chat_id, signal);
+    }
+
+    fn signal_here(&self, tenant: &str, chat_id: &str, signal: Signal) {
         let signaled = Signaled { tenant: tenant.into(), chat_id: chat_id.into(), signal };
         let _ = self.signals.send(Arc::new(signaled)); // there may be no watchers
     }
@@ -227,6 +245,10 @@ impl BuiltInChat {
 impl Platform for BuiltInChat {
     fn descriptor(&self) -> &Descriptor {
         &self.descriptor
+    }
+
+    fn heard<'a>(&'a self, text: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(self.take_ring(text))
     }
 
     fn common_bot(&self) -> Option<&str> {

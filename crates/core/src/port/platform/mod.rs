@@ -151,6 +151,12 @@ pub trait Platform: Send + Sync {
     /// All bots of the platform, told about once a second and before the first of them listens.
     fn know_bots(&self, _bots: &[Arc<Bot>]) {}
 
+    /// What this platform told its counterparts at other servers, by [`Ring::Platform`](crate::port::bus::Ring::Platform).
+    /// It may come late, twice, or not at all.
+    fn heard<'a>(&'a self, _text: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// What the vendor says about the bot: its token, its webhook, its rights. Limit 20 s.
     fn inspect<'a>(&'a self, _bot: &'a Bot) -> BoxFuture<'a, Vec<BotFinding>> {
         Box::pin(std::future::ready(Vec::new()))
