@@ -28,11 +28,12 @@ const PREFIX: &str = "FRONTDESK_";
 /// Read by the command line itself, not settings of the server.
 const NOT_SETTINGS: [&str; 3] = ["URL", "ADMIN_TOKEN", "LOG_FILTER"];
 /// Variables of the test command, which servers under test inherit.
-const OF_TESTS: [&str; 9] = [
+const OF_TESTS: [&str; 10] = [
     "BIN",
     "TEST_CACHE",
     "TEST_POSTGRES",
     "TEST_REDIS",
+    "TEST_STORE",
     "SCREENSHOT",
     "NODE_MODULES",
     "CHROMIUM",

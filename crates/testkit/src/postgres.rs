@@ -7,6 +7,29 @@ use tokio_postgres::NoTls;
 /// Names the server: `postgres://user@host:port/database`.
 const SERVER: &str = "FRONTDESK_TEST_POSTGRES";
 
+/// Set to `postgres`, the end-to-end tests run over it instead of the embedded store.
+const STORE: &str = "FRONTDESK_TEST_STORE";
+
+/// Where the server of this data folder has its tables, if tests run over Postgres: in a schema that is named for the folder,
+/// so that a server that starts again finds them. It stays until the private server goes.
+pub fn shared_url(data_dir: &std::path::Path) -> Option<String> {
+    if std::env::var(STORE).as_deref() != Ok("postgres") {
+        return None;
+    }
+    let name = data_dir.to_string_lossy().replace(|letter: char| !letter.is_ascii_alphanumeric(), "_").to_lowercase();
+    let schema = TestSchema { server: server(), name: format!("t{name}") };
+    run(&schema.server, format!("CREATE SCHEMA IF NOT EXISTS {}", schema.name));
+    let url = schema.url();
+    std::mem::forget(schema);
+    Some(url)
+}
+
+fn server() -> String {
+    std::env::var(SERVER).unwrap_or_else(|_| {
+        panic!("{SERVER} is not set; `./scripts/test postgres` starts a private server and prints its address")
+    })
+}
+
 /// An empty schema, dropped with its content at the end.
 pub struct TestSchema {
     server: String,
@@ -15,9 +38,7 @@ pub struct TestSchema {
 
 impl TestSchema {
     pub fn create() -> Self {
-        let server = std::env::var(SERVER).unwrap_or_else(|_| {
-            panic!("{SERVER} is not set; `./scripts/test postgres` starts a private server and prints its address")
-        });
+        let server = server();
         static LAST: AtomicU64 = AtomicU64::new(0);
         let name = format!("test_{}_{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed));
         run(&server, format!("DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}"));

@@ -16,7 +16,7 @@ use frontdesk_core::Env;
 use frontdesk_core::directory::facts::Instance;
 use frontdesk_core::directory::{Draft, Fact, View};
 use frontdesk_core::port::platform::Platform;
-use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::{TestEnv, postgres};
 use frontdesk_wire::{InstanceNo, Secret, token};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
@@ -154,6 +154,9 @@ impl Harness {
         config.relay.settle_ms = 0;
         config.outcall.allow = vec!["127.0.0.0/8".into()];
         change(&mut config);
+        if let Some(url) = postgres::shared_url(&config.data_dir) {
+            config.store.url = url;
+        }
         let desk = Frontdesk::open_with(&config, env, platforms).await.unwrap();
         let (app, url, admin) = (desk.app.clone(), desk.url.clone(), desk.admin_token().expose().to_owned());
         let client = reqwest::Client::builder()
