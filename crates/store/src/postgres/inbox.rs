@@ -13,7 +13,8 @@ use super::{PostgresStore, signed, unsigned};
 const SHOWN_CHARS: usize = 1_000;
 
 /// Appends a message to its inbox, inside the transaction of the caller, and returns its place. The lock of the inbox is
-/// held until the commit is visible, so that messages become readable in the order of their places.
+/// held from drawing the place until the commit is visible, so that messages become readable in the order of their places.
+/// All inboxes draw from one sequence: an agent that is made again gets another inbox, whose places must be higher.
 pub(super) async fn append(
     connection: &Connection,
     tenant: &str,
@@ -22,8 +23,8 @@ pub(super) async fn append(
     it: &InboxMessage,
 ) -> Result<Place, Fault> {
     let sql = "WITH head AS (
-                 INSERT INTO inbox_head AS h (agent, last_place) VALUES ($1, 1)
-                 ON CONFLICT (agent) DO UPDATE SET last_place = h.last_place + 1 RETURNING last_place)
+                 INSERT INTO inbox_head (agent, last_place) VALUES ($1, nextval('inbox_place'))
+                 ON CONFLICT (agent) DO UPDATE SET last_place = nextval('inbox_place') RETURNING last_place)
                INSERT INTO inbox_message
                  (agent, place, event, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
                SELECT $1, last_place, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM head RETURNING place";

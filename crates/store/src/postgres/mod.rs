@@ -6,13 +6,18 @@
 mod accept;
 mod chat;
 pub(crate) mod connection;
+mod connection;
+mod cursors;
 mod desks;
 mod directory;
+mod fragments;
 mod groups;
 mod heads;
 mod held_media;
 mod inbox;
+mod journal;
 mod ledger;
+mod locks;
 mod schema;
 mod sessions;
 mod text;
