@@ -55,17 +55,48 @@ impl SkillQuery {
 
     /// What is asked for of all heads of a tenant, in their order.
     pub fn page<E>(&self, heads: impl Iterator<Item = Result<SkillMeta, E>>) -> Result<Vec<SkillMeta>, E> {
-        let admitted = heads.filter(|head| head.as_ref().map_or(true, |head| self.admits(head)));
-        let (mut page, mut bytes) = (Vec::new(), 0);
-        for head in admitted.skip(self.offset).take(self.limit) {
-            let head = head?;
-            bytes += size(&head);
-            page.push(head);
-            if bytes >= PAGE_MAX_BYTES {
+        let mut page = HeadPage::of(self);
+        for head in heads {
+            if !page.add(head?) {
                 break;
             }
         }
-        Ok(page)
+        Ok(page.heads())
+    }
+}
+
+/// The answer to a query, as it grows.
+pub struct HeadPage<'a> {
+    query: &'a SkillQuery,
+    skipped: usize,
+    bytes: usize,
+    heads: Vec<SkillMeta>,
+}
+
+impl<'a> HeadPage<'a> {
+    pub fn of(query: &'a SkillQuery) -> Self {
+        Self { query, skipped: 0, bytes: 0, heads: Vec::new() }
+    }
+
+    /// Takes the next head of the tenant, if it is asked for. False: no further one is.
+    pub fn add(&mut self, head: SkillMeta) -> bool {
+        if self.query.limit == 0 {
+            return false;
+        }
+        if !self.query.admits(&head) {
+            return true;
+        }
+        if self.skipped < self.query.offset {
+            self.skipped += 1;
+            return true;
+        }
+        self.bytes += size(&head);
+        self.heads.push(head);
+        self.heads.len() < self.query.limit && self.bytes < PAGE_MAX_BYTES
+    }
+
+    pub fn heads(self) -> Vec<SkillMeta> {
+        self.heads
     }
 }
 

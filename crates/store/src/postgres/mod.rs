@@ -4,6 +4,7 @@
 //! so that two transactions never wait for each other.
 
 mod accept;
+mod alarms;
 mod chat;
 pub(crate) mod connection;
 mod connection;
@@ -20,6 +21,7 @@ mod ledger;
 mod locks;
 mod schema;
 mod sessions;
+mod skills;
 mod text;
 mod vault;
 mod worker;
