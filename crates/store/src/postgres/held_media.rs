@@ -6,7 +6,15 @@ use frontdesk_wire::{InstanceNo, Seq};
 
 use super::connection::{Connection, Fault};
 use super::text::kept;
-use super::{signed, signed_all};
+use super::{signed, signed_all, unsigned};
+
+/// Mail of the file `f.id` that is unsettled.
+macro_rules! owed {
+    () => {
+        "SELECT 1 FROM media_mail l LEFT JOIN position p ON p.instance = l.instance
+         WHERE l.id = f.id AND l.seq > coalesce(p.through, 0) AND l.seq <> ALL (coalesce(p.above, '{}'))"
+    };
+}
 
 /// Binds the files of an event to its rows, so that they are kept while one of these is owed. Inside the transaction of
 /// the caller.
@@ -73,4 +81,47 @@ async fn put_handle(
     let sql = "INSERT INTO media_remote (id, platform, bot, event, size, sealed) VALUES ($1, $2, $3, $4, $5, $6)";
     let (platform, bot, event) = (kept(&delivery.platform), kept(&delivery.bot), signed(delivery.event));
     connection.execute(sql, &[&id, &platform, &bot, &event, &size.map(signed), sealed]).await.map(drop)
+}
+
+/// Looks at the next `limit` files after this one that mail refers to. Those whose mail is all settled expire, but not
+/// before this time. Returns the last one if there may be more.
+pub(super) async fn release(
+    connection: &Connection,
+    after: &str,
+    limit: i64,
+    expires_ms: u64,
+) -> Result<Option<String>, Fault> {
+    let sql = "SELECT DISTINCT id FROM media_mail WHERE id > $1 ORDER BY id LIMIT $2";
+    let some: Vec<String> = connection.query(sql, &[&after, &limit]).await?.iter().map(|row| row.get(0)).collect();
+    // What is settled stays settled. Mail that comes meanwhile is not seen, and holds the file by a row of its own.
+    let sql = concat!("DELETE FROM media_mail f WHERE f.id = ANY($1) AND NOT EXISTS (", owed!(), ") RETURNING f.id");
+    let settled: Vec<String> = connection.query(sql, &[&some]).await?.iter().map(|row| row.get(0)).collect();
+    if !settled.is_empty() {
+        let sql = "UPDATE media SET expires_ms = greatest(expires_ms, $2) WHERE id IN (
+                     SELECT id FROM media WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE)";
+        connection.execute(sql, &[&settled, &signed(expires_ms)]).await?;
+    }
+    let is_full = signed(some.len() as u64) == limit;
+    Ok(some.into_iter().next_back().filter(|_| is_full))
+}
+
+/// Deletes files that have expired and that no mail refers to; their bytes go later. Returns how many.
+pub(super) async fn expire(connection: &Connection, now_ms: u64, limit: i64) -> Result<u64, Fault> {
+    let sql =
+        "SELECT id FROM media f WHERE expires_ms <= $1 AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = f.id)
+               LIMIT $2 FOR UPDATE SKIP LOCKED";
+    let rows = connection.query(sql, &[&signed(now_ms), &limit]).await?;
+    let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    // Asked again under the locks: an event that refers to one of them may have been committed meanwhile.
+    let sql = "WITH gone AS (
+                 DELETE FROM media f WHERE id = ANY($1) AND expires_ms <= $2
+                   AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = f.id)
+                 RETURNING id, upload), handles AS (
+                 DELETE FROM media_remote WHERE id IN (SELECT id FROM gone)), bytes AS (
+                 INSERT INTO media_upload (upload, is_dropped) SELECT upload, true FROM gone WHERE upload IS NOT NULL)
+               SELECT count(*) FROM gone";
+    Ok(unsigned(connection.query_one(sql, &[&ids, &signed(now_ms)]).await?.get(0)))
 }

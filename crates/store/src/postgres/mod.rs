@@ -19,6 +19,7 @@ mod inbox;
 mod journal;
 mod ledger;
 mod locks;
+mod media;
 mod schema;
 mod sessions;
 mod skills;

@@ -59,17 +59,12 @@ impl Worker {
         &self,
         work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Stored<'_, T> {
-        Box::pin(async move {
-            let (answer, answered) = oneshot::channel();
-            let job: Job = Box::new(move |database| {
-                Box::pin(async move {
-                    let _ = answer.send(work(&database).await); // the caller may be gone
-                })
-            });
-            let jobs = self.jobs.as_ref().ok_or_else(gone)?;
-            jobs.send(job).await.map_err(|_| gone())?;
-            answered.await.map_err(|_| StoreError::Unknown("work on the store panicked".into()))?
-        })
+        Box::pin(async move { ask(self.jobs.as_ref().ok_or_else(gone)?, work).await })
+    }
+
+    /// For whoever outlives the borrow of the worker.
+    pub(super) fn asker(&self) -> Result<Asker, StoreError> {
+        Ok(Asker(self.jobs.as_ref().ok_or_else(gone)?.downgrade()))
     }
 
     /// Like `ask`, before there is a runtime to wait in.
@@ -103,6 +98,33 @@ impl Worker {
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Stored<'_, T> {
         self.ask(async move |database| database.writers.transaction(work).await)
+    }
+}
+
+async fn ask<T: Send + 'static>(
+    jobs: &mpsc::Sender<Job>,
+    work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let (answer, answered) = oneshot::channel();
+    let job: Job = Box::new(move |database| {
+        Box::pin(async move {
+            let _ = answer.send(work(&database).await); // the caller may be gone
+        })
+    });
+    jobs.send(job).await.map_err(|_| gone())?;
+    answered.await.map_err(|_| StoreError::Unknown("work on the store panicked".into()))?
+}
+
+/// Reads for as long as the thread runs, and does not keep it running.
+pub(super) struct Asker(mpsc::WeakSender<Job>);
+
+impl Asker {
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let jobs = self.0.upgrade().ok_or_else(gone)?;
+        ask(&jobs, async move |database| database.read(work).await).await
     }
 }
 
