@@ -9,5 +9,6 @@ pub mod bus;
 mod listeners;
 pub mod memory;
 pub mod postgres;
+mod ranking;
 pub mod sqlite;
 mod wakes;

@@ -3,12 +3,20 @@
 
 use std::sync::Arc;
 
+use frontdesk_core::port::store::Store;
 use frontdesk_store::postgres::{Clock, PostgresStore};
 use frontdesk_testkit::postgres::TestSchema;
+use frontdesk_testkit::store_contract;
+use frontdesk_testkit::store_suite::Harness;
 
-#[tokio::test]
-async fn it_opens_twice_and_keeps_its_epoch() {
+fn in_schema() -> Harness {
     let schema = TestSchema::create();
-    let _store = Arc::new(PostgresStore::open(&schema.url(), 7, Clock::Caller).unwrap());
-    let _again = Arc::new(PostgresStore::open(&schema.url(), 8, Clock::Caller).unwrap());
+    let mut times_opened = 0;
+    Harness::new(move |held| -> Arc<dyn Store> {
+        drop(held);
+        times_opened += 1; // a new seed each time: only the first may count
+        Arc::new(PostgresStore::open(&schema.url(), times_opened, Clock::Caller).unwrap())
+    })
 }
+
+store_contract!(postgres, in_schema);

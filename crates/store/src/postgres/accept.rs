@@ -134,6 +134,11 @@ impl Accepts {
         found
     }
 
+    /// Some chats were deleted from `reach`.
+    pub(super) fn forget_reached(&self) {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn note_reached(&self, chats: Vec<([String; 4], u64)>) {
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         if reached.len() + chats.len() > REACHED_MAX {

@@ -9,6 +9,7 @@ mod chat;
 pub(crate) mod connection;
 mod connection;
 mod cursors;
+mod data;
 mod desks;
 mod directory;
 mod fragments;
@@ -20,19 +21,25 @@ mod journal;
 mod ledger;
 mod locks;
 mod media;
+mod phrases;
+mod retention;
 mod schema;
 mod sessions;
 mod skills;
 mod text;
+mod upkeep;
 mod vault;
+mod words;
 mod worker;
 
 use frontdesk_core::port::store::StoreError;
+use tokio::sync::Semaphore;
 
 use crate::listeners::Listeners;
 use accept::Accepts;
 use connection::Target;
 use heads::Settles;
+use retention::Round;
 use worker::Worker;
 
 /// The time: the caller's where a test gives it, else the database's.
@@ -66,6 +73,10 @@ pub struct PostgresStore {
     listeners: Listeners,
     epoch: u32,
     clock: Clock,
+    /// Bytes of data that may wait for a connection.
+    data_room: Semaphore,
+    /// Progress of the retention run.
+    round: tokio::sync::Mutex<Round>,
 }
 
 impl PostgresStore {
@@ -84,6 +95,8 @@ impl PostgresStore {
             listeners: Listeners::default(),
             epoch,
             clock,
+            data_room: Semaphore::new(data::ROOM_BYTES),
+            round: tokio::sync::Mutex::default(),
         })
     }
 }

@@ -1,28 +1,17 @@
 //! Data: rows of a tenant and a full-text index. The memory store uses the same statements.
-//!
-//! Ranking must not depend on how rare a word is: the index holds all tenants, so such a weight would disclose what
-//! other tenants write.
 
-use frontdesk_core::port::data::{ANSWER_MAX_BYTES, Data, DataQuery, FILTERS};
+use frontdesk_core::port::data::{ANSWER_MAX_BYTES, Data, DataQuery};
 use frontdesk_core::port::store::{StoreError, Stored};
-use frontdesk_core::short_hash;
 use frontdesk_wire::agents::PortableData;
 use rusqlite::{Connection, OptionalExtension as _, Row};
-use serde_json::Value;
 
 use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed};
+use crate::ranking::{CANDIDATES, COUNTED_BYTES, Match, mark, marks, rank};
 
 /// Bits of a row number that count the rows of one tenant; the bits above identify the tenant.
 const ROW_BITS: u32 = 40;
-/// Number of newest matches that are ranked.
-const CANDIDATES: usize = 256;
-/// Hits are counted in texts up to this size. Counting copies the text for each hit, so longer texts count every
-/// phrase once.
-const COUNTED_BYTES: i64 = 1_024;
-/// Approximate size of a word, with its space.
-const WORD_BYTES: f64 = 6.0;
 /// Indexing a megabyte occupies the single writer for tens of milliseconds. At most this much is in its queue; further
 /// rows wait outside, so that other writes get their turn.
 pub(super) const ROOM_BYTES: usize = 256 << 10;
@@ -109,7 +98,8 @@ pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> 
     let matches = |row: &Row<'_>| Ok(Match { no: row.get(0)?, bytes: row.get(1)?, hits: row.get(2)? });
     let mut found: Vec<Match> = if ranked || !query.filters.is_empty() {
         // Newest first is the order of the index, so the scan ends as soon as there are enough rows. Each hit makes the
-        // highlighted text one byte longer.
+        // highlighted text one byte longer; a NUL byte ends it early. Counting copies the text for each hit, so long
+        // texts are not counted.
         let sql = "SELECT w.rowid, octet_length(d.text),
                    CASE WHEN ?6 AND octet_length(d.text) <= ?5
                         THEN octet_length(highlight(data_word, 0, '*', '')) - octet_length(d.text) END
@@ -126,9 +116,7 @@ pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> 
         statement.query_map((range.0, range.1, now_s, limit), matches).and_then(Iterator::collect).map_err(fault)?
     };
     if ranked {
-        // A stable sort: among equal scores the newer row stays first.
-        found.sort_by(|a, b| b.score(query.phrases.len()).total_cmp(&a.score(query.phrases.len())));
-        found.truncate(query.limit);
+        rank(&mut found, query.phrases.len(), query.limit);
     }
     let sql = "SELECT has_detail, json, CASE WHEN octet_length(text) <= ?2 THEN text END FROM data_row WHERE no = ?1";
     let mut read = connection.prepare_cached(sql).map_err(fault)?;
@@ -169,25 +157,6 @@ pub(crate) fn expire(connection: &Connection, now_s: u64) -> Result<usize, Store
     Ok(gone)
 }
 
-struct Match {
-    no: i64,
-    bytes: i64,
-    hits: Option<i64>,
-}
-
-impl Match {
-    /// Half for the number of hits, half for their density. Depends on this row alone.
-    #[allow(clippy::cast_precision_loss, reason = "sizes of one text")]
-    fn score(&self, phrases: usize) -> f64 {
-        let once = phrases as f64;
-        // A NUL byte ends the highlighted text early; a match contains every phrase at least once.
-        let hits = self.hits.map_or(once, |hits| once.max(hits as f64));
-        let often = hits / (hits + once);
-        let dense = (hits * WORD_BYTES / (self.bytes as f64).max(1.0)).min(1.0);
-        f64::midpoint(often, dense)
-    }
-}
-
 fn number_of(connection: &Connection, tenant: &str) -> Result<Option<i64>, StoreError> {
     let mut query = connection.prepare_cached("SELECT no FROM data_tenant WHERE tenant = ?1").map_err(fault)?;
     query.query_row([tenant], |row| row.get(0)).optional().map_err(fault)
@@ -209,19 +178,6 @@ fn expression(query: &DataQuery) -> String {
         parts.push(format!("marks : ({any})"));
     }
     parts.join(" AND ")
-}
-
-/// One index word per value that a filter may name.
-fn marks(row: &PortableData) -> Vec<String> {
-    let tags = row.domain_tags.iter().flatten().map(|tag| mark("domain_tags", &Value::from(tag.as_str())));
-    let others = FILTERS.iter().filter_map(|key| row.curated.get(*key).map(|value| mark(key, value)));
-    tags.chain(others).collect()
-}
-
-/// Begins with a letter, so that it is never taken for a number.
-fn mark(key: &str, value: &Value) -> String {
-    let hash = u128::from_be_bytes(short_hash(&[key, &value.to_string()]));
-    format!("m{hash:032x}")
 }
 
 fn columns(row: &Row<'_>) -> rusqlite::Result<(bool, String, Option<String>)> {

@@ -44,11 +44,14 @@ CREATE TABLE event (
   verdict text COLLATE "C" NOT NULL
 );
 CREATE UNIQUE INDEX event_dedup ON event (dedup);
+-- For what deletes old events; the same holds for `mail_event` and the other indexes of times.
+CREATE INDEX event_age ON event (at_ms, id);
 -- `reason` is set when somebody ended the row; `json` where the receiver gets another form of the event.
 CREATE TABLE mail (
   instance bigint NOT NULL, seq bigint NOT NULL, event bigint NOT NULL, reason text COLLATE "C", json text COLLATE "C",
   PRIMARY KEY (instance, seq)
 );
+CREATE INDEX mail_event ON mail (event);
 -- The last number of each ledger, and the server and session that serve it (0: none). The lock of the row is held from
 -- drawing a number until the commit is visible. So the order of numbers is the order of commits, and a session that begins
 -- either finds a new row in the ledger or is named to whoever writes it.
@@ -71,6 +74,7 @@ CREATE TABLE reach (
   chat_id text COLLATE "C" NOT NULL, at_ms bigint NOT NULL,
   PRIMARY KEY (tenant, platform, bot, chat_id)
 );
+CREATE INDEX reach_age ON reach (at_ms);
 
 CREATE TABLE capability (
   id text COLLATE "C" PRIMARY KEY, tenant text COLLATE "C" NOT NULL, kind text COLLATE "C" NOT NULL,
@@ -94,6 +98,7 @@ CREATE TABLE journal (
   desk bigint NOT NULL
 );
 CREATE INDEX journal_open ON journal (id) WHERE outcome = 'open';
+CREATE INDEX journal_age ON journal (at_ms) WHERE outcome <> 'open';
 CREATE INDEX journal_tenant ON journal (tenant, id);
 CREATE TABLE journal_receipt (
   platform text COLLATE "C" NOT NULL, bot text COLLATE "C" NOT NULL, receipt_id text COLLATE "C" NOT NULL,
