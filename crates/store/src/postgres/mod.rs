@@ -7,7 +7,6 @@ mod accept;
 mod alarms;
 mod chat;
 pub(crate) mod connection;
-mod connection;
 mod cursors;
 mod data;
 mod desks;
