@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use frontdesk_core::intake::Intake;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, OpenAnswer, Outcall, OutcallError};
-use frontdesk_core::port::platform::{ActingAs, Bot, Change, Ended, Gap, Inlet, LateReceipt, Platform, RawRequest};
+use frontdesk_core::port::platform::{
+    ActingAs, Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Platform, RawRequest,
+};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, intake::Receipt};
 use frontdesk_wire::{Action, Code, Secret};
@@ -240,7 +242,7 @@ async fn tells_why_it_does_not_listen(subject: &Subject<'_>) {
         return;
     }
     let limit = std::time::Duration::from_mins(5);
-    let ended = tokio::time::timeout(limit, subject.platform.listen(subject.bot, None, &NoInlet)).await;
+    let ended = tokio::time::timeout(limit, subject.platform.listen(subject.bot, Part::WHOLE, None, &NoInlet)).await;
     match ended.unwrap_or_else(|_| panic!("{}: it hangs", name(subject))) {
         Ended::Never => {}
         Ended::Lost(why) | Ended::Misconfigured(why) => {

@@ -13,7 +13,7 @@ use super::registry::{Draft, Effect, Registry};
 use super::view::View;
 use crate::env::Env;
 use crate::error::DeskError;
-use crate::port::platform::{Bot, Platforms};
+use crate::port::platform::{Bot, Part, Platforms};
 use crate::vault::Sealer;
 
 /// Why the listener of a bot ended by itself.
@@ -33,8 +33,8 @@ pub struct Bots {
     /// Bots that were opened, each beside the record that it was made from: a changed record is another one.
     opened: RwLock<HashMap<String, Opened>>,
     changed: Notify,
-    /// Listeners that ended by themselves, by bot, until they are well again.
-    failing: RwLock<HashMap<String, ListenerFailure>>,
+    /// Listeners that ended by themselves, by bot and part, until they are well again.
+    failing: RwLock<HashMap<String, BTreeMap<Part, ListenerFailure>>>,
 }
 
 type Opened = (Arc<facts::Bot>, Arc<Bot>);
@@ -76,18 +76,32 @@ impl Bots {
         Some(bot)
     }
 
-    /// The listener of a bot ended, or is well (`None`).
-    pub fn note_listener(&self, platform: &str, id: &str, failure: Option<ListenerFailure>) {
+    /// The listener of a part of a bot ended, or is well or no matter of this server any more (`None`).
+    pub fn note_listener(&self, platform: &str, id: &str, part: Part, failure: Option<ListenerFailure>) {
         let mut failing = self.failing.write().unwrap_or_else(PoisonError::into_inner);
-        match failure {
-            Some(failure) => failing.insert(facts::key(&[platform, id]), failure),
-            None => failing.remove(&facts::key(&[platform, id])),
-        };
+        let key = facts::key(&[platform, id]);
+        if let Some(failure) = failure {
+            failing.entry(key).or_default().insert(part, failure);
+        } else if let Some(parts) = failing.get_mut(&key) {
+            parts.remove(&part);
+            if parts.is_empty() {
+                failing.remove(&key);
+            }
+        }
     }
 
-    /// Why the bot does not listen, as far as this server knows.
+    /// Why the bot does not listen, or a part of it, as far as this server knows.
     pub fn listener_failure(&self, platform: &str, id: &str) -> Option<ListenerFailure> {
-        self.failing.read().unwrap_or_else(PoisonError::into_inner).get(&facts::key(&[platform, id])).cloned()
+        let failing = self.failing.read().unwrap_or_else(PoisonError::into_inner);
+        let parts = failing.get(&facts::key(&[platform, id]))?;
+        // One that is not started again comes first: somebody must act.
+        let (part, failure) = parts.iter().find(|(_, it)| it.is_final).or_else(|| parts.first_key_value())?;
+        let others: Vec<_> = parts.keys().filter(|it| *it != part).map(|it| (it.index + 1).to_string()).collect();
+        let mut why = part.tell(&failure.why);
+        if !others.is_empty() {
+            why = format!("{why} (connections that fail too: {})", others.join(", "));
+        }
+        Some(ListenerFailure { why, ..failure.clone() })
     }
 
     /// All bots of a platform that were added.
@@ -182,7 +196,7 @@ impl Bots {
             let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
             opened.remove(&facts::key(&[platform, id]));
             drop(opened);
-            self.note_listener(platform, id, None);
+            self.failing.write().unwrap_or_else(PoisonError::into_inner).remove(&facts::key(&[platform, id]));
             self.changed.notify_one(); // kept for the listener loop if it is busy
         }
     }

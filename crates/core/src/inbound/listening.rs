@@ -10,35 +10,47 @@ use crate::error::DeskError;
 use crate::gate::{Layer, Verdict};
 use crate::intake::{Intake, Receipt};
 use crate::port::BoxFuture;
-use crate::port::platform::{Bot, Change, Gap, Inlet, LateReceipt};
+use crate::port::platform::{Bot, Change, Gap, Inlet, LateReceipt, Layout, Part};
 use crate::port::store::{Acceptance, Delivery, StoreError};
 
-/// Receives the events of one bot.
+/// Receives the events of one bot, or of one part of it.
 pub struct BotInlet {
     inbound: Arc<InboundPlane>,
     platform: String,
     bot: String,
     account: String,
-    /// Of the duty to listen as this bot.
+    part: Part,
+    /// Of the duty to listen as this bot, in this part.
     token: u64,
+}
+
+/// The row of a part's cursor. The id of a bot has no control character, so no other bot has this row.
+fn row_of(bot: &str, part: Part) -> String {
+    if part.is_whole() { bot.to_owned() } else { format!("{bot}\u{1f}{part}") }
 }
 
 impl InboundPlane {
     pub fn inlet(self: &Arc<Self>, platform: &str, bot: &Bot) -> BotInlet {
         let account = bot.account().to_owned();
-        BotInlet { inbound: self.clone(), platform: platform.into(), bot: bot.id.clone(), account, token: 0 }
+        let (inbound, platform, bot) = (self.clone(), platform.into(), bot.id.clone());
+        BotInlet { inbound, platform, bot, account, part: Part::WHOLE, token: 0 }
     }
 
-    /// For the listener of a bot, which has the duty under this token.
-    pub fn listener_inlet(self: &Arc<Self>, platform: &str, bot: &Bot, token: u64) -> BotInlet {
-        BotInlet { token, ..self.inlet(platform, bot) }
+    /// For the listener of a part of a bot, which has the duty under this token.
+    pub fn listener_inlet(self: &Arc<Self>, platform: &str, bot: &Bot, part: Part, token: u64) -> BotInlet {
+        BotInlet { part, token, ..self.inlet(platform, bot) }
     }
 
-    /// Where this bot's listener continues. A cursor belongs to the account of the bot's secrets: another account under
-    /// the same id starts from the beginning.
-    pub async fn cursor(&self, platform: &str, bot: &Bot) -> Result<Option<String>, StoreError> {
-        let stored = self.cursors.cursor(platform, &bot.id).await?;
+    /// Where this part's listener continues. A cursor belongs to the account of the bot's secrets: another account under
+    /// the same id starts from the beginning. If the bot has several parts, the cursor of the whole is its layout.
+    pub async fn cursor(&self, platform: &str, bot: &Bot, part: Part) -> Result<Option<String>, StoreError> {
+        let stored = self.cursors.cursor(platform, &row_of(&bot.id, part)).await?;
         Ok(stored.and_then(|stored| Some(stored.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
+    }
+
+    /// How many parts the bot has now, for all desks.
+    pub async fn layout(&self, platform: &str, bot: &Bot) -> Result<Layout, StoreError> {
+        Ok(Layout::read(self.cursor(platform, bot, Part::WHOLE).await?.as_deref()))
     }
 
     /// What is stored of an event if it is refused.
@@ -176,12 +188,13 @@ impl Inlet for BotInlet {
     fn gap(&self, gap: Gap) {
         let (platform, bot) = (&self.platform, &self.bot);
         let Gap { since_ms, until_ms, reason } = gap;
+        let reason = self.part.tell(&reason);
         self.inbound.meters.listener_gaps.inc();
         tracing::error!(platform, bot, since_ms, until_ms, reason, "events of a platform were missed");
     }
 
     fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
         let cursor = format!("{}:{cursor}", self.account);
-        self.inbound.cursors.save_cursor(self.platform.clone(), self.bot.clone(), self.token, cursor)
+        self.inbound.cursors.save_cursor(self.platform.clone(), row_of(&self.bot, self.part), self.token, cursor)
     }
 }

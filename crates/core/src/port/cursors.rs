@@ -2,9 +2,10 @@
 
 use super::stored::Stored;
 
-/// A cursor is the platform's own text: an update id, a sequence with its session, a sync token.
+/// A cursor is the platform's own text: an update id, a sequence with its session, a sync token. `bot` names a row: the id
+/// of the bot, with its part if it has several.
 pub trait Cursors: Send + Sync {
     fn cursor<'a>(&'a self, platform: &'a str, bot: &'a str) -> Stored<'a, Option<String>>;
-    /// `token` is that of the duty to listen as the bot. `Conflict`: a later holder of the duty saved one.
+    /// `token` is that of the duty to listen as the bot, in this part. `Conflict`: a later holder of the duty saved one.
     fn save_cursor(&self, platform: String, bot: String, token: u64, cursor: String) -> Stored<'_, ()>;
 }

@@ -1,31 +1,29 @@
-//! One listener per bot, started again when it ends.
+//! One listener per bot and part, started again when it ends. The parts of a bot are shared among the live desks.
 
-use std::any::Any;
-use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
+mod duties;
+mod keeper;
+mod listener;
+mod share;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::directory::ListenerFailure;
-use frontdesk_core::inbound::BotInlet;
-use frontdesk_core::intake::{Intake, Receipt};
+use frontdesk_core::Desk;
 use frontdesk_core::meters::Why;
-use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Platform};
-use frontdesk_core::port::store::StoreError;
-use frontdesk_core::{Desk, DeskError};
+use frontdesk_core::port::platform::{Bot, Layout, Part, Platform};
 use frontdesk_wire::DeskNo;
-use futures_util::FutureExt as _;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::duties::Duties;
+use self::listener::{Listener, TrackedInlet};
+use self::share::Share;
+
 /// How often the listeners are compared with the bots, and with the duties of this desk.
 const TICK: Duration = Duration::from_secs(1);
-const PAUSE_MIN: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// A listener that ran this long is well: the next pause is short again.
-const WELL_AFTER: Duration = Duration::from_mins(1);
 /// Listeners that are started at once begin one after another, this far apart, and none later than `STAGGER_MAX`.
 const STAGGER: Duration = Duration::from_millis(100);
 const STAGGER_MAX: Duration = Duration::from_secs(5);
@@ -36,250 +34,247 @@ struct Running {
     desk: DeskNo,
     stop: CancellationToken,
     task: JoinHandle<()>,
+    /// It stops so that another desk can have it.
+    is_given: bool,
 }
 
-/// (platform, bot id)
-type Name = (String, String);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Name {
+    platform: String,
+    bot: String,
+    /// The whole of a bot with several parts does not listen: it keeps their number.
+    part: Part,
+}
+
+impl Name {
+    /// The part stands where no id of a bot can stand, so that no other bot has this duty.
+    fn duty(&self) -> String {
+        let Self { platform, bot, part } = self;
+        if part.is_whole() { format!("listen {platform} {bot}") } else { format!("listen {part} {platform} {bot}") }
+    }
+
+    fn with(&self, part: Part) -> Self {
+        Self { part, ..self.clone() }
+    }
+
+    fn is_same_bot(&self, other: &Self) -> bool {
+        self.platform == other.platform && self.bot == other.bot
+    }
+}
+
+type Bots = BTreeMap<Name, (Arc<dyn Platform>, Arc<Bot>)>;
 
 pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
-    let mut running: HashMap<Name, Running> = HashMap::new();
-    loop {
-        let wanted = match desk.lease().is_good() {
-            true => bots(&desk),
-            false => HashMap::new(), // another desk may run them by now
-        };
-        stop_unwanted(&desk, &wanted, &mut running).await;
-        let mut delay = Duration::ZERO;
+    let listeners = Listeners {
+        duties: Arc::new(Duties::new(desk.clone())),
+        changed: Arc::default(),
+        running: BTreeMap::new(),
+        leaving: Vec::new(),
+        layouts: BTreeMap::new(),
+        share: Share::default(),
+        desk,
+        tracker,
+        stop,
+    };
+    listeners.run().await;
+}
+
+struct Listeners {
+    desk: Arc<Desk>,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+    duties: Arc<Duties>,
+    /// The number of parts of a bot changed.
+    changed: Arc<Notify>,
+    running: BTreeMap<Name, Running>,
+    /// Duties that are not wanted any more, and not yet given up.
+    leaving: Vec<Name>,
+    /// As they were read last, by the name of the whole.
+    layouts: BTreeMap<Name, Layout>,
+    share: Share,
+}
+
+impl Listeners {
+    async fn run(mut self) {
+        loop {
+            let mut wanted = match self.desk.lease().is_good() {
+                true => bots(&self.desk),
+                false => Bots::new(), // another desk may run them by now
+            };
+            self.add_parts(&mut wanted).await;
+            self.give_some(&wanted);
+            self.stop_unwanted(&wanted);
+            self.leave().await;
+            self.start(wanted).await;
+            tokio::select! {
+                () = self.desk.directory().bots().changed() => {}
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep(TICK) => {}
+                () = self.stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// The parts of bots that have several. While their number changes, none is wanted.
+    async fn add_parts(&mut self, wanted: &mut Bots) {
+        let whole = wanted.iter().filter(|(_, (platform, _))| platform.partitioned().is_some());
+        let whole: Vec<_> =
+            whole.map(|(name, (platform, bot))| (name.clone(), platform.clone(), bot.clone())).collect();
+        self.layouts.retain(|name, _| wanted.contains_key(name));
+        let mut is_read = true;
+        for (name, platform, bot) in whole {
+            if is_read {
+                match tokio::time::timeout(TICK, self.desk.inbound().layout(&name.platform, &bot)).await {
+                    Ok(Ok(layout)) => drop(self.layouts.insert(name.clone(), layout)),
+                    // As it was: without the store the lease ends soon.
+                    Ok(Err(_)) | Err(_) => is_read = false,
+                }
+            }
+            let Some(Layout { count, next: None }) = self.layouts.get(&name) else { continue };
+            for part in Part::all(*count).filter(|part| !part.is_whole()) {
+                wanted.insert(name.with(part), (platform.clone(), bot.clone()));
+            }
+        }
+    }
+
+    fn parts_of(&self, name: &Name) -> impl Iterator<Item = &Name> {
+        self.running.keys().filter(move |it| it.is_same_bot(name) && !it.part.is_whole())
+    }
+
+    /// A desk that has more parts of a bot than its share, for a while, stops one: another one is free to take it.
+    fn give_some(&mut self, wanted: &Bots) {
+        let live = self.desk.lease().live();
+        self.share.forget_others(|name| wanted.contains_key(name));
+        let last: Vec<Name> = wanted.keys().filter(|it| !it.part.is_whole() && it.part.index == 0).cloned().collect();
+        for name in last {
+            let held: Vec<Name> = self.parts_of(&name).cloned().collect();
+            let Some(last) = held.last() else { continue };
+            if self.share.gives(last, held.len(), live)
+                && let Some(listener) = self.running.get_mut(last)
+            {
+                let (platform, bot, part) = (&last.platform, &last.bot, last.part);
+                tracing::info!(platform, bot, %part, live, "a listener stops, so that another server can take it");
+                listener.is_given = true;
+            }
+        }
+    }
+
+    /// Ends the listeners of bots that were changed or removed, or that another desk has. Those that have ended are
+    /// forgotten, so that they are started again.
+    fn stop_unwanted(&mut self, wanted: &Bots) {
+        let Self { desk, running, leaving, duties, .. } = self;
+        for (name, listener) in running.iter_mut() {
+            let is_wanted = wanted.get(name).is_some_and(|(_, bot)| Arc::ptr_eq(bot, &listener.bot));
+            // With another number the duty is not ours any more. If it is still free, a listener begins under a new token,
+            // where the last holder ended.
+            if !is_wanted || listener.is_given || listener.desk != desk.lease().me() {
+                listener.stop.cancel();
+            }
+        }
+        running.retain(|name, listener| {
+            if !listener.task.is_finished() {
+                return true;
+            }
+            let (platform, bot, part) = (&name.platform, &name.bot, name.part);
+            if !listener.stop.is_cancelled() {
+                desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
+                tracing::error!(platform, bot, %part, "the listener of a bot panicked; it is started again");
+            }
+            if listener.is_given || !wanted.contains_key(name) {
+                leaving.push(name.clone());
+            } else {
+                duties.release(name);
+            }
+            false
+        });
+    }
+
+    /// Until the store has it: another desk may wait for it.
+    async fn leave(&mut self) {
+        for name in std::mem::take(&mut self.leaving) {
+            match tokio::time::timeout(TICK, self.duties.give_up(&name)).await {
+                Ok(Ok(())) => self.desk.directory().bots().note_listener(&name.platform, &name.bot, name.part, None),
+                Ok(Err(error)) => {
+                    let (platform, bot, part) = (&name.platform, &name.bot, name.part);
+                    tracing::warn!(%error, platform, bot, %part, "giving up the listener of a bot failed");
+                    self.leaving.push(name);
+                }
+                Err(_) => self.leaving.push(name),
+            }
+        }
+    }
+
+    async fn start(&mut self, wanted: Bots) {
+        let (mut delay, live) = (Duration::ZERO, self.desk.lease().live());
         for (name, (platform, bot)) in wanted {
             // One that was told to stop may still be at work; two would read from one cursor.
-            if running.contains_key(&name) {
+            if self.running.contains_key(&name) {
                 continue;
             }
-            let Some((me, token)) = take_duty(&desk, &name).await else { continue };
-            let inlet = Arc::new(desk.inbound().listener_inlet(&name.0, &bot, token));
+            let held = self.parts_of(&name).count();
+            if !self.share.may_take(&name, held, live) {
+                continue;
+            }
+            let taken = self.take(&name, &bot).await;
+            self.share.tried(&name, taken.is_some());
+            let Some((me, token)) = taken else { continue };
+            let inlet = self.desk.inbound().listener_inlet(&name.platform, &bot, name.part, token);
             let listener = Listener {
-                inlet: TrackedInlet { inlet, tracker: tracker.clone() },
-                desk: desk.clone(),
+                name: name.clone(),
+                inlet: TrackedInlet { inlet: Arc::new(inlet), tracker: self.tracker.clone() },
+                desk: self.desk.clone(),
                 platform,
                 bot: bot.clone(),
-                stop: stop.child_token(),
+                stop: self.stop.child_token(),
                 delay,
+                duties: self.duties.clone(),
+                changed: self.changed.clone(),
             };
             delay = (delay + STAGGER).min(STAGGER_MAX);
             let stop = listener.stop.clone();
-            let task = tracker.spawn(listener.run());
-            running.insert(name, Running { bot, desk: me, stop, task });
+            let task = self.tracker.spawn(listener.run());
+            self.running.insert(name, Running { bot, desk: me, stop, task, is_given: false });
         }
-        tokio::select! {
-            () = desk.directory().bots().changed() => {}
-            () = tokio::time::sleep(TICK) => {}
-            () = stop.cancelled() => return,
+    }
+
+    /// The number of the desk that has the duty now, ours as it was when we asked, and the token of the duty. `None`:
+    /// another desk has it.
+    async fn take(&mut self, name: &Name, bot: &Bot) -> Option<(DeskNo, u64)> {
+        let (platform, part) = (&name.platform, name.part);
+        let taken = match tokio::time::timeout(TICK, self.duties.take(name)).await {
+            Ok(Ok(taken)) => taken?,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, platform, bot = bot.id, %part, "taking over the listener of a bot failed");
+                return None;
+            }
+            Err(_) => return None,
+        };
+        if part.is_whole() {
+            return Some(taken);
+        }
+        // The number of parts may have changed before we had the duty. Now that we have it, it changes only without us.
+        match tokio::time::timeout(TICK, self.desk.inbound().layout(platform, bot)).await {
+            Ok(Ok(layout)) if layout.has(part) => Some(taken),
+            _ => {
+                self.leaving.push(name.clone());
+                None
+            }
         }
     }
 }
 
-type Bots = HashMap<Name, (Arc<dyn Platform>, Arc<Bot>)>;
-
 fn bots(desk: &Desk) -> Bots {
-    let mut found = HashMap::new();
+    let mut found = Bots::new();
     for platform in desk.platforms().all().filter(|platform| platform.listens()) {
         let name = &platform.descriptor().platform;
         let all = desk.directory().bots().all(name);
         platform.know_bots(&all);
         for bot in all {
-            found.insert((name.clone(), bot.id.clone()), (platform.clone(), bot));
+            let name = Name { platform: name.clone(), bot: bot.id.clone(), part: Part::WHOLE };
+            found.insert(name, (platform.clone(), bot));
         }
     }
     found
-}
-
-/// Ends the listeners of bots that were changed or removed, or that another desk has. Those that have ended are
-/// forgotten, so that they are started again.
-async fn stop_unwanted(desk: &Desk, wanted: &Bots, running: &mut HashMap<Name, Running>) {
-    for (name, listener) in running.iter_mut() {
-        let is_wanted = wanted.get(name).is_some_and(|(_, bot)| Arc::ptr_eq(bot, &listener.bot));
-        // With another number the duty is not ours any more. If it is still free, a listener begins under a new token,
-        // where the last holder ended.
-        if !is_wanted || listener.desk != desk.lease().me() {
-            listener.stop.cancel();
-        }
-    }
-    let mut ended = Vec::new();
-    running.retain(|name, listener| {
-        let is_over = listener.task.is_finished();
-        if is_over {
-            if !listener.stop.is_cancelled() {
-                desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
-                tracing::error!(platform = name.0, bot = name.1, "the listener of a bot panicked; it is started again");
-            }
-            ended.push(name.clone());
-        }
-        !is_over
-    });
-    for name in ended.into_iter().filter(|name| !wanted.contains_key(name)) {
-        let dropped = tokio::time::timeout(TICK, desk.lease().drop_duty(&duty(&name))).await;
-        if let Ok(Err(error)) = dropped {
-            tracing::warn!(%error, platform = name.0, bot = name.1, "giving up the listener of a bot failed");
-        }
-    }
-}
-
-fn duty((platform, bot): &Name) -> String {
-    format!("listen {platform} {bot}")
-}
-
-/// The number of the desk that has the duty now, ours as it was when we asked, and the token of the duty. `None`: another
-/// desk has it.
-async fn take_duty(desk: &Desk, name: &Name) -> Option<(DeskNo, u64)> {
-    let me = desk.lease().me();
-    match tokio::time::timeout(TICK, desk.lease().take_duty(&duty(name))).await {
-        Ok(Ok(token)) => token.map(|token| (me, token)),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, platform = name.0, bot = name.1, "taking over the listener of a bot failed");
-            None
-        }
-        Err(_) => None,
-    }
-}
-
-struct Listener {
-    desk: Arc<Desk>,
-    platform: Arc<dyn Platform>,
-    bot: Arc<Bot>,
-    inlet: TrackedInlet,
-    stop: CancellationToken,
-    /// Before it begins.
-    delay: Duration,
-}
-
-impl Listener {
-    /// Runs it, and again after it ended, with a growing pause.
-    async fn run(self) {
-        let Self { desk, platform, bot, inlet, stop, delay } = self;
-        let name = &platform.descriptor().platform;
-        let mut pause = PAUSE_MIN;
-        tokio::select! {
-            () = tokio::time::sleep(delay) => {}
-            () = stop.cancelled() => return,
-        }
-        loop {
-            let mut is_well = false;
-            let listening = listen_once(&desk, &*platform, &bot, &inlet);
-            let well_after = async {
-                tokio::time::sleep(WELL_AFTER).await;
-                is_well = true;
-                desk.directory().bots().note_listener(name, &bot.id, None);
-                std::future::pending::<()>().await;
-            };
-            let ended = tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                ended = listening => ended,
-                () = well_after => return, // never
-            };
-            let lost = if ended.is_ok() { "lost" } else { "panicked" };
-            let note = |why: &str, is_final| {
-                let failure = ListenerFailure { why: why.to_owned(), at_ms: desk.env().now_ms(), is_final };
-                desk.directory().bots().note_listener(name, &bot.id, Some(failure));
-            };
-            let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
-            match ended.unwrap_or_else(Ended::Lost) {
-                Ended::Never => {
-                    desk.directory().bots().note_listener(name, &bot.id, None);
-                    return stop.cancelled().await;
-                }
-                Ended::Misconfigured(why) => {
-                    count("misconfigured");
-                    note(&why, true);
-                    tracing::error!(
-                        platform = name,
-                        bot = bot.id,
-                        why,
-                        "the bot cannot listen; change it with `bot add`"
-                    );
-                    return stop.cancelled().await;
-                }
-                Ended::Lost(why) => {
-                    count(lost);
-                    note(&why, false);
-                    if is_well {
-                        pause = PAUSE_MIN;
-                    }
-                    tracing::warn!(
-                        platform = name,
-                        bot = bot.id,
-                        why,
-                        ?pause,
-                        "the listener of a bot ended; trying again"
-                    );
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = stop.cancelled() => return,
-            }
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
-    }
-}
-
-/// `Err`: it panicked. A defect of one platform must not stop its bot for good, nor start it again at once.
-async fn listen_once(desk: &Desk, platform: &dyn Platform, bot: &Bot, inlet: &dyn Inlet) -> Result<Ended, String> {
-    let listening = async {
-        match desk.inbound().cursor(&platform.descriptor().platform, bot).await {
-            Ok(cursor) => platform.listen(bot, cursor, inlet).await,
-            Err(error) => Ended::Lost(error.to_string()),
-        }
-    };
-    let ended = AssertUnwindSafe(listening).catch_unwind().await;
-    ended.map_err(|panic| format!("the listener panicked, which is a defect of the server: {}", text_of(&*panic)))
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason")
-}
-
-/// What changes state runs to its end also when the listener is stopped in between.
-struct TrackedInlet {
-    inlet: Arc<BotInlet>,
-    tracker: TaskTracker,
-}
-
-impl TrackedInlet {
-    async fn to_end<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let ended = self.tracker.spawn(work).await;
-        ended.unwrap_or_else(|error| Err(StoreError::Unknown(error.to_string())))
-    }
-}
-
-impl Inlet for TrackedInlet {
-    fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
-        let inlet = self.inlet.clone();
-        Box::pin(async move { self.to_end(async move { Ok(inlet.take(intakes).await) }).await? })
-    }
-
-    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
-        let inlet = self.inlet.clone();
-        Box::pin(self.to_end(async move { inlet.changed(change).await }))
-    }
-
-    fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {
-        let (inlet, receipt) = (self.inlet.clone(), receipt.clone());
-        Box::pin(self.to_end(async move { inlet.receipt(&receipt).await }))
-    }
-
-    fn gap(&self, gap: Gap) {
-        self.inlet.gap(gap);
-    }
-
-    fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
-        let inlet = self.inlet.clone();
-        Box::pin(self.to_end(async move { inlet.save_cursor(cursor).await }))
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::directory::{Caller, Identity};
-use frontdesk_core::port::platform::{Bot, Ended, Platform};
+use frontdesk_core::port::platform::{Bot, Ended, Part, Platform};
 use frontdesk_core::port::store::Ledger as _;
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Desk, Env, Parts, Rules};
@@ -144,8 +144,8 @@ impl World {
         let inlet = self.desk.inbound().inlet("telegram", &bot);
         let mut failures = Vec::new();
         loop {
-            let cursor = self.desk.inbound().cursor("telegram", &bot).await.unwrap();
-            let listening = self.telegram.listen(&bot, cursor, &inlet);
+            let cursor = self.desk.inbound().cursor("telegram", &bot, Part::WHOLE).await.unwrap();
+            let listening = self.telegram.listen(&bot, Part::WHOLE, cursor, &inlet);
             let all = self.fake.wait_for(|fake| (fake.updates_waiting(BOT) == 0).then_some(()));
             tokio::select! {
                 ended = listening => match ended {

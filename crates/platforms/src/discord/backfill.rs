@@ -23,14 +23,14 @@ use super::store;
 /// Messages of one page, and of one channel.
 const PAGE: usize = 100;
 const CHANNEL_MAX: usize = 1_000;
-/// After one loss for one guild, all guilds, and all direct chats: guilds belong to different tenants.
+/// After one loss for one guild, all guilds of a shard, and all direct chats: guilds belong to different tenants.
 const GUILD_MAX: Spent = Spent { requests: 200, messages: 2_000 };
 const GUILDS_MAX: Spent = Spent { requests: 1_000, messages: 10_000 };
 const DIRECTS_MAX: Spent = Spent { requests: 400, messages: 4_000 };
 /// Channels of a guild that Discord refuses before the others are not asked for: it bans addresses for refusals.
 const REFUSED_MAX: u32 = 5;
 const TOO_MUCH: &str = "too much was missed to read all of it";
-/// Between two requests, so that answers of agents are not delayed.
+/// Between two requests of all shards of a bot here, so that answers of agents are not delayed.
 const REQUEST_EVERY: Duration = Duration::from_millis(50);
 /// How long guilds may take to be told by the socket before they are asked for.
 const GRACE: Duration = Duration::from_secs(5);
@@ -265,6 +265,7 @@ impl Listening<'_> {
 
     async fn page(&self, channel: &str, after: u64, reading: &mut Reading) -> Result<Vec<Value>, ApiError> {
         reading.is_asked = true;
+        let _turn = self.gateway.page.lock().await;
         self.spend(reading, Spent { requests: 1, messages: 0 });
         let path = format!("/channels/{channel}/messages?after={after}&limit={PAGE}");
         let asked = self.discord.ask_paced::<Vec<Value>>(self.bot, &path, Patience::LONG).await?;

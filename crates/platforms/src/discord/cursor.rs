@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::mem::take;
 use std::sync::{Mutex, PoisonError};
 
 use frontdesk_core::port::platform::Inlet;
 use serde::{Deserialize, Serialize};
 
-use super::snowflake::{first_at, ms_of};
+use super::snowflake::{first_at, ms_of, shard_of};
 
 /// Direct chats that are remembered: Discord offers bots no list of them.
 const DIRECTS_MAX: usize = 200;
@@ -23,8 +24,11 @@ pub(super) struct Cursor {
     pub(super) me: String,
     /// When the bot listened for the first time, as an id. What is older is not read back.
     pub(super) since: u64,
-    /// As many as the bot had when it listened last.
+    /// That of the listener; until each shard had a listener of its own, as many as the bot had.
     pub(super) shards: Vec<ShardCursor>,
+    /// The newest message of each shard of the former count, until the first session of this one begins.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    former: Vec<u64>,
     pub(super) missed: Missed,
     /// Direct chats of which something was delivered, the one that was heard latest at the end.
     pub(super) directs: Vec<String>,
@@ -131,10 +135,62 @@ impl Cursor {
         serde_json::from_str(saved).unwrap_or_default()
     }
 
-    /// For this many shards. Sessions of another count are of no use; what came since the oldest of them is read back.
+    pub(super) fn shard_count(&self) -> u32 {
+        u32::try_from(self.shards.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Where each of so many shards begins. The cursors are those of all shards of the former count, or the one that had
+    /// all of them.
+    pub(super) fn divide(cursors: &[Option<String>], count: u32) -> Vec<Self> {
+        let all = match cursors {
+            [one] => Self::read(one.as_deref()),
+            several => {
+                several.iter().map(|it| Self::read(it.as_deref()).for_shards(1)).fold(Self::default(), Self::with)
+            }
+        };
+        let all = all.for_shards(count);
+        (0..count).map(|number| all.part(number)).collect()
+    }
+
+    /// With the shard of another part, and what that has still to read back.
+    fn with(mut self, other: Self) -> Self {
+        if self.me.is_empty() {
+            self.me = other.me;
+        }
+        self.since = [self.since, other.since].into_iter().filter(|since| *since > 0).min().unwrap_or(0);
+        self.shards.extend(other.shards);
+        let Missed { guilds, directs, spent, spent_directly, .. } = &mut self.missed;
+        for (places, more) in [(guilds, other.missed.guilds), (directs, other.missed.directs)] {
+            for (id, after) in more {
+                places.entry(id).and_modify(|known| *known = after.min(*known)).or_insert(after);
+            }
+        }
+        spent.add(other.missed.spent);
+        spent_directly.add(other.missed.spent_directly);
+        self.directs.extend(other.directs);
+        self.strangers.extend(other.strangers);
+        self
+    }
+
+    /// What concerns one of its shards. Direct chats come to the first.
+    fn part(&self, number: u32) -> Self {
+        let (mut part, count) = (self.clone(), self.shard_count());
+        part.shards = self.shards.get(number as usize).cloned().into_iter().collect();
+        part.missed.guilds.retain(|guild, _| shard_of(guild, count) == number);
+        if number > 0 {
+            part.missed.directs.clear();
+            part.directs.clear();
+            part.strangers.clear();
+        }
+        part
+    }
+
+    /// For this many shards. Sessions of another count are of no use; what came since is read back.
     pub(super) fn for_shards(mut self, count: u32) -> Self {
         if self.shards.len() != count as usize {
-            let newest = self.shards.iter().map(|shard| shard.newest).filter(|newest| *newest > 0).min();
+            // A shard that was quiet has an old one, so each guild is read from where its own shard was.
+            self.former = self.shards.iter().map(|shard| shard.newest).collect();
+            let newest = self.former.iter().copied().filter(|newest| *newest > 0).min();
             let fresh = ShardCursor { newest: newest.unwrap_or(0), ..ShardCursor::default() };
             self.shards = vec![fresh; count as usize];
         }
@@ -143,21 +199,23 @@ impl Cursor {
 
     /// The session of a shard was lost after this message.
     pub(super) fn miss(&mut self, shard: u32, newest: u64, guilds: Vec<String>) {
-        let after = self.after(newest);
+        let former = take(&mut self.former);
+        let count = u32::try_from(former.len()).unwrap_or(u32::MAX);
+        let after = |number: u32| {
+            let was = former.get(number as usize).copied().filter(|newest| *newest > 0);
+            after(self.since, was.unwrap_or(newest))
+        };
         let Missed { guilds: missed, directs, again, spent, spent_directly } = &mut self.missed;
         (*spent, *spent_directly) = (Spent::default(), Spent::default());
         for guild in guilds {
+            let after = after(shard_of(&guild, count));
             miss_in(missed, again, guild, after);
         }
         if shard == 0 {
             for channel in self.strangers.iter().chain(&self.directs) {
-                miss_in(directs, again, channel.clone(), after);
+                miss_in(directs, again, channel.clone(), after(0));
             }
         }
-    }
-
-    fn after(&self, newest: u64) -> u64 {
-        first_at(ms_of(newest).saturating_sub(OVERLAP_MS)).max(self.since)
     }
 
     /// Somebody wrote in a direct chat.
@@ -174,7 +232,12 @@ impl Cursor {
     }
 }
 
-/// The cursor of a running listener, which all its shards change.
+/// Where reading back begins.
+fn after(since: u64, newest: u64) -> u64 {
+    first_at(ms_of(newest).saturating_sub(OVERLAP_MS)).max(since)
+}
+
+/// The cursor of a running listener, which its store and what reads back change.
 pub(super) struct Progress<'a> {
     cursor: Mutex<Cursor>,
     inlet: &'a dyn Inlet,
@@ -191,13 +254,13 @@ impl<'a> Progress<'a> {
         with(&self.cursor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Only for what was stored: another shard may save it at once.
+    /// Only for what was stored: the other one may save it at once.
     pub(super) fn change<T>(&self, with: impl FnOnce(&mut Cursor) -> T) -> T {
         with(&mut self.cursor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn shard(&self, number: u32) -> ShardCursor {
-        self.read(|cursor| cursor.shards.get(number as usize).cloned().unwrap_or_default())
+    pub(super) fn shard(&self) -> ShardCursor {
+        self.read(|cursor| cursor.shards.first().cloned().unwrap_or_default())
     }
 
     pub(super) async fn save(&self) -> Result<(), String> {
@@ -267,7 +330,7 @@ mod tests {
         cursor.directs = vec!["d".into()];
         let later = first_at(ms_of(NEWEST) + 600_000);
         cursor.miss(0, NEWEST, vec!["3".into(), "5".into()]);
-        let (first, second) = (cursor.after(NEWEST), cursor.after(later));
+        let (first, second) = (after(cursor.since, NEWEST), after(cursor.since, later));
         cursor.missed.begin("3");
         cursor.missed.begin("d");
         cursor.miss(0, later, vec!["3".into(), "5".into()]);

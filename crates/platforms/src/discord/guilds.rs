@@ -1,14 +1,17 @@
 //! What is known of guilds and channels: told by the sockets, or asked for after a session was resumed, when Discord does
-//! not tell it again. It is kept only while the bot listens: without its sockets nothing keeps it fresh.
+//! not tell it again. A guild is kept only while its shard listens on this server: without its socket nothing keeps it
+//! fresh, and Discord is asked each time.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use frontdesk_core::port::platform::Part;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::permissions::{Member, Overwrite, Rights, Role, reads};
-use super::snowflake::{number, time_ms};
+use super::snowflake::{number, shard_of, time_ms};
 
 /// Of one bot; more are asked for when they are needed.
 const CHANNELS_MAX: usize = 50_000;
@@ -141,7 +144,9 @@ pub(super) struct News {
 struct Known {
     guilds: HashMap<String, Guild>,
     channels: HashMap<String, Channel>,
-    /// Counts what the sockets told, in all and about each guild.
+    /// The shards that listen here, each with the change at which it began.
+    parts: HashMap<Part, u64>,
+    /// The latest change that the sockets told, of all and of each guild.
     changes: u64,
     of_guild: HashMap<String, u64>,
 }
@@ -153,6 +158,9 @@ type Question = (String, String);
 #[derive(Default)]
 pub(super) struct Guilds {
     known: Mutex<HashMap<String, Known>>,
+    /// Numbers changes. No number is given twice, so that an answer that was asked for before a shard stopped is not kept
+    /// after it began again.
+    last_change: AtomicU64,
     /// Questions that are being asked, so that each is asked once.
     asking: Mutex<HashMap<Question, Arc<tokio::sync::Mutex<()>>>>,
     /// Questions that got no answer, and when they are asked again.
@@ -168,20 +176,29 @@ impl Guilds {
         locked(&self.known)
     }
 
-    /// The bot begins to listen.
-    pub(super) fn begin(&self, bot: &str) {
-        self.lock().insert(bot.to_owned(), Known::default());
+    fn next_change(&self) -> u64 {
+        self.last_change.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A shard of the bot begins to listen, or a session of it: its guilds are told anew.
+    pub(super) fn begin(&self, bot: &str, part: Part) {
+        let (mut bots, change) = (self.lock(), self.next_change());
+        let known = bots.entry(bot.to_owned()).or_default();
+        known.forget(part);
+        known.changes = change;
+        known.parts.insert(part, change);
+        drop(bots);
         locked(&self.resting).retain(|(of, _), _| of != bot);
     }
 
-    /// How much the sockets told so far. `None`: the bot does not listen here, and nothing is kept.
+    /// The latest change that the sockets told. `None`: the bot does not listen here, and nothing is kept.
     pub(super) fn changes(&self, bot: &str) -> Option<u64> {
         self.lock().get(bot).map(|known| known.changes)
     }
 
-    /// The same about one guild.
+    /// The same about one guild. `None`: its shard does not listen here.
     pub(super) fn changes_of(&self, bot: &str, guild_id: &str) -> Option<u64> {
-        self.lock().get(bot).map(|known| known.changes_of(guild_id))
+        self.lock().get(bot)?.changes_of(guild_id)
     }
 
     /// Channels are left out, because there are too many.
@@ -217,19 +234,15 @@ impl Guilds {
         self.lock().get(bot)?.guilds.get(id).cloned()
     }
 
-    /// The bot does not listen any more.
-    pub(super) fn forget(&self, bot: &str) {
-        self.lock().remove(bot);
-    }
-
-    /// The guilds of a session that begins anew.
-    pub(super) fn forget_some(&self, bot: &str, is_meant: impl Fn(&str) -> bool) {
+    /// A shard of the bot does not listen here any more.
+    pub(super) fn end(&self, bot: &str, part: Part) {
         let mut bots = self.lock();
         let Some(known) = bots.get_mut(bot) else { return };
-        known.changes += 1;
-        known.of_guild.iter_mut().filter(|(id, _)| is_meant(id)).for_each(|(_, changes)| *changes += 1);
-        known.guilds.retain(|id, _| !is_meant(id));
-        known.channels.retain(|_, channel| !channel.guild_id.as_deref().is_some_and(&is_meant));
+        known.parts.remove(&part);
+        known.forget(part);
+        if known.parts.is_empty() {
+            bots.remove(bot);
+        }
     }
 
     /// Channels and threads of a guild that hold something newer than this message and that the bot sees, the one with
@@ -262,7 +275,7 @@ impl Guilds {
     pub(super) fn keep_guild(&self, bot: &str, me: &str, changes: u64, data: &Value) {
         let mut bots = self.lock();
         let guild_id = data["id"].as_str().unwrap_or_default();
-        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes_of(guild_id) == changes) {
+        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes_of(guild_id) == Some(changes)) {
             known.guild(me, data);
         }
     }
@@ -270,7 +283,8 @@ impl Guilds {
     /// The same for one channel.
     pub(super) fn keep_channel(&self, bot: &str, changes: u64, data: &Value) {
         let mut bots = self.lock();
-        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes == changes) {
+        let hears = |known: &Known| known.hears(data["guild_id"].as_str()).is_some();
+        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes == changes && hears(known)) {
             known.put_channel(data, None);
         }
     }
@@ -279,12 +293,12 @@ impl Guilds {
     pub(super) fn take(&self, bot: &str, me: &str, kind: &str, data: &Value) {
         let mut bots = self.lock();
         let Some(known) = bots.get_mut(bot) else { return };
-        known.changes += 1;
+        known.changes = self.next_change();
         // Events about a guild itself have its id as their own.
         let own = if kind.starts_with("GUILD_") { data["id"].as_str() } else { None };
         let guild_id = data["guild_id"].as_str().or(own);
         if let Some(guild_id) = guild_id {
-            *known.of_guild.entry(guild_id.to_owned()).or_default() += 1;
+            known.of_guild.insert(guild_id.to_owned(), known.changes);
         }
         match kind {
             // During an outage a guild is announced without what is in it.
@@ -323,8 +337,23 @@ fn texts(list: &Value) -> Vec<String> {
 }
 
 impl Known {
-    fn changes_of(&self, guild_id: &str) -> u64 {
-        self.of_guild.get(guild_id).copied().unwrap_or(0)
+    /// When the shard that hears of a guild began. Without a guild: of direct chats. `None`: it does not listen here.
+    fn hears(&self, guild_id: Option<&str>) -> Option<u64> {
+        let hears = |part: &Part| guild_id.map_or(0, |id| shard_of(id, part.count)) == part.index;
+        self.parts.iter().filter(|(part, _)| hears(part)).map(|(_, began)| *began).max()
+    }
+
+    fn changes_of(&self, guild_id: &str) -> Option<u64> {
+        let began = self.hears(Some(guild_id))?;
+        Some(self.of_guild.get(guild_id).copied().unwrap_or(0).max(began))
+    }
+
+    /// What only the socket of this shard keeps fresh. Direct chats come to the first.
+    fn forget(&mut self, part: Part) {
+        let is_meant = |guild: Option<&str>| guild.map_or(0, |id| shard_of(id, part.count)) == part.index;
+        self.of_guild.retain(|id, _| !is_meant(Some(id)));
+        self.guilds.retain(|id, _| !is_meant(Some(id)));
+        self.channels.retain(|_, channel| !is_meant(channel.guild_id.as_deref()));
     }
 
     fn guild_of(&mut self, data: &Value) -> Option<&mut Guild> {
@@ -418,7 +447,7 @@ mod tests {
         let guilds = Guilds::default();
         guilds.take("b", "1", "GUILD_CREATE", &guild());
         assert!(guilds.guild("b", "3").is_none(), "the bot does not listen here");
-        guilds.begin("b");
+        guilds.begin("b", Part::WHOLE);
         guilds.take("b", "1", "GUILD_CREATE", &guild());
         let known = guilds.guild("b", "3").unwrap();
         assert_eq!((known.own_roles.as_slice(), known.joined_ms), (&["5".to_owned()][..], 1_700_000_000_120));
@@ -433,7 +462,7 @@ mod tests {
         let guilds = Guilds::default();
         guilds.keep_guild("b", "1", 0, &guild());
         assert_eq!((guilds.changes("b"), guilds.guild("b", "3").is_none()), (None, true), "it does not listen");
-        guilds.begin("b");
+        guilds.begin("b", Part::WHOLE);
         let asked = guilds.changes_of("b", "3").unwrap();
         guilds.take("b", "1", "GUILD_ROLE_UPDATE", &json!({"guild_id": "3", "role": {"id": "3"}}));
         guilds.keep_guild("b", "1", asked, &guild());
@@ -449,7 +478,7 @@ mod tests {
     #[test]
     fn archived_threads_are_forgotten() {
         let guilds = Guilds::default();
-        guilds.begin("b");
+        guilds.begin("b", Part::WHOLE);
         guilds.take("b", "1", "GUILD_CREATE", &guild());
         let archived =
             json!({"id": "20", "type": 11, "parent_id": "11", "guild_id": "3", "thread_metadata": {"archived": true}});
@@ -459,7 +488,7 @@ mod tests {
             json!({"guild_id": "3", "channel_ids": ["12"], "threads": [{"id": "22", "type": 11, "parent_id": "12"}]});
         guilds.take("b", "1", "THREAD_LIST_SYNC", &listed);
         assert!(guilds.channel("b", "21").is_none() && guilds.channel("b", "22").is_some());
-        guilds.forget_some("b", |guild| guild == "3");
+        guilds.begin("b", Part::WHOLE); // a new session
         assert!(guilds.guild("b", "3").is_none() && guilds.channel("b", "10").is_none());
     }
 
@@ -470,7 +499,7 @@ mod tests {
         assert!(
             guilds.is_resting("b", "3", 99) && !guilds.is_resting("b", "3", 100) && !guilds.is_resting("b", "4", 99)
         );
-        guilds.begin("b");
+        guilds.begin("b", Part::WHOLE);
         assert!(!guilds.is_resting("b", "3", 99));
     }
 }

@@ -42,7 +42,7 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
     Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Method,
-    Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Part, Partitioned, Platform, Rate, RawRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
@@ -57,6 +57,7 @@ use self::guilds::{Guilds, User};
 use self::interactions::CAPABILITY_KIND;
 use self::invalid::{Forbidden, InvalidRequests};
 use self::prompts::AnsweredPrompts;
+use self::starts::Gateways;
 use self::text::MESSAGE_MAX;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
@@ -121,6 +122,7 @@ pub struct Discord {
     public_url: String,
     descriptor: Descriptor,
     guilds: Guilds,
+    gateways: Gateways,
     invalid: InvalidRequests,
     buckets: Buckets,
     forbidden: Forbidden,
@@ -155,6 +157,7 @@ impl Discord {
             public_url: kit.public_url.clone(),
             descriptor,
             guilds: Guilds::default(),
+            gateways: Gateways::default(),
             invalid: InvalidRequests::default(),
             buckets: Buckets::default(),
             forbidden: Forbidden::default(),
@@ -227,11 +230,21 @@ impl Platform for Discord {
         true
     }
 
-    fn listen<'a>(&'a self, bot: &'a Bot, cursor: Option<String>, inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    fn partitioned(&self) -> Option<&dyn Partitioned> {
+        Some(self)
+    }
+
+    fn listen<'a>(
+        &'a self,
+        bot: &'a Bot,
+        part: Part,
+        cursor: Option<String>,
+        inlet: &'a dyn Inlet,
+    ) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
             match bot.setting("socket") {
                 Some("off") => Ended::Never,
-                _ => self.listen_as(bot, cursor, inlet).await,
+                _ => self.listen_as(bot, part, cursor, inlet).await,
             }
         })
     }

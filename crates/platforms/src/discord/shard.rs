@@ -1,4 +1,4 @@
-//! One shard: a socket that is opened again whenever it ends. Heartbeats go on only while it is read, so reading never
+//! The socket of a shard, opened again whenever it ends. Heartbeats go on only while it is read, so reading never
 //! waits for the store. Each connection is made anew from what is known here, because the library would send the token to
 //! whatever address the latest session named.
 
@@ -18,9 +18,8 @@ use super::listening::Listening;
 /// Until the first frame, with the connecting, and from then until the first event.
 const GREETING_TIME: Duration = Duration::from_secs(20);
 const BEGIN_TIME: Duration = Duration::from_mins(1);
-/// Connections in a row on which nothing was heard before the shard counts as one that fails.
+/// Connections in a row on which nothing was heard before the listener ends: others see then that it fails.
 const CONNECTS_MAX: u32 = 3;
-const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// More connections than this in a minute are slowed down, although each of them works.
 const CONNECTS_A_MINUTE: usize = 12;
 const SLOW_PAUSE: Duration = Duration::from_secs(10);
@@ -44,25 +43,21 @@ enum End {
 
 pub(super) struct Line<'a> {
     listening: &'a Listening<'a>,
-    number: u32,
     backlog: &'a Backlog,
     session: Option<(String, u64)>,
     resume_url: Option<String>,
     /// Connections in a row on which nothing was heard.
     failures: u32,
-    /// When the first of them ended.
-    failing_since_ms: u64,
     /// When the latest connections ended.
     ends: VecDeque<Instant>,
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn new(listening: &'a Listening<'a>, number: u32, backlog: &'a Backlog) -> Self {
-        let cursor = listening.progress.shard(number);
+    pub(super) fn new(listening: &'a Listening<'a>, backlog: &'a Backlog) -> Self {
+        let cursor = listening.progress.shard();
         let session = (!cursor.session_id.is_empty()).then_some((cursor.session_id, cursor.sequence));
         let resume_url = Some(cursor.resume_url).filter(|url| !url.is_empty());
-        let (failures, failing_since_ms, ends) = (0, 0, VecDeque::new());
-        Self { listening, number, backlog, session, resume_url, failures, failing_since_ms, ends }
+        Self { listening, backlog, session, resume_url, failures: 0, ends: VecDeque::new() }
     }
 
     /// Until the listener cannot go on.
@@ -71,8 +66,8 @@ impl<'a> Line<'a> {
             let why = match self.connect(&push).await {
                 End::Refused(ended) => return ended,
                 End::Overflow(size) => {
-                    let (bot, shard) = (&self.listening.bot.id, self.number);
-                    tracing::warn!(bot, shard, "events come faster than they are stored; the session is resumed later");
+                    let (bot, part) = (&self.listening.bot.id, self.listening.part);
+                    tracing::warn!(bot, %part, "events come faster than they are stored; the session is resumed later");
                     self.backlog.has_room_for(&push, size).await;
                     tokio::time::sleep(self.slowed()).await;
                     continue;
@@ -94,41 +89,15 @@ impl<'a> Line<'a> {
                     why
                 }
             };
-            let is_failing = self.failed();
-            if self.listening.failing.note(self.number, is_failing) {
+            self.failures += 1;
+            if self.failures >= CONNECTS_MAX {
                 return Ended::Lost(why);
             }
-            if self.failures == CONNECTS_MAX {
-                self.report(&why);
-            }
             let pause = pause(self.failures).max(self.slowed());
-            let bot = &self.listening.bot.id;
-            if is_failing {
-                tracing::warn!(bot, shard = self.number, why, ?pause, "a shard does not listen; trying again");
-            } else {
-                tracing::info!(bot, shard = self.number, why, ?pause, "the socket ended; connecting again");
-            }
+            let Listening { bot, part, .. } = self.listening;
+            tracing::info!(bot = bot.id, %part, why, ?pause, "the socket ended; connecting again");
             tokio::time::sleep(pause).await;
         }
-    }
-
-    /// Nothing was heard on a connection. True: that happened several times in a row.
-    fn failed(&mut self) -> bool {
-        if self.failures == 0 {
-            self.failing_since_ms = self.listening.discord.env.now_ms();
-        }
-        self.failures += 1;
-        self.failures >= CONNECTS_MAX
-    }
-
-    /// The other shards work, so that the bot looks well.
-    fn report(&self, why: &str) {
-        let Listening { discord, inlet, shards, .. } = self.listening;
-        let reason = format!(
-            "connection {} of {shards} fails, and nothing is received from its guilds until it works again: {why}",
-            self.number + 1
-        );
-        inlet.gap(Gap { since_ms: self.failing_since_ms, until_ms: discord.env.now_ms(), reason });
     }
 
     /// A connection ended; the pause that is due if that happens too often.
@@ -143,7 +112,7 @@ impl<'a> Line<'a> {
 
     /// One connection.
     async fn connect(&mut self, push: &mpsc::Sender<Item>) -> End {
-        let Listening { bot, config, shards, starts, .. } = self.listening;
+        let Listening { discord, bot, config, part, gateway, .. } = self.listening;
         let mut config = ConfigBuilder::from(config.clone());
         match &self.session {
             Some((id, sequence)) => {
@@ -153,12 +122,12 @@ impl<'a> Line<'a> {
                 }
             }
             None => {
-                if let Err(why) = starts.permit().await {
+                if let Err(why) = gateway.permit(discord, bot).await {
                     return End::Cut(why);
                 }
             }
         }
-        self.read(Shard::with_config(ShardId::new(self.number, *shards), config.build()), push).await
+        self.read(Shard::with_config(ShardId::new(part.index, part.count), config.build()), push).await
     }
 
     /// Until the connection ends. The queue is never waited for.
@@ -211,7 +180,7 @@ impl<'a> Line<'a> {
 
     /// Shards identify one after another, while sessions are resumed at once.
     fn begin_time(&self) -> Duration {
-        let before = if self.session.is_some() { 0 } else { self.listening.shards };
+        let before = if self.session.is_some() { 0 } else { self.listening.part.count };
         BEGIN_TIME + IDENTIFY_EVERY * before
     }
 
@@ -225,9 +194,8 @@ impl<'a> Line<'a> {
     /// What the session can be resumed from: nothing behind it was handed on.
     fn note(&mut self, shard: &Shard, is_event: bool) {
         // A greeting alone does not mean that the connection works.
-        if is_event && self.failures > 0 {
+        if is_event {
             self.failures = 0;
-            self.listening.failing.note(self.number, false);
         }
         let Some(session) = shard.session() else { return };
         match &mut self.session {
@@ -248,12 +216,9 @@ async fn within<T>(due: Option<Instant>, awaited: impl Future<Output = T>) -> Op
     }
 }
 
-/// At once after a connection that worked, then with a growing pause.
+/// At once after a connection that worked, then a little later.
 fn pause(failures: u32) -> Duration {
-    match failures {
-        0 | 1 => Duration::ZERO,
-        _ => Duration::from_secs(1 << (failures - 2).min(6)).min(PAUSE_MAX),
-    }
+    Duration::from_secs(failures.saturating_sub(1).into())
 }
 
 /// Where a session is resumed: at the address that Discord named, if the token may go there. `None`: where sessions begin.
@@ -325,11 +290,5 @@ mod tests {
         for code in [1_000, 1_001, 1_006, 4000, 4001, 4002, 4005, 4008] {
             assert!(matches!(closed(code), End::Cut(_)), "{code}");
         }
-    }
-
-    #[test]
-    fn pauses_grow_to_a_minute() {
-        let all: Vec<u64> = (1..12).map(|failures| pause(failures).as_secs()).collect();
-        assert_eq!(all, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
     }
 }

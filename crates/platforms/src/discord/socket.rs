@@ -1,12 +1,11 @@
-//! The listener of a bot: its shards, each with a socket and a store of its own, and what reads back what they missed.
-//! All of them run until one of them says that the listener cannot go on.
+//! The listener of one shard of a bot: its socket, its store, and what reads back what it missed. They run until one of them
+//! says that the listener cannot go on.
 
-use frontdesk_core::port::platform::{Bot, Ended, Inlet};
+use frontdesk_core::port::platform::{Bot, Ended, Inlet, Part};
 use frontdesk_wire::Secret;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::sync::{Notify, mpsc};
+use twilight_gateway::queue::InMemoryQueue;
 use twilight_gateway::{Config, ConfigBuilder, Intents};
 
 use super::Discord;
@@ -14,9 +13,9 @@ use super::ask::Patience;
 use super::backlog::{Backlog, QUEUE_MAX};
 use super::callbacks::Answers;
 use super::cursor::{Cursor, Progress};
-use super::listening::{Failing, Listening};
+use super::listening::Listening;
 use super::shard::Line;
-use super::starts::{GatewayInfo, SHARDS_MAX, Starts};
+use super::starts::NO_INFO;
 
 const INTENTS: [Intents; 5] = [
     Intents::GUILDS,
@@ -27,76 +26,43 @@ const INTENTS: [Intents; 5] = [
 ];
 
 impl Discord {
-    pub(super) async fn listen_as(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
-        let cursor = Cursor::read(cursor.as_deref());
-        let (shards, info) = match self.shards_of(bot, &cursor).await {
-            Ok(found) => found,
-            Err(ended) => return ended,
+    pub(super) async fn listen_as(&self, bot: &Bot, part: Part, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+        let mut cursor = Cursor::read(cursor.as_deref()).for_shards(1);
+        let has_session = cursor.shards.iter().any(|shard| !shard.session_id.is_empty());
+        let gateway = self.gateways.of(bot);
+        let info = match gateway.info(self, bot).await {
+            Ok(info) => Some(info),
+            // The socket says more about a token that is not valid, and a session may be resumed without the answer.
+            Err(error) if has_session || error.status() == Some(401) => None,
+            Err(error) => return Ended::Lost(format!("{NO_INFO}: {}", error.text())),
         };
-        let config = match config(bot, info.as_ref()) {
+        let config = match config(bot, gateway.queue(info.as_ref())) {
             Ok(config) => config,
             Err(ended) => return ended,
         };
-        let mut cursor = cursor.for_shards(shards);
         // A session that is resumed does not tell who the bot is.
-        if cursor.me.is_empty() && cursor.shards.iter().any(|shard| !shard.session_id.is_empty()) {
+        if cursor.me.is_empty() && has_session {
             cursor.me = match self.own_id_within(bot, Patience::FEW).await {
                 Ok(me) => me,
                 Err(error) => return Ended::Lost(format!("the id of the bot is not known: {}", error.text())),
             };
         }
-        let listening = Listening {
-            discord: self,
-            bot,
-            inlet,
-            progress: Progress::new(cursor, inlet),
-            shards,
-            config,
-            starts: Starts::new(self, bot, info.as_ref()),
-            failing: Failing::new(shards),
-            answers: Answers::new(),
-            missed: Notify::new(),
-        };
-        let _cache = Forgotten::begin(self, &bot.id);
-        let mut running: FuturesUnordered<_> = (0..shards).map(|number| listening.shard(number)).collect();
+        let progress = Progress::new(cursor, inlet);
+        let (answers, missed) = (Answers::new(), Notify::new());
+        let listening = Listening { discord: self, bot, part, inlet, progress, config, gateway, answers, missed };
+        let _cache = Forgotten::begin(self, &bot.id, part);
+        let backlog = Backlog::default();
+        let (push, frames) = mpsc::channel(QUEUE_MAX);
         tokio::select! {
-            Some(ended) = running.next() => ended,
+            ended = Line::new(&listening, &backlog).keep_open(push) => ended,
+            why = listening.store(frames, &backlog) => Ended::Lost(why),
             why = listening.read_back() => Ended::Lost(why),
             () = self.send_answers(bot, &listening.answers) => Ended::Never, // it does not end
         }
     }
-
-    /// How many shards to run, and what Discord said about their start.
-    async fn shards_of(&self, bot: &Bot, cursor: &Cursor) -> Result<(u32, Option<GatewayInfo>), Ended> {
-        let known = u32::try_from(cursor.shards.len()).unwrap_or(0);
-        match self.gateway_info(bot).await {
-            Ok(info) if info.shards > SHARDS_MAX => Err(Ended::Misconfigured(format!(
-                "Discord wants {} connections for the guilds of this bot, and this server opens at most {SHARDS_MAX}; \
-                 spread the guilds over several bots",
-                info.shards
-            ))),
-            Ok(info) => Ok((info.shards.max(1), Some(info))),
-            // The socket says more about a token that is not valid.
-            Err(error) if error.status() == Some(401) => Ok((known.max(1), None)),
-            Err(_) if known > 0 => Ok((known, None)),
-            Err(error) => Err(Ended::Lost(format!("Discord did not say how to connect: {}", error.text()))),
-        }
-    }
 }
 
-impl Listening<'_> {
-    async fn shard(&self, number: u32) -> Ended {
-        let backlog = Backlog::default();
-        let (push, frames) = mpsc::channel(QUEUE_MAX);
-        let line = Line::new(self, number, &backlog);
-        tokio::select! {
-            ended = line.keep_open(push) => ended,
-            why = self.store(number, frames, &backlog) => Ended::Lost(why),
-        }
-    }
-}
-
-fn config(bot: &Bot, info: Option<&GatewayInfo>) -> Result<Config, Ended> {
+fn config(bot: &Bot, queue: InMemoryQueue) -> Result<Config, Ended> {
     let Some(token) = bot.secret("token").map(Secret::expose) else {
         return Err(Ended::Misconfigured("the bot has no token".into()));
     };
@@ -111,31 +77,29 @@ fn config(bot: &Bot, info: Option<&GatewayInfo>) -> Result<Config, Ended> {
     }
     let intents = INTENTS.into_iter().fold(Intents::empty(), |all, intent| all | intent);
     // No commands are sent, and the library panics if its limit of commands leaves no room between heartbeats.
-    let mut config = ConfigBuilder::new(token.to_owned(), intents).ratelimit_messages(false);
-    if let Some(info) = info {
-        config = config.queue(info.queue());
-    }
+    let mut config = ConfigBuilder::new(token.to_owned(), intents).ratelimit_messages(false).queue(queue);
     if let Some(url) = bot.setting("gateway_url") {
         config = config.proxy_url(url.trim_end_matches('/').to_owned());
     }
     Ok(config.build())
 }
 
-/// What the sockets told is forgotten with them, also if the listener is dropped.
+/// What the socket told is forgotten with it, also if the listener is dropped: nothing keeps it fresh here any more.
 struct Forgotten<'a> {
     discord: &'a Discord,
     bot: &'a str,
+    part: Part,
 }
 
 impl<'a> Forgotten<'a> {
-    fn begin(discord: &'a Discord, bot: &'a str) -> Self {
-        discord.guilds.begin(bot);
-        Self { discord, bot }
+    fn begin(discord: &'a Discord, bot: &'a str, part: Part) -> Self {
+        discord.guilds.begin(bot, part);
+        Self { discord, bot, part }
     }
 }
 
 impl Drop for Forgotten<'_> {
     fn drop(&mut self) {
-        self.discord.guilds.forget(self.bot);
+        self.discord.guilds.end(self.bot, self.part);
     }
 }

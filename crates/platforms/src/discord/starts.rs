@@ -1,26 +1,30 @@
 //! How many shards a bot has, and how often it may begin a session: Discord counts that by the day, and revokes the token
 //! of a bot that exceeds it.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use frontdesk_core::port::platform::Bot;
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::platform::{Bot, Ended, Partitioned};
 use serde::Deserialize;
-use tokio::sync::Mutex;
 use twilight_gateway::queue::InMemoryQueue;
 
 use super::Discord;
 use super::api::ApiError;
 use super::ask::Patience;
+use super::cursor::Cursor;
 
 /// Connections of one bot. One more shard for each 1,000 guilds or so.
-pub(super) const SHARDS_MAX: u32 = 64;
+const SHARDS_MAX: u32 = 64;
 /// What Discord said is believed so long.
 const FRESH_MS: u64 = 5_000;
+pub(super) const NO_INFO: &str = "Discord did not say how to connect";
 
 /// `GET /gateway/bot`
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct GatewayInfo {
-    pub(super) shards: u32,
+    shards: u32,
     #[serde(rename = "session_start_limit")]
     limit: StartLimit,
 }
@@ -34,43 +38,83 @@ struct StartLimit {
     max_concurrency: u16,
 }
 
-impl GatewayInfo {
-    /// Lets shards identify one after another, as far as Discord demands it. The day's count is not its matter: it would
-    /// wait for the next day without a word.
-    pub(super) fn queue(&self) -> InMemoryQueue {
-        InMemoryQueue::new(self.limit.max_concurrency, u32::MAX, Duration::ZERO, u32::MAX)
-    }
-}
-
 struct Known {
     at_ms: u64,
+    info: GatewayInfo,
     remaining: u32,
     reset_at_ms: u64,
 }
 
-/// Sessions that may begin now. Without an answer of Discord nothing is known, and it is tried.
-pub(super) struct Starts<'a> {
-    discord: &'a Discord,
-    bot: &'a Bot,
-    known: Mutex<Option<Known>>,
+/// What the shards of one account share on this server: how they begin sessions, and how fast they read back.
+pub(super) struct Gateway {
+    account: String,
+    known: tokio::sync::Mutex<Option<Known>>,
+    /// With the number of shards that may identify at the same time.
+    queue: Mutex<Option<(u16, InMemoryQueue)>>,
+    /// Whoever holds it reads a page of messages: Discord counts the requests of a bot, not those of a shard.
+    pub(super) page: tokio::sync::Mutex<()>,
 }
 
-impl<'a> Starts<'a> {
-    pub(super) fn new(discord: &'a Discord, bot: &'a Bot, info: Option<&GatewayInfo>) -> Self {
-        let known = info.map(|info| known(info, discord.env.now_ms()));
-        Self { discord, bot, known: Mutex::new(known) }
+/// By bot.
+#[derive(Default)]
+pub(super) struct Gateways(Mutex<HashMap<String, Arc<Gateway>>>);
+
+impl Gateways {
+    pub(super) fn of(&self, bot: &Bot) -> Arc<Gateway> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(&bot.id).filter(|it| it.account == bot.account()) {
+            return known.clone();
+        }
+        let (known, queue, page) = (tokio::sync::Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let gateway = Arc::new(Gateway { account: bot.account().to_owned(), known, queue, page });
+        all.insert(bot.id.clone(), gateway.clone());
+        gateway
+    }
+}
+
+impl Gateway {
+    /// What Discord says now.
+    pub(super) async fn ask(&self, discord: &Discord, bot: &Bot) -> Result<GatewayInfo, ApiError> {
+        let info: GatewayInfo = discord.ask(bot, "/gateway/bot", Patience::FEW).await?;
+        *self.known.lock().await = Some(known(&info, discord.env.now_ms()));
+        Ok(info)
     }
 
-    /// Before a session begins. `Err`: why it may not.
-    pub(super) async fn permit(&self) -> Result<(), String> {
-        let mut known = self.known.lock().await;
-        let now_ms = self.discord.env.now_ms();
-        if known.as_ref().is_none_or(|it| now_ms.saturating_sub(it.at_ms) > FRESH_MS) {
-            match self.discord.gateway_info(self.bot).await {
-                Ok(info) => *known = Some(self::known(&info, now_ms)),
-                Err(error) => tracing::debug!(bot = self.bot.id, error = error.text(), "GET /gateway/bot failed"),
+    /// What it said a moment ago is good enough.
+    pub(super) async fn info(&self, discord: &Discord, bot: &Bot) -> Result<GatewayInfo, ApiError> {
+        let now_ms = discord.env.now_ms();
+        let fresh = self.known.lock().await.as_ref().filter(|it| it.is_fresh(now_ms)).map(|it| it.info.clone());
+        match fresh {
+            Some(info) => Ok(info),
+            None => self.ask(discord, bot).await,
+        }
+    }
+
+    /// Lets shards identify one after another, as far as Discord demands it: shards on other servers are not known here,
+    /// and whoever is too early is told so, and tries again. The day's count is not its matter: it would wait for the next
+    /// day without a word.
+    pub(super) fn queue(&self, info: Option<&GatewayInfo>) -> InMemoryQueue {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_once = match (info, &*queue) {
+            (Some(info), _) => info.limit.max_concurrency,
+            (None, Some((at_once, _))) => *at_once,
+            (None, None) => 1,
+        };
+        match &*queue {
+            Some((of, queue)) if *of == at_once => queue.clone(),
+            _ => {
+                let new = InMemoryQueue::new(at_once, u32::MAX, Duration::ZERO, u32::MAX);
+                queue.insert((at_once, new)).1.clone()
             }
         }
+    }
+
+    /// Before a session begins. `Err`: why it may not. Without an answer of Discord nothing is known, and it is tried.
+    pub(super) async fn permit(&self, discord: &Discord, bot: &Bot) -> Result<(), String> {
+        if let Err(error) = self.info(discord, bot).await {
+            tracing::debug!(bot = bot.id, error = error.text(), "GET /gateway/bot failed");
+        }
+        let (mut known, now_ms) = (self.known.lock().await, discord.env.now_ms());
         let Some(known) = known.as_mut().filter(|known| now_ms < known.reset_at_ms || known.remaining > 0) else {
             return Ok(());
         };
@@ -85,12 +129,58 @@ impl<'a> Starts<'a> {
     }
 }
 
-fn known(info: &GatewayInfo, now_ms: u64) -> Known {
-    Known { at_ms: now_ms, remaining: info.limit.remaining, reset_at_ms: now_ms + info.limit.reset_after }
+impl Known {
+    fn is_fresh(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.at_ms) <= FRESH_MS
+    }
 }
 
-impl Discord {
-    pub(super) async fn gateway_info(&self, bot: &Bot) -> Result<GatewayInfo, ApiError> {
-        self.ask(bot, "/gateway/bot", Patience::FEW).await
+fn known(info: &GatewayInfo, now_ms: u64) -> Known {
+    let StartLimit { remaining, reset_after, .. } = info.limit;
+    Known { at_ms: now_ms, info: info.clone(), remaining, reset_at_ms: now_ms + reset_after }
+}
+
+impl Partitioned for Discord {
+    fn count<'a>(&'a self, bot: &'a Bot, now: u32, cursor: Option<&'a str>) -> BoxFuture<'a, Result<u32, Ended>> {
+        Box::pin(async move {
+            if bot.setting("socket") == Some("off") {
+                return Ok(1);
+            }
+            // Until this version one cursor had all shards.
+            let had = if now > 1 { now } else { Cursor::read(cursor).shard_count() };
+            match self.gateways.of(bot).ask(self, bot).await {
+                Ok(info) if info.shards > SHARDS_MAX => Err(Ended::Misconfigured(format!(
+                    "Discord wants {} connections for the guilds of this bot, and this server opens at most \
+                     {SHARDS_MAX}; spread the guilds over several bots",
+                    info.shards
+                ))),
+                Ok(info) => Ok(settled(had, info.shards.max(1))),
+                // The socket says more about a token that is not valid.
+                Err(error) if error.status() == Some(401) => Ok(had.max(1)),
+                Err(_) if had > 0 => Ok(had),
+                Err(error) => Err(Ended::Lost(format!("{NO_INFO}: {}", error.text()))),
+            }
+        })
+    }
+
+    fn divide(&self, cursors: &[Option<String>], count: u32) -> Vec<String> {
+        let parts = Cursor::divide(cursors, count).into_iter();
+        parts.map(|part| serde_json::to_string(&part).unwrap_or_default()).collect()
+    }
+}
+
+/// A bot near a limit must not lose its sessions again and again, so it gets fewer shards only if it needs less than half.
+fn settled(had: u32, wanted: u32) -> u32 {
+    if wanted >= had || wanted * 2 < had { wanted } else { had }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_of_shards_rises_at_once_and_falls_late() {
+        let all = [(0, 1), (1, 1), (1, 2), (2, 1), (4, 5), (4, 3), (4, 2), (4, 1), (9, 4)];
+        assert_eq!(all.map(|(had, wanted)| settled(had, wanted)), [1, 1, 2, 2, 5, 4, 4, 1, 4]);
     }
 }

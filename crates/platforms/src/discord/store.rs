@@ -14,7 +14,7 @@ use super::cursor::ShardCursor;
 use super::listening::Listening;
 use super::look::unreadable;
 use super::normalize::read;
-use super::snowflake::{first_at, ms_of, number, shard_of};
+use super::snowflake::{first_at, ms_of, number};
 
 /// Stored in one commit.
 const BATCH_MAX: usize = 100;
@@ -32,7 +32,6 @@ struct Frame {
 
 /// What a batch changes. It is taken over when its events are stored.
 struct Stage {
-    number: u32,
     cursor: ShardCursor,
     me: String,
     /// Direct chats in which somebody wrote, and whether that was delivered.
@@ -47,9 +46,9 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(number: u32, cursor: ShardCursor, me: String) -> Self {
+    fn new(cursor: ShardCursor, me: String) -> Self {
         let (directs, missed, intakes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { number, cursor, me, directs, since: None, missed, is_news: false, intakes }
+        Self { cursor, me, directs, since: None, missed, is_news: false, intakes }
     }
 
     async fn take(&mut self, inlet: &dyn Inlet) -> Result<(), String> {
@@ -77,22 +76,22 @@ pub(super) async fn take(
 
 impl Listening<'_> {
     /// Returns why it cannot go on.
-    pub(super) async fn store(&self, number: u32, mut items: mpsc::Receiver<Item>, backlog: &Backlog) -> String {
+    pub(super) async fn store(&self, mut items: mpsc::Receiver<Item>, backlog: &Backlog) -> String {
         let mut batch = Vec::new();
         loop {
             if items.recv_many(&mut batch, BATCH_MAX).await == 0 {
                 return "the socket was closed".into();
             }
-            if let Err(why) = self.store_batch(number, &batch).await {
+            if let Err(why) = self.store_batch(&batch).await {
                 return why;
             }
             backlog.stored(batch.drain(..).map(|item| item.bytes()).sum());
         }
     }
 
-    async fn store_batch(&self, number: u32, batch: &[Item]) -> Result<(), String> {
+    async fn store_batch(&self, batch: &[Item]) -> Result<(), String> {
         let me = self.progress.read(|cursor| cursor.me.clone());
-        let mut stage = Stage::new(number, self.progress.shard(number), me);
+        let mut stage = Stage::new(self.progress.shard(), me);
         for item in batch {
             match item {
                 Item::SessionLost => stage.cursor.session_id.clear(),
@@ -110,14 +109,12 @@ impl Listening<'_> {
             if all.since == 0 {
                 all.since = since.unwrap_or(0);
             }
-            if let Some(shard) = all.shards.get_mut(number as usize) {
-                *shard = cursor;
-            }
+            all.shards = vec![cursor];
             for (channel, is_delivered) in &directs {
                 all.heard_direct(channel, *is_delivered);
             }
             for (newest, guilds) in missed {
-                all.miss(number, newest, guilds);
+                all.miss(self.part.index, newest, guilds);
             }
         });
         self.progress.save().await?;
@@ -170,7 +167,7 @@ impl Listening<'_> {
         let now_ms = self.discord.env.now_ms();
         stage.me = text(&data["user"]["id"]);
         // They are told anew.
-        self.discord.guilds.forget_some(&self.bot.id, |guild| shard_of(guild, self.shards) == stage.number);
+        self.discord.guilds.begin(&self.bot.id, self.part);
         self.discord.know(self.bot, &data["user"]);
         let newest = stage.cursor.newest;
         if newest == 0 {
@@ -197,7 +194,7 @@ impl Discord {
     /// What a frame of the socket says, if it is a message. The bot has this user id.
     pub async fn read_frame(&self, bot: &Bot, me: &str, text: &str) -> Option<Intake> {
         let frame: Frame = serde_json::from_str(text).ok()?;
-        let mut stage = Stage::new(0, ShardCursor::default(), me.to_owned());
+        let mut stage = Stage::new(ShardCursor::default(), me.to_owned());
         self.said(bot, &frame.data, frame.kind == "MESSAGE_UPDATE", &mut stage).await;
         stage.intakes.pop()
     }

@@ -40,8 +40,8 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Platform, Rate,
-    RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Part, Platform,
+    Rate, RawRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{Act, Action, ActionResult, Code, Descriptor, Secret};
@@ -200,7 +200,13 @@ impl Platform for Homeservers {
         true
     }
 
-    fn listen<'a>(&'a self, bot: &'a Bot, cursor: Option<String>, inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    fn listen<'a>(
+        &'a self,
+        bot: &'a Bot,
+        _: Part,
+        cursor: Option<String>,
+        inlet: &'a dyn Inlet,
+    ) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
             match Account::of(bot) {
                 Ok(account) => self.listen_as(&account, cursor, inlet).await,

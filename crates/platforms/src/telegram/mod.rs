@@ -20,7 +20,7 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
     Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, HeardFragment, Inlet, Look,
-    MediaFault, Method, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    MediaFault, Method, Part, Platform, Rate, RawRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
@@ -351,7 +351,13 @@ impl Platform for Telegram {
         true
     }
 
-    fn listen<'a>(&'a self, bot: &'a Bot, cursor: Option<String>, inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    fn listen<'a>(
+        &'a self,
+        bot: &'a Bot,
+        _: Part,
+        cursor: Option<String>,
+        inlet: &'a dyn Inlet,
+    ) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
             match bot.setting("mode") {
                 Some("webhook") => self.set_webhook(bot).await,

@@ -4,6 +4,7 @@ mod bot;
 mod cost;
 mod door;
 mod inlet;
+mod part;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub use bot::{Bot, BotFinding, BotNames};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
 pub use door::{Answer, Door, Heard, HeardFragment, Method, RawRequest, Reply, ReplyMaker, ReplyToFailure};
 pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
+pub use part::{Layout, PARTS_MAX, Part, Partitioned};
 
 /// A platform that does not say in time who can see a chat, or whose it is, does not know.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(3);
@@ -162,9 +164,20 @@ pub trait Platform: Send + Sync {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// Listens as this bot until the future is dropped; comes back only if it cannot go on. One call per bot runs in
-    /// all desks together. Must not block: events wait in `inlet`, not here.
-    fn listen<'a>(&'a self, _bot: &'a Bot, _cursor: Option<String>, _inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    /// Where the vendor spreads the events of a bot over several connections. `None`: each bot has one part.
+    fn partitioned(&self) -> Option<&dyn Partitioned> {
+        None
+    }
+
+    /// Listens as this bot until the future is dropped; comes back only if it cannot go on. One call per bot and part
+    /// runs in all desks together. Must not block: events wait in `inlet`, not here.
+    fn listen<'a>(
+        &'a self,
+        _bot: &'a Bot,
+        _part: Part,
+        _cursor: Option<String>,
+        _inlet: &'a dyn Inlet,
+    ) -> BoxFuture<'a, Ended> {
         Box::pin(std::future::ready(Ended::Never))
     }
 

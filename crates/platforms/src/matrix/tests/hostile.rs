@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::port::outcall::OutcallError;
-use frontdesk_core::port::platform::{Bot, Ended, Platform as _};
+use frontdesk_core::port::platform::{Bot, Ended, Part, Platform as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -49,7 +49,7 @@ fn beside(desk: &Homeservers, cursor: Option<&str>, record: &Record, happens: im
     let bot = bot("appservice");
     run(async {
         tokio::select! {
-            ended = desk.listen(&bot, cursor.map(str::to_owned), record) => panic!("{ended:?}"),
+            ended = desk.listen(&bot, Part::WHOLE, cursor.map(str::to_owned), record) => panic!("{ended:?}"),
             () = happens => {}
         }
     });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Platform as _};
+use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Platform as _};
 use frontdesk_core::port::store::StoreError;
 use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ pub(super) fn stopped_later(table: &Table, time: Duration) {
 }
 
 pub(super) fn listen(desk: &Homeservers, bot: &Bot, cursor: Option<&str>, inlet: &Record) -> Ended {
-    run(desk.listen(bot, cursor.map(str::to_owned), inlet))
+    run(desk.listen(bot, Part::WHOLE, cursor.map(str::to_owned), inlet))
 }
 
 #[test]

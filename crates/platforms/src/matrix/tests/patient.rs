@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::port::outcall::OutcallError;
-use frontdesk_core::port::platform::{Bot, Ended, Platform as _};
+use frontdesk_core::port::platform::{Bot, Ended, Part, Platform as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -49,7 +49,7 @@ fn a_slow_room_holds_up_no_other_room() {
     let took = run(async {
         let began = Instant::now();
         let bot = bot("sync");
-        let listening = desk.listen(&bot, Some("s1".into()), &record);
+        let listening = desk.listen(&bot, Part::WHOLE, Some("s1".into()), &record);
         let quick = async {
             while !record.texts().contains(&"quick".to_owned()) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -488,7 +488,7 @@ fn a_slow_talk_before_the_join_does_not_repeat_the_transaction() {
             }
         };
         tokio::select! {
-            ended = desk.listen(&bot, None, &record) => panic!("{ended:?}"),
+            ended = desk.listen(&bot, Part::WHOLE, None, &record) => panic!("{ended:?}"),
             () = pushing => {}
         }
     });
@@ -506,7 +506,7 @@ fn what_was_not_pushed_is_found_by_a_poll() {
     let record = Record::default();
     let took = run(async {
         let began = Instant::now();
-        desk.listen(&bot("appservice"), Some("s1".into()), &record).await;
+        desk.listen(&bot("appservice"), Part::WHOLE, Some("s1".into()), &record).await;
         began.elapsed()
     });
     assert_eq!((record.texts(), record.cursor().as_deref()), (vec!["missed".to_owned()], Some("s3")));
@@ -523,7 +523,7 @@ fn an_application_service_that_may_not_poll_relies_on_pushes() {
     table.rule("GET client/v3/sync", 403, json!({ "errcode": "M_FORBIDDEN", "error": "not for you" }));
     let record = Record::default();
     let bot = bot("appservice");
-    let listening = desk.listen(&bot, None, &record);
+    let listening = desk.listen(&bot, Part::WHOLE, None, &record);
     let ended = run(async { tokio::time::timeout(Duration::from_mins(45), listening).await });
     assert!(ended.is_err(), "the listener goes on: {ended:?}");
     assert_eq!(table.seen("GET client/v3/sync").len(), 2, "asked again after half an hour");

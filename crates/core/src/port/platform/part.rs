@@ -1,0 +1,117 @@
+//! The parts in which a bot listens, where its vendor spreads the events of one bot over several connections.
+
+use std::fmt;
+
+use super::{Bot, Ended};
+use crate::port::BoxFuture;
+
+/// More connections of one bot are refused.
+pub const PARTS_MAX: u32 = 256;
+
+/// One of the connections of a bot. Each has a duty and a cursor of its own, so that servers share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part {
+    /// From 0.
+    pub index: u32,
+    pub count: u32,
+}
+
+impl Part {
+    /// The bot listens with one connection, as most do.
+    pub const WHOLE: Self = Self { index: 0, count: 1 };
+
+    pub fn is_whole(self) -> bool {
+        self.count <= 1
+    }
+
+    pub fn all(count: u32) -> impl Iterator<Item = Self> {
+        (0..count.max(1)).map(move |index| Self { index, count: count.max(1) })
+    }
+
+    /// What people are told, with the connection that it is about.
+    pub fn tell(self, text: &str) -> String {
+        if self.is_whole() {
+            text.to_owned()
+        } else {
+            format!("connection {} of {}: {text}", self.index + 1, self.count)
+        }
+    }
+}
+
+/// Counted from 1: `2/4`.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index + 1, self.count)
+    }
+}
+
+/// How many parts a bot has. It is saved where the cursor of the only part would be, so that one write changes the count
+/// and the place where the parts go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    pub count: u32,
+    /// The count changes to this one: the parts of the old count stop, and none begins.
+    pub next: Option<u32>,
+}
+
+impl Layout {
+    pub const WHOLE: Self = Self { count: 1, next: None };
+
+    /// Anything else is the cursor of the only part.
+    pub fn read(saved: Option<&str>) -> Self {
+        let found = saved.and_then(|saved| saved.strip_prefix(MARK)).and_then(|counts| {
+            let (count, next) = counts.split_once('>').map_or((counts, None), |(count, next)| (count, Some(next)));
+            let number = |text: &str| text.parse().ok().filter(|count| (1..=PARTS_MAX).contains(count));
+            Some(Self { count: number(count)?, next: next.map_or(Some(None), |next| number(next).map(Some))? })
+        });
+        found.unwrap_or(Self::WHOLE)
+    }
+
+    pub fn text(self) -> String {
+        let next = self.next.map_or_else(String::new, |next| format!(">{next}"));
+        format!("{MARK}{}{next}", self.count)
+    }
+
+    /// Whether this part may listen.
+    pub fn has(self, part: Part) -> bool {
+        self.next.is_none() && self.count == part.count
+    }
+}
+
+/// No cursor of a platform with parts begins so.
+const MARK: &str = "parts:";
+
+/// A platform whose vendor spreads the events of one bot over several connections.
+pub trait Partitioned: Send + Sync {
+    /// How many parts the bot should have. It has `now`; `cursor` is that of its only part, if there is one part. A change
+    /// interrupts all of them, so the answer should not change without need. `Err`: why it cannot listen.
+    fn count<'a>(&'a self, bot: &'a Bot, now: u32, cursor: Option<&'a str>) -> BoxFuture<'a, Result<u32, Ended>>;
+
+    /// Where the parts of the new count begin, given the cursors of all parts of the old one: whatever those have not
+    /// stored, these must find.
+    fn divide(&self, cursors: &[Option<String>], count: u32) -> Vec<String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_is_read_as_it_was_written() {
+        for layout in [Layout { count: 4, next: None }, Layout { count: 4, next: Some(1) }] {
+            assert_eq!(Layout::read(Some(&layout.text())), layout);
+            assert_eq!(layout.has(Part { index: 1, count: 4 }), layout.next.is_none());
+            assert!(!layout.has(Part { index: 1, count: 2 }));
+        }
+        for cursor in [None, Some("17"), Some("{\"parts\":2}"), Some("parts:x"), Some("parts:0"), Some("parts:4>0")] {
+            assert_eq!(Layout::read(cursor), Layout::WHOLE, "{cursor:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_told_only_where_there_are_several() {
+        assert_eq!(Part::WHOLE.tell("lost"), "lost");
+        assert_eq!(Part { index: 1, count: 4 }.tell("lost"), "connection 2 of 4: lost");
+        assert_eq!(Part::all(3).map(|part| part.to_string()).collect::<Vec<_>>(), ["1/3", "2/3", "3/3"]);
+    }
+}

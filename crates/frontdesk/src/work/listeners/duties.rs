@@ -1,0 +1,65 @@
+//! The duties that this desk has, each for one use. The store gives a desk a duty that it has already once more, so that a
+//! listener and whoever waits for its end must be kept apart here.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use frontdesk_core::Desk;
+use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::DeskNo;
+
+use super::Name;
+
+pub(super) struct Duties {
+    desk: Arc<Desk>,
+    held: Mutex<HashSet<Name>>,
+}
+
+/// Not held if it is not known whether it was taken: it can be taken again.
+struct Attempt<'a> {
+    duties: &'a Duties,
+    name: &'a Name,
+    is_taken: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            self.duties.release(self.name);
+        }
+    }
+}
+
+impl Duties {
+    pub(super) fn new(desk: Arc<Desk>) -> Self {
+        Self { desk, held: Mutex::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashSet<Name>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of this desk and the token. `None`: another desk has it, or this one uses it.
+    pub(super) async fn take(&self, name: &Name) -> Result<Option<(DeskNo, u64)>, StoreError> {
+        if !self.held().insert(name.clone()) {
+            return Ok(None);
+        }
+        let mut attempt = Attempt { duties: self, name, is_taken: false };
+        let me = self.desk.lease().me();
+        let token = self.desk.lease().take_duty(&name.duty()).await?;
+        attempt.is_taken = token.is_some();
+        Ok(token.map(|token| (me, token)))
+    }
+
+    /// Nothing here uses it any more. It stays a duty of this desk.
+    pub(super) fn release(&self, name: &Name) {
+        self.held().remove(name);
+    }
+
+    /// `Err`: it is still held.
+    pub(super) async fn give_up(&self, name: &Name) -> Result<(), StoreError> {
+        self.desk.lease().drop_duty(&name.duty()).await?;
+        self.release(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! One listener, which is run again after it ended, with a growing pause.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use frontdesk_core::directory::ListenerFailure;
+use frontdesk_core::inbound::BotInlet;
+use frontdesk_core::intake::{Intake, Receipt};
+use frontdesk_core::meters::Why;
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Platform};
+use frontdesk_core::port::store::StoreError;
+use frontdesk_core::{Desk, DeskError};
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Name;
+use super::duties::Duties;
+use super::keeper::Taken;
+
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// A listener that ran this long is well: the next pause is short again.
+const WELL_AFTER: Duration = Duration::from_mins(1);
+
+pub(super) struct Listener {
+    pub(super) name: Name,
+    pub(super) desk: Arc<Desk>,
+    pub(super) platform: Arc<dyn Platform>,
+    pub(super) bot: Arc<Bot>,
+    pub(super) inlet: TrackedInlet,
+    pub(super) stop: CancellationToken,
+    /// Before it begins.
+    pub(super) delay: Duration,
+    pub(super) duties: Arc<Duties>,
+    /// Told when the number of parts changed.
+    pub(super) changed: Arc<Notify>,
+}
+
+impl Listener {
+    pub(super) async fn run(self) {
+        let mut taken = Taken::default();
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            () = self.run_again(&mut taken) => {} // only a stop ends it
+        }
+        self.give_up(&mut taken).await;
+    }
+
+    /// Runs it, and again after it ended, with a growing pause.
+    async fn run_again(&self, taken: &mut Taken) {
+        let Self { desk, bot, .. } = self;
+        let Name { platform, part, .. } = &self.name;
+        let mut pause = PAUSE_MIN;
+        tokio::time::sleep(self.delay).await;
+        loop {
+            let mut is_well = false;
+            let well_after = async {
+                tokio::time::sleep(WELL_AFTER).await;
+                is_well = true;
+                self.note(None);
+                std::future::pending::<()>().await;
+            };
+            let ended = tokio::select! {
+                biased;
+                ended = self.listen_once(taken) => ended,
+                () = well_after => return, // never
+            };
+            let lost = if ended.is_ok() { "lost" } else { "panicked" };
+            let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
+            match ended.unwrap_or_else(Ended::Lost) {
+                Ended::Never => {
+                    self.note(None);
+                    std::future::pending::<()>().await;
+                }
+                Ended::Misconfigured(why) => {
+                    count("misconfigured");
+                    tracing::error!(platform, bot = bot.id, %part, why, "the bot cannot listen; change it with `bot add`");
+                    self.note(Some((why, true)));
+                    std::future::pending::<()>().await;
+                }
+                Ended::Lost(why) => {
+                    count(lost);
+                    if is_well {
+                        pause = PAUSE_MIN;
+                    }
+                    tracing::warn!(platform, bot = bot.id, %part, why, ?pause, "the listener of a bot ended; trying again");
+                    self.note(Some((why, false)));
+                }
+            }
+            self.give_up(taken).await; // others may go on with it
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// What `bot check` and `doctor` tell: why it ended, and whether that is final. `None`: it is well.
+    fn note(&self, failure: Option<(String, bool)>) {
+        let at_ms = self.desk.env().now_ms();
+        let failure = failure.map(|(why, is_final)| ListenerFailure { why, at_ms, is_final });
+        let Name { platform, bot, part } = &self.name;
+        self.desk.directory().bots().note_listener(platform, bot, *part, failure);
+    }
+
+    pub(super) async fn cursor(&self, part: Part) -> Result<Option<String>, StoreError> {
+        self.desk.inbound().cursor(&self.name.platform, &self.bot, part).await
+    }
+
+    /// `Err`: it panicked. A defect of one platform must not stop its bot for good, nor start it again at once.
+    async fn listen_once(&self, taken: &mut Taken) -> Result<Ended, String> {
+        let part = self.name.part;
+        let listening = async {
+            let cursor = match self.cursor(part).await {
+                Ok(cursor) => cursor,
+                Err(error) => return Ended::Lost(error.to_string()),
+            };
+            match self.platform.partitioned().filter(|_| part.is_whole()) {
+                Some(partitioned) => self.keep(partitioned, cursor, taken).await,
+                None => self.platform.listen(&self.bot, part, cursor, &self.inlet).await,
+            }
+        };
+        let ended = AssertUnwindSafe(listening).catch_unwind().await;
+        ended.map_err(|panic| format!("the listener panicked, which is a defect of the server: {}", text_of(&*panic)))
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason")
+}
+
+/// What changes state runs to its end also when the listener is stopped in between.
+pub(super) struct TrackedInlet {
+    pub(super) inlet: Arc<BotInlet>,
+    pub(super) tracker: TaskTracker,
+}
+
+impl TrackedInlet {
+    async fn to_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let ended = self.tracker.spawn(work).await;
+        ended.unwrap_or_else(|error| Err(StoreError::Unknown(error.to_string())))
+    }
+}
+
+impl Inlet for TrackedInlet {
+    fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
+        let inlet = self.inlet.clone();
+        Box::pin(async move { self.to_end(async move { Ok(inlet.take(intakes).await) }).await? })
+    }
+
+    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
+        let inlet = self.inlet.clone();
+        Box::pin(self.to_end(async move { inlet.changed(change).await }))
+    }
+
+    fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {
+        let (inlet, receipt) = (self.inlet.clone(), receipt.clone());
+        Box::pin(self.to_end(async move { inlet.receipt(&receipt).await }))
+    }
+
+    fn gap(&self, gap: Gap) {
+        self.inlet.gap(gap);
+    }
+
+    fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
+        let inlet = self.inlet.clone();
+        Box::pin(self.to_end(async move { inlet.save_cursor(cursor).await }))
+    }
+}
