@@ -1,11 +1,14 @@
 //! Listeners start, stop, fail and move to another desk.
 
+mod parts;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use frontdesk_core::intake::{Verified, Whose};
-use frontdesk_core::port::platform::{Acted, ActingAs, Look};
-use frontdesk_core::port::store::Store;
+use frontdesk_core::intake::{Intake, Verified, Whose};
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::platform::{Acted, ActingAs, Ended, Inlet, Look};
+use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
@@ -83,7 +86,13 @@ impl Platform for Polled {
         true
     }
 
-    fn listen<'a>(&'a self, bot: &'a Bot, cursor: Option<String>, inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    fn listen<'a>(
+        &'a self,
+        bot: &'a Bot,
+        _: Part,
+        cursor: Option<String>,
+        inlet: &'a dyn Inlet,
+    ) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
             let token = bot.secret("token").map(|token| token.expose().to_owned()).unwrap_or_default();
             self.starts.lock().unwrap().push((bot.id.clone(), token, cursor.clone()));
