@@ -309,6 +309,72 @@ mod tests {
         assert_eq!(other.missed, cursor.missed);
     }
 
+    /// An id on this shard of so many.
+    fn guild_on(shard: u64, count: u64) -> String {
+        ((12 * count + shard) << 22).to_string()
+    }
+
+    fn divide(cursors: &[Cursor], count: u32) -> Vec<Cursor> {
+        let texts: Vec<_> = cursors.iter().map(|it| Some(serde_json::to_string(it).unwrap())).collect();
+        Cursor::divide(&texts, count)
+    }
+
+    #[test]
+    fn a_cursor_with_all_shards_is_divided_without_a_loss() {
+        let mut all = listened();
+        for number in 1..3 {
+            let session_id = format!("s{number}");
+            all.shards.push(ShardCursor { session_id, sequence: number, newest: NEWEST, ..ShardCursor::default() });
+        }
+        all.directs = vec!["d".into()];
+        all.strangers = vec!["e".into()];
+        all.missed.directs.insert("d".into(), 4);
+        for shard in 0..3 {
+            all.missed.guilds.insert(guild_on(shard, 3), 5);
+        }
+        let parts = divide(std::slice::from_ref(&all), 3);
+        for (shard, part) in parts.iter().enumerate() {
+            assert_eq!(part.shards, [all.shards[shard].clone()], "the session is resumed");
+            assert_eq!(part.missed.guilds.keys().collect::<Vec<_>>(), [&guild_on(shard as u64, 3)]);
+            assert_eq!((part.me.as_str(), part.since, part.former.len()), ("1", 9, 0));
+            assert_eq!(
+                part.directs.is_empty() && part.strangers.is_empty() && part.missed.directs.is_empty(),
+                shard > 0
+            );
+        }
+        // And back again.
+        let back = divide(&parts, 1).remove(0);
+        assert_eq!((&back.missed.guilds, &back.missed.directs), (&all.missed.guilds, &all.missed.directs));
+        assert_eq!((back.directs, back.strangers, back.me, back.since), (all.directs, all.strangers, all.me, 9));
+        assert_eq!(back.shards, [ShardCursor { newest: NEWEST, ..ShardCursor::default() }], "its session is lost");
+    }
+
+    #[test]
+    fn after_another_count_each_guild_is_read_from_where_its_shard_was() {
+        let mut parts = divide(&[listened()], 2);
+        let quiet = first_at(ms_of(NEWEST) - 1_000_000_000);
+        (parts[0].shards[0].newest, parts[1].shards[0].newest) = (NEWEST, quiet);
+        let new = divide(&parts, 3);
+        assert!(new.iter().all(|part| part.shards[0].session_id.is_empty() && part.shards[0].newest == quiet));
+        let mut first = new[0].clone();
+        first.directs = vec!["d".into()];
+        let on_both =
+            |of_two| (0..6).map(|it| guild_on(it, 6)).find(|it| shard_of(it, 3) == 0 && shard_of(it, 2) == of_two);
+        let [busy, silent] = [0, 1].map(|of_two| on_both(of_two).unwrap());
+        first.miss(0, first.shards[0].newest, vec![busy.clone(), silent.clone()]);
+        assert_eq!(first.missed.guilds[&busy], after(9, NEWEST));
+        assert_eq!(first.missed.guilds[&silent], after(9, quiet));
+        assert_eq!(first.missed.directs["d"], after(9, NEWEST), "they came to the first shard");
+        first.miss(0, NEWEST + 1, vec!["77".into()]);
+        assert_eq!(first.missed.guilds["77"], after(9, NEWEST + 1), "from then on by its own session");
+        // A part that never began, and a bot that never listened.
+        assert_eq!(
+            Cursor::divide(&[None, None], 3),
+            vec![Cursor { shards: vec![ShardCursor::default()], former: vec![0, 0], ..Cursor::default() }; 3]
+        );
+        assert_eq!(Cursor::divide(&[None], 1), [Cursor { shards: vec![ShardCursor::default()], ..Cursor::default() }]);
+    }
+
     #[test]
     fn what_is_missing_is_read_from_a_little_before_the_newest_message() {
         let mut cursor = listened();

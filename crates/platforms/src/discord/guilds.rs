@@ -493,6 +493,37 @@ mod tests {
     }
 
     #[test]
+    fn only_guilds_of_shards_that_listen_here_are_kept() {
+        let guilds = Guilds::default();
+        let [here, other] = [0, 1].map(|index| Part { index, count: 2 });
+        let of = |shard: u64| (shard << 22).to_string();
+        let told = |shard| json!({"id": of(shard), "name": "g", "channels": [{"id": format!("9{shard}"), "type": 0}]});
+        let direct = json!({"id": "8", "type": 1});
+        guilds.begin("b", here);
+        assert_eq!((guilds.changes_of("b", &of(0)).is_some(), guilds.changes_of("b", &of(1))), (true, None));
+        // The answer about another guild is not kept, whatever was noted before it was asked for.
+        guilds.keep_guild("b", "1", guilds.changes("b").unwrap(), &told(1));
+        let channel = json!({"id": "91", "type": 0, "guild_id": of(1)});
+        guilds.keep_channel("b", guilds.changes("b").unwrap(), &channel);
+        guilds.keep_channel("b", guilds.changes("b").unwrap(), &direct);
+        assert!(guilds.guild("b", &of(1)).is_none() && guilds.channel("b", "91").is_none());
+        assert!(guilds.channel("b", "8").is_some(), "direct chats are of the first shard");
+        guilds.begin("b", other);
+        guilds.take("b", "1", "GUILD_CREATE", &told(0));
+        guilds.take("b", "1", "GUILD_CREATE", &told(1));
+        let asked = guilds.changes_of("b", &of(1)).unwrap();
+        guilds.end("b", other);
+        assert!(guilds.guild("b", &of(1)).is_none() && guilds.channel("b", "91").is_none(), "nothing keeps it fresh");
+        assert!(guilds.guild("b", &of(0)).is_some() && guilds.channel("b", "90").is_some());
+        guilds.begin("b", other);
+        guilds.keep_guild("b", "1", asked, &told(1));
+        assert!(guilds.guild("b", &of(1)).is_none(), "it was asked for before the shard stopped");
+        guilds.end("b", here);
+        guilds.end("b", other);
+        assert_eq!(guilds.changes("b"), None);
+    }
+
+    #[test]
     fn a_question_that_failed_rests() {
         let guilds = Guilds::default();
         guilds.rest("b", "3", 100);

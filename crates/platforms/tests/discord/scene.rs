@@ -1,13 +1,16 @@
-//! A listener of one bot in front of the fake, and what it hands over. It is stopped and started again with the cursor
-//! that it saved.
+//! The listeners of one bot in front of the fake, one for each shard, and what they hand over. They are stopped and started
+//! again with the cursors that they saved.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
-use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Platform as _};
+use frontdesk_core::port::platform::{
+    ActingAs, Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Partitioned as _, Platform as _,
+};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, Env as _};
 use frontdesk_platforms::discord::Discord;
@@ -17,6 +20,8 @@ use frontdesk_testkit::fakes::discord::{
     FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, RestRequest, Server, SocketFault, Transport,
 };
 use frontdesk_wire::Secret;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -86,7 +91,8 @@ pub(crate) struct Taken {
 struct Records {
     taken: Vec<Taken>,
     gaps: Vec<Gap>,
-    cursor: Option<String>,
+    /// As many as the bot has shards.
+    cursors: BTreeMap<Part, String>,
 }
 
 #[derive(Default)]
@@ -124,11 +130,28 @@ impl Recorder {
     }
 }
 
-impl Inlet for Recorder {
+impl Recorder {
+    fn cursor(&self, part: Part) -> Option<String> {
+        self.records.lock().unwrap().cursors.get(&part).cloned()
+    }
+
+    /// 0: the bot did not listen yet.
+    fn count(&self) -> u32 {
+        self.records.lock().unwrap().cursors.keys().next().map_or(0, |part| part.count)
+    }
+}
+
+/// What one shard hands over.
+struct PartInlet {
+    recorder: Arc<Recorder>,
+    part: Part,
+}
+
+impl Inlet for PartInlet {
     fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
         let verdict = || serde_json::from_value(json!({ "outcome": "delivered", "text": "" })).unwrap();
         let receipt = |fresh| Receipt { event_id: String::new(), verdict: verdict(), fresh, line: None };
-        let taken = intakes.iter().map(|intake| Ok(receipt(self.put(intake)))).collect();
+        let taken = intakes.iter().map(|intake| Ok(receipt(self.recorder.put(intake)))).collect();
         Box::pin(std::future::ready(Ok(taken)))
     }
 
@@ -141,11 +164,11 @@ impl Inlet for Recorder {
     }
 
     fn gap(&self, gap: Gap) {
-        self.change(|records| records.gaps.push(gap));
+        self.recorder.change(|records| records.gaps.push(gap));
     }
 
     fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.change(|records| records.cursor = Some(cursor));
+        self.recorder.change(|records| records.cursors.insert(self.part, cursor));
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -154,7 +177,8 @@ pub(crate) struct Scene {
     pub(crate) fake: FakeDiscord,
     pub(crate) env: Arc<TestEnv>,
     _server: Server,
-    discord: Arc<Discord>,
+    /// Of each server.
+    discords: [Arc<Discord>; 2],
     bot: Arc<Bot>,
     inlet: Arc<Recorder>,
     task: Option<JoinHandle<Ended>>,
@@ -179,7 +203,7 @@ impl Scene {
         let settings = [("base_url", BASE), ("gateway_url", &server.gateway_url)];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let scene = Self {
-            discord: Arc::new(Discord::new(&kit)),
+            discords: [Arc::new(Discord::new(&kit)), Arc::new(Discord::new(&kit))],
             bot: Arc::new(Bot::new("dc", Some("home".into()), settings, secrets)),
             inlet: Arc::default(),
             task: None,
@@ -217,10 +241,44 @@ impl Scene {
         self.connected_after(before, 1).await;
     }
 
+    /// As the server does it: with as many shards as are wanted, whose cursors are divided if these are others than before.
     pub(crate) fn begin(&mut self) {
-        let (discord, bot, inlet) = (self.discord.clone(), self.bot.clone(), self.inlet.clone());
-        let cursor = self.cursor_text();
-        self.task = Some(tokio::spawn(async move { discord.listen(&bot, cursor, &*inlet).await }));
+        let (discord, bot, inlet) = (self.discords[0].clone(), self.bot.clone(), self.inlet.clone());
+        self.task = Some(tokio::spawn(async move {
+            let had = inlet.count();
+            let count = match discord.count(&bot, had.max(1), inlet.cursor(Part::WHOLE).as_deref()).await {
+                Ok(count) => count,
+                Err(ended) => return ended,
+            };
+            if count != had {
+                let cursors: Vec<_> = Part::all(had).map(|part| inlet.cursor(part)).collect();
+                let divided = Part::all(count).zip(discord.divide(&cursors, count)).collect();
+                inlet.change(|records| records.cursors = divided);
+            }
+            listen(discord, bot, inlet, Part::all(count).collect()).await
+        }));
+    }
+
+    /// One of two servers runs these shards.
+    pub(crate) fn run_at(&self, server: usize, parts: &[Part]) -> JoinHandle<Ended> {
+        tokio::spawn(listen(self.discords[server].clone(), self.bot.clone(), self.inlet.clone(), parts.to_vec()))
+    }
+
+    /// Who sees what, as one of the servers says.
+    pub(crate) async fn sees(&self, server: usize, channel: u64, person: u64) -> Option<bool> {
+        let acting_as = ActingAs::new("home", &self.bot);
+        let (channel, person) = (channel.to_string(), person.to_string());
+        self.discords[server].look(acting_as, &channel, Some(&person)).await.unwrap().unwrap().visible
+    }
+
+    /// Sets where the bot goes on.
+    pub(crate) fn set_cursor(&self, part: Part, cursor: &Value) {
+        self.inlet.change(|records| records.cursors.insert(part, cursor.to_string()));
+    }
+
+    /// The saved cursor of a part.
+    pub(crate) fn cursor(&self, part: Part) -> Value {
+        serde_json::from_str(&self.inlet.cursor(part).unwrap()).unwrap()
     }
 
     /// At any point, as when the server is killed.
@@ -297,7 +355,8 @@ impl Scene {
                 changes.changed().await.unwrap();
             }
         });
-        let state = || format!("{what}: {:?} {:?} {:?}", self.texts(), self.gaps(), self.cursor_text());
+        let state =
+            || format!("{what}: {:?} {:?} {:?}", self.texts(), self.gaps(), self.inlet.records.lock().unwrap().cursors);
         waited.await.unwrap_or_else(|_| panic!("{}", state()));
     }
 
@@ -320,19 +379,34 @@ impl Scene {
     /// Waits until nothing is left to read back.
     pub(crate) async fn has_read_back(&self) {
         self.wait("reading back does not end", |records| {
-            let cursor: Value = records.cursor.as_deref().map_or(Value::Null, |it| serde_json::from_str(it).unwrap());
-            let missed = &cursor["missed"];
-            missed.is_object() && missed["guilds"] == json!({}) && missed["directs"] == json!({})
+            let is_read = |cursor: &String| {
+                let cursor: Value = serde_json::from_str(cursor).unwrap();
+                let (missed, former) = (&cursor["missed"], &cursor["former"]);
+                former.is_null() && missed["guilds"] == json!({}) && missed["directs"] == json!({})
+            };
+            !records.cursors.is_empty() && records.cursors.values().all(is_read)
         })
         .await;
     }
 
-    /// Waits until the saved cursor is so.
+    /// Waits until a saved cursor is so.
     pub(crate) async fn has_saved(&self, is_so: impl Fn(&Value) -> bool) {
         self.wait("the cursor is not saved", |records| {
-            records.cursor.as_deref().is_some_and(|it| is_so(&serde_json::from_str(it).unwrap()))
+            records.cursors.values().any(|it| is_so(&serde_json::from_str(it).unwrap()))
         })
         .await;
+    }
+
+    /// Waits until the saved cursor of this part is so.
+    pub(crate) async fn has_saved_of(&self, part: Part, is_so: impl Fn(&Value) -> bool) {
+        self.wait("the cursor is not saved", |records| {
+            records.cursors.get(&part).is_some_and(|it| is_so(&serde_json::from_str(it).unwrap()))
+        })
+        .await;
+    }
+
+    pub(crate) fn forget_cursors(&self) {
+        self.inlet.change(|records| records.cursors.clear());
     }
 
     pub(crate) fn taken(&self) -> Vec<Taken> {
@@ -346,10 +420,14 @@ impl Scene {
     pub(crate) fn gaps(&self) -> Vec<String> {
         self.inlet.records.lock().unwrap().gaps.iter().map(|gap| gap.reason.clone()).collect()
     }
+}
 
-    fn cursor_text(&self) -> Option<String> {
-        self.inlet.records.lock().unwrap().cursor.clone()
-    }
+/// Until the first of them ends.
+async fn listen(discord: Arc<Discord>, bot: Arc<Bot>, recorder: Arc<Recorder>, parts: Vec<Part>) -> Ended {
+    let inlets: Vec<_> = parts.iter().map(|part| PartInlet { recorder: recorder.clone(), part: *part }).collect();
+    let mut running: FuturesUnordered<_> =
+        inlets.iter().map(|inlet| discord.listen(&bot, inlet.part, recorder.cursor(inlet.part), inlet)).collect();
+    running.next().await.unwrap()
 }
 
 fn connects(calls: &[frontdesk_testkit::fakes::discord::CallRecord]) -> Vec<String> {

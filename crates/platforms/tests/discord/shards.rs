@@ -1,10 +1,14 @@
 //! A bot in so many guilds that it needs several connections.
 
-use frontdesk_core::port::platform::Ended;
+use frontdesk_core::port::platform::{Ended, Part};
 use frontdesk_testkit::fakes::discord::{Fault, GatewaySettings, SocketFault};
 use serde_json::json;
 
-use super::scene::{BOT, GENERAL, OTHER, Scene};
+use super::scene::{ANN, BOT, GENERAL, GUILD, OTHER, OTHER_GUILD, Scene};
+
+fn shard_of(guild: u64, count: u64) -> u32 {
+    u32::try_from((guild >> 22) % count).unwrap()
+}
 
 fn two() -> GatewaySettings {
     GatewaySettings { shards: 2, ..Scene::settings() }
@@ -43,19 +47,107 @@ async fn every_shard_hears_its_guilds_and_fails_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_that_fails_alone_is_reported_once() {
+async fn a_shard_that_does_not_connect_ends_alone() {
+    let scene = Scene::new(two()).await;
+    let [first, second] = [GUILD, OTHER_GUILD].map(|guild| Part { index: shard_of(guild, 2), count: 2 });
+    let others = scene.run_at(0, &[first]);
+    scene.connected_after(0, 1).await;
+    scene.trouble(&SocketFault::RefuseConnects { count: 3 });
+    let failing = scene.run_at(0, &[second]).await.unwrap();
+    assert!(matches!(&failing, Ended::Lost(why) if why.contains("cannot be reached")), "{failing:?}");
+    scene.say(GENERAL, "heard");
+    scene.has_taken(&["heard"]).await;
+    let before = scene.last_call();
+    let again = scene.run_at(0, &[second]);
+    scene.connected_after(before, 1).await;
+    scene.say(OTHER, "heard again");
+    scene.has_taken(&["heard", "heard again"]).await;
+    others.abort();
+    again.abort();
+}
+
+/// Four shards, of which the guilds of the scene use two, and two servers.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_share_the_shards_and_one_takes_over_from_the_other() {
+    let scene = Scene::new(GatewaySettings { shards: 4, ..Scene::settings() }).await;
+    let parts: Vec<Part> = Part::all(4).collect();
+    let of = |channel: u64| Part { index: shard_of(if channel == GENERAL { GUILD } else { OTHER_GUILD }, 4), count: 4 };
+    assert_ne!(of(GENERAL), of(OTHER));
+    let direct = parts[0];
+    // One server hears the first guild, the other one everything else.
+    let at_first: Vec<Part> = vec![of(GENERAL)];
+    let at_second: Vec<Part> = parts.iter().copied().filter(|part| !at_first.contains(part)).collect();
+    let first = scene.run_at(0, &at_first);
+    let second = scene.run_at(1, &at_second);
+    scene.connected_after(0, 4).await;
+    scene.say(GENERAL, "one");
+    scene.say(OTHER, "two");
+    scene.say_directly("three");
+    scene.has_taken(&["one", "two", "three"]).await;
+    assert!(!at_second.contains(&direct) || scene.cursor(direct)["directs"].as_array().unwrap().len() == 1);
+    let sessions = scene.fake.sessions(Some(BOT));
+    let mut shards: Vec<_> = sessions.as_array().unwrap().iter().map(|it| it["shard"].to_string()).collect();
+    shards.sort();
+    assert_eq!(shards, ["[0,4]", "[1,4]", "[2,4]", "[3,4]"]);
+
+    // Who sees a channel is answered by both; where its shard is not, Discord is asked each time.
+    for (server, is_asked) in [(0, true), (1, false)] {
+        assert_eq!(scene.sees(server, OTHER, ANN).await, Some(true));
+        let before = scene.last_call();
+        assert_eq!(scene.sees(server, OTHER, ANN).await, Some(true));
+        let asked = scene.asked_after(before);
+        let (guild, channel) = (format!("guilds/{OTHER_GUILD}"), format!("channels/{OTHER}"));
+        assert_eq!(asked.iter().any(|it| it.ends_with(&guild)), is_asked, "{asked:?}");
+        assert_eq!(asked.iter().any(|it| it.ends_with(&channel)), is_asked, "{asked:?}");
+    }
+
+    // One server is gone. Its shards are resumed at the other, with what came in between.
+    let before = scene.last_call();
+    second.abort();
+    assert!(second.await.is_err());
+    scene.say(GENERAL, "four");
+    scene.say(OTHER, "five");
+    scene.say_directly("six");
+    let taken_over = scene.run_at(0, &at_second);
+    scene.connected_after(before, at_second.len()).await;
+    assert_eq!(scene.connects_after(before), vec!["resume"; at_second.len()]);
+    scene.say(OTHER, "seven");
+    scene.has_taken(&["one", "two", "three", "four", "five", "six", "seven"]).await;
+    assert!(scene.taken().iter().all(|it| it.times == 1), "{:?}", scene.taken());
+    assert!(scene.gaps().is_empty(), "{:?}", scene.gaps());
+    first.abort();
+    taken_over.abort();
+}
+
+/// Until each shard had a listener of its own, one cursor had all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_with_all_shards_goes_on_as_one_for_each() {
     let mut scene = Scene::new(two()).await;
     scene.begin();
     scene.connected_after(0, 2).await;
-    scene.has_saved(|cursor| cursor["shards"][1]["session_id"].as_str().is_some_and(|it| !it.is_empty())).await;
-    scene.trouble(&SocketFault::RefuseConnects { count: 4 });
+    scene.say(GENERAL, "one");
+    scene.say(OTHER, "two");
+    scene.say_directly("three");
+    scene.has_taken(&["one", "two", "three"]).await;
+    for part in Part::all(2) {
+        scene.has_saved_of(part, |cursor| cursor["shards"][0]["sequence"].as_u64() > Some(1)).await;
+    }
+    scene.stop().await;
+    let [mut all, second] = [0, 1].map(|index| scene.cursor(Part { index, count: 2 }));
+    all["shards"].as_array_mut().unwrap().push(second["shards"][0].clone());
+    scene.forget_cursors();
+    scene.set_cursor(Part::WHOLE, &all);
+    scene.say(GENERAL, "four");
+    scene.say(OTHER, "five");
+    scene.say_directly("six");
+    // Fewer are recommended by now, but not so few that all sessions should be given up.
+    scene.fake.set_gateway(Scene::settings());
     let before = scene.last_call();
-    scene.trouble(&SocketFault::CutShard { shard: 1 });
-    scene.connected_after(before, 1).await;
-    scene.say(OTHER, "heard again");
-    scene.has_taken(&["heard again"]).await;
-    let gaps = scene.gaps();
-    assert!(gaps.len() == 1 && gaps[0].starts_with("connection 2 of 2 fails"), "{gaps:?}");
+    scene.begin();
+    scene.connected_after(before, 2).await;
+    assert_eq!(scene.connects_after(before), ["resume", "resume"]);
+    scene.has_taken(&["one", "two", "three", "four", "five", "six"]).await;
+    assert!(scene.gaps().is_empty(), "{:?}", scene.gaps());
 }
 
 #[tokio::test(flavor = "multi_thread")]
