@@ -1,6 +1,7 @@
 //! One listener per bot and part, started again when it ends. The parts of a bot are shared among the live desks.
 
 mod duties;
+mod inlet;
 mod keeper;
 mod listener;
 mod share;
@@ -19,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::duties::Duties;
-use self::listener::{Listener, TrackedInlet};
+use self::inlet::TrackedInlet;
+use self::listener::Listener;
 use self::share::Share;
 
 /// How often the listeners are compared with the bots, and with the duties of this desk.

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answered, Api, ApiError, WHOLE_BOT};
-use super::guilds::{Channel, PRIVATE_THREAD};
 use super::interactions::PRESS;
+use super::places::{Channel, PRIVATE_THREAD};
 use super::prompts::prompt;
 use super::snowflake::is_id;
 use super::text::{allowed_mentions, is_blank, not_one_message, rendered};

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::forward::{forward, options_text};
-use super::guilds::{Channel, User};
 use super::normalize::chat_name;
+use super::places::{Channel, User};
 use super::prompts::{Pressed, Reserved, has_prompt_token, pressed};
 use super::snowflake::{is_id, ms_of, number};
 use super::text::MESSAGE_MAX;

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::api::{Api, ApiError};
 use super::ask::Patience;
-use super::guilds::{Channel, Guild, PRIVATE_THREAD, User};
 use super::normalize::{Message, Place, normalize};
 use super::permissions::{Member, Rights, sees};
+use super::places::{Channel, Guild, PRIVATE_THREAD, User};
 use super::snowflake::{is_id, ms_of, number};
 use super::{Discord, PLATFORM};
 

@@ -24,6 +24,7 @@ mod listening;
 mod look;
 mod normalize;
 mod permissions;
+mod places;
 mod prompts;
 pub mod sample;
 mod shard;
@@ -53,9 +54,10 @@ use self::buckets::Buckets;
 use self::callbacks::RefusedInteractions;
 use self::commands::CommandBudget;
 use self::follow_up::Begun;
-use self::guilds::{Guilds, User};
+use self::guilds::Guilds;
 use self::interactions::CAPABILITY_KIND;
 use self::invalid::{Forbidden, InvalidRequests};
+use self::places::User;
 use self::prompts::AnsweredPrompts;
 use self::starts::Gateways;
 use self::text::MESSAGE_MAX;
@@ -241,12 +243,10 @@ impl Platform for Discord {
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
     ) -> BoxFuture<'a, Ended> {
-        Box::pin(async move {
-            match bot.setting("socket") {
-                Some("off") => Ended::Never,
-                _ => self.listen_as(bot, part, cursor, inlet).await,
-            }
-        })
+        match bot.setting("socket") {
+            Some("off") => Box::pin(std::future::ready(Ended::Never)),
+            _ => Box::pin(self.listen_as(bot, part, cursor, inlet)),
+        }
     }
 
     fn doors(&self) -> &[Door] {

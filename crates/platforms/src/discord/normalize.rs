@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::PLATFORM;
 use super::body::{Body, lenient};
-use super::guilds::{Channel, Guild, User};
+use super::places::{Channel, Guild, User};
 use super::snowflake::time_ms;
 
 /// Kinds of messages that somebody wrote: a text and a reply. The first message of a thread is shown there once more by

@@ -4,10 +4,13 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::platform::{Ended, Inlet as _, Layout, PARTS_MAX, Part, Partitioned};
+use frontdesk_core::Desk;
+use frontdesk_core::port::platform::{Bot, Ended, Inlet as _, Layout, PARTS_MAX, Part, Partitioned};
 use frontdesk_core::port::store::StoreError;
+use tokio::sync::Notify;
 
-use super::listener::{Listener, TrackedInlet};
+use super::duties::Duties;
+use super::inlet::TrackedInlet;
 use super::{Name, TICK};
 
 /// How often the platform is asked how many parts a bot with several needs.
@@ -17,73 +20,93 @@ const CHECK_EVERY: Duration = Duration::from_mins(1);
 #[derive(Default)]
 pub(super) struct Taken(Vec<Name>);
 
-impl Listener {
-    /// Listens, if the bot has one part; if there are several, others listen, and this keeps their number.
-    pub(super) async fn keep(
-        &self,
-        partitioned: &dyn Partitioned,
-        mut cursor: Option<String>,
-        taken: &mut Taken,
-    ) -> Ended {
+impl Taken {
+    pub(super) async fn give_up(&mut self, duties: &Duties) {
+        for name in std::mem::take(&mut self.0) {
+            let given_up = tokio::time::timeout(TICK, duties.give_up(&name)).await;
+            if !matches!(given_up, Ok(Ok(()))) {
+                // This desk still has it, and takes it as soon as it is wanted, or loses it with its lease.
+                duties.release(&name);
+            }
+        }
+    }
+}
+
+/// Has the duty of the whole bot.
+pub(super) struct Keeper<'a> {
+    /// Of the whole.
+    pub(super) name: &'a Name,
+    pub(super) desk: &'a Desk,
+    pub(super) bot: &'a Bot,
+    pub(super) inlet: &'a TrackedInlet,
+    pub(super) duties: &'a Duties,
+    /// Told when the number changed.
+    pub(super) changed: &'a Notify,
+    pub(super) partitioned: &'a dyn Partitioned,
+}
+
+impl Keeper<'_> {
+    /// While the bot has several parts. Comes back when it has one, which is to listen under this duty.
+    pub(super) async fn keep(&self, taken: &mut Taken) -> Result<(), Ended> {
+        let lost = |error: StoreError| Ended::Lost(error.to_string());
         loop {
+            let cursor = self.cursor(Part::WHOLE).await.map_err(lost)?;
             let layout = Layout::read(cursor.as_deref());
-            let whole = cursor.as_deref().filter(|_| layout == Layout::WHOLE);
             let count = match layout.next {
                 Some(announced) => announced,
-                None => match partitioned.count(&self.bot, layout.count, whole).await {
-                    Ok(count) if (1..=PARTS_MAX).contains(&count) => count,
-                    Ok(count) => {
-                        let why =
-                            format!("the platform wants {count} connections, and this server opens 1 to {PARTS_MAX}");
-                        return Ended::Misconfigured(why);
-                    }
-                    Err(ended) => return ended,
-                },
+                None => {
+                    let whole = cursor.as_deref().filter(|_| layout == Layout::WHOLE);
+                    self.partitioned.count(self.bot, layout.count, whole).await?
+                }
             };
-            if layout == Layout::WHOLE && count == 1 {
-                return self.platform.listen(&self.bot, Part::WHOLE, cursor, &self.inlet).await;
+            if !(1..=PARTS_MAX).contains(&count) {
+                let why = format!("the platform wants {count} connections, and this server opens 1 to {PARTS_MAX}");
+                return Err(Ended::Misconfigured(why));
             }
-            if layout == (Layout { count, next: None }) {
+            if layout != (Layout { count, next: None }) {
+                let changed = self.change(layout, cursor, count, taken).await;
+                let why = |error| format!("changing the number of connections to {count} failed: {error}");
+                changed.map_err(|error| Ended::Lost(why(error)))?;
+            } else if count == 1 {
+                return Ok(());
+            } else {
                 tokio::time::sleep(CHECK_EVERY).await;
-            } else if let Err(error) = self.change(partitioned, layout, cursor, count, taken).await {
-                return Ended::Lost(format!("changing the number of connections to {count} failed: {error}"));
             }
-            cursor = match self.cursor(Part::WHOLE).await {
-                Ok(cursor) => cursor,
-                Err(error) => return Ended::Lost(error.to_string()),
-            };
         }
+    }
+
+    async fn cursor(&self, part: Part) -> Result<Option<String>, StoreError> {
+        self.desk.inbound().cursor(&self.name.platform, self.bot, part).await
     }
 
     async fn change(
         &self,
-        partitioned: &dyn Partitioned,
         old: Layout,
         cursor: Option<String>,
         count: u32,
         taken: &mut Taken,
     ) -> Result<(), StoreError> {
-        let (platform, bot) = (&self.name.platform, &self.name.bot);
+        let Name { platform, bot, .. } = self.name;
         tracing::info!(platform, bot, from = old.count, to = count, "the number of connections of a bot changes");
         // Also if it was announced before: from here on no earlier holder of the duty can change it.
-        let announced = match (old.count, cursor.clone()) {
-            (1, None) => None,
-            (1, cursor) => cursor,
-            (count_now, _) => Some(Layout { count: count_now, next: Some(count) }.text()),
+        let announced = match old.count {
+            1 => cursor.clone(),
+            now => Some(Layout { count: now, next: Some(count) }.text()),
         };
         if let Some(announced) = announced {
             self.inlet.save_cursor(announced).await?;
             self.changed.notify_one();
         }
         let mut cursors = Vec::new();
-        for part in Part::all(old.count).filter(|part| !part.is_whole()) {
+        for part in Part::all(old.count) {
+            if part.is_whole() {
+                cursors.push(cursor.clone());
+                continue;
+            }
             self.wait_for(part, taken).await?;
             cursors.push(self.cursor(part).await?);
         }
-        if old.count == 1 {
-            cursors.push(cursor);
-        }
-        let divided = partitioned.divide(&cursors, count);
+        let divided = self.partitioned.divide(&cursors, count);
         if divided.len() != count as usize {
             let text = format!("the platform made {} cursors for {count} connections; report this", divided.len());
             return Err(StoreError::Corrupt(text));
@@ -95,12 +118,12 @@ impl Listener {
                 continue;
             }
             let token = self.wait_for(part, taken).await?;
-            let inlet = self.desk.inbound().listener_inlet(platform, &self.bot, part, token);
+            let inlet = self.desk.inbound().listener_inlet(platform, self.bot, part, token);
             let inlet = TrackedInlet { inlet: inlet.into(), tracker: self.inlet.tracker.clone() };
             inlet.save_cursor(cursor).await?;
         }
         self.inlet.save_cursor(whole).await?;
-        self.give_up(taken).await;
+        taken.give_up(self.duties).await;
         self.changed.notify_one();
         Ok(())
     }
@@ -114,16 +137,6 @@ impl Listener {
                 return Ok(token);
             }
             tokio::time::sleep(TICK).await;
-        }
-    }
-
-    pub(super) async fn give_up(&self, taken: &mut Taken) {
-        for name in std::mem::take(&mut taken.0) {
-            let given_up = tokio::time::timeout(TICK, self.duties.give_up(&name)).await;
-            if !matches!(given_up, Ok(Ok(()))) {
-                // This desk still has it, and takes it as soon as it is wanted, or loses it with its lease.
-                self.duties.release(&name);
-            }
         }
     }
 }

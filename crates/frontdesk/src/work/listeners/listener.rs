@@ -5,22 +5,18 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use frontdesk_core::Desk;
 use frontdesk_core::directory::ListenerFailure;
-use frontdesk_core::inbound::BotInlet;
-use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::meters::Why;
-use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Platform};
-use frontdesk_core::port::store::StoreError;
-use frontdesk_core::{Desk, DeskError};
+use frontdesk_core::port::platform::{Bot, Ended, Platform};
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::Name;
 use super::duties::Duties;
-use super::keeper::Taken;
+use super::inlet::TrackedInlet;
+use super::keeper::{Keeper, Taken};
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
@@ -49,7 +45,7 @@ impl Listener {
             () = self.stop.cancelled() => {}
             () = self.run_again(&mut taken) => {} // only a stop ends it
         }
-        self.give_up(&mut taken).await;
+        taken.give_up(&self.duties).await;
     }
 
     /// Runs it, and again after it ended, with a growing pause.
@@ -93,7 +89,7 @@ impl Listener {
                     self.note(Some((why, false)));
                 }
             }
-            self.give_up(taken).await; // others may go on with it
+            taken.give_up(&self.duties).await; // others may go on with it
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
@@ -107,21 +103,19 @@ impl Listener {
         self.desk.directory().bots().note_listener(platform, bot, *part, failure);
     }
 
-    pub(super) async fn cursor(&self, part: Part) -> Result<Option<String>, StoreError> {
-        self.desk.inbound().cursor(&self.name.platform, &self.bot, part).await
-    }
-
     /// `Err`: it panicked. A defect of one platform must not stop its bot for good, nor start it again at once.
     async fn listen_once(&self, taken: &mut Taken) -> Result<Ended, String> {
-        let part = self.name.part;
+        let Self { name, desk, platform, bot, inlet, duties, changed, .. } = self;
         let listening = async {
-            let cursor = match self.cursor(part).await {
-                Ok(cursor) => cursor,
-                Err(error) => return Ended::Lost(error.to_string()),
-            };
-            match self.platform.partitioned().filter(|_| part.is_whole()) {
-                Some(partitioned) => self.keep(partitioned, cursor, taken).await,
-                None => self.platform.listen(&self.bot, part, cursor, &self.inlet).await,
+            if let Some(partitioned) = platform.partitioned().filter(|_| name.part.is_whole()) {
+                let keeper = Keeper { name, desk, bot, inlet, duties, changed, partitioned };
+                if let Err(ended) = keeper.keep(taken).await {
+                    return ended;
+                }
+            }
+            match desk.inbound().cursor(&name.platform, bot, name.part).await {
+                Ok(cursor) => platform.listen(bot, name.part, cursor, inlet).await,
+                Err(error) => Ended::Lost(error.to_string()),
             }
         };
         let ended = AssertUnwindSafe(listening).catch_unwind().await;
@@ -132,46 +126,4 @@ impl Listener {
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason")
-}
-
-/// What changes state runs to its end also when the listener is stopped in between.
-pub(super) struct TrackedInlet {
-    pub(super) inlet: Arc<BotInlet>,
-    pub(super) tracker: TaskTracker,
-}
-
-impl TrackedInlet {
-    async fn to_end<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let ended = self.tracker.spawn(work).await;
-        ended.unwrap_or_else(|error| Err(StoreError::Unknown(error.to_string())))
-    }
-}
-
-impl Inlet for TrackedInlet {
-    fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
-        let inlet = self.inlet.clone();
-        Box::pin(async move { self.to_end(async move { Ok(inlet.take(intakes).await) }).await? })
-    }
-
-    fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
-        let inlet = self.inlet.clone();
-        Box::pin(self.to_end(async move { inlet.changed(change).await }))
-    }
-
-    fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {
-        let (inlet, receipt) = (self.inlet.clone(), receipt.clone());
-        Box::pin(self.to_end(async move { inlet.receipt(&receipt).await }))
-    }
-
-    fn gap(&self, gap: Gap) {
-        self.inlet.gap(gap);
-    }
-
-    fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
-        let inlet = self.inlet.clone();
-        Box::pin(self.to_end(async move { inlet.save_cursor(cursor).await }))
-    }
 }

@@ -1,6 +1,7 @@
 //! Listeners start, stop, fail and move to another desk.
 
 mod parts;
+mod shards;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

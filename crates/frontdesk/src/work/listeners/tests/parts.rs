@@ -118,7 +118,8 @@ impl Platform for AtDesk {
             let mut written = self.1.written.subscribe();
             let mut done: u64 = cursor.map_or(0, |cursor| cursor.parse().unwrap());
             loop {
-                let next = (done + 1..).find(|it| it % u64::from(part.count) == u64::from(part.index)).unwrap();
+                let (index, count) = (u64::from(part.index), u64::from(part.count));
+                let next = (done + 1..=done + count).find(|it| it % count == index).unwrap();
                 if written.wait_for(|last| *last >= next).await.is_err() {
                     return Ended::Never;
                 }
