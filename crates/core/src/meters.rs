@@ -12,6 +12,14 @@ pub struct Why {
     pub why: &'static str,
 }
 
+/// A connection of a bot, as `2/4`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ListenerLabels {
+    pub platform: String,
+    pub bot: String,
+    pub connection: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct VerdictLabels {
     pub verdict: &'static str,
@@ -83,6 +91,8 @@ pub struct Meters {
     pub listener_gaps: Counter,
     pub fragments_refused: Counter,
     pub listener_ends: Family<Why, Counter>,
+    /// Only of those that fail now.
+    pub listeners_failing: Family<ListenerLabels, Gauge>,
     pub alarms_armed: Gauge,
     pub alarm_lateness: Lateness,
     pub alarm_tries: Family<Why, Counter>,
@@ -156,6 +166,8 @@ impl Meters {
         r.register("fragments_refused", text, self.fragments_refused.clone());
         let text = "Bot listeners that ended unexpectedly, by reason";
         r.register("listener_ends", text, self.listener_ends.clone());
+        let text = "1 while the listener of a bot fails, by its connection";
+        r.register("listeners_failing", text, self.listeners_failing.clone());
         let text = "Lists of commands declared at platforms, by result";
         r.register("command_lists", text, self.command_lists.clone());
         let text = "Files fetched from their platforms, by result";

@@ -96,7 +96,8 @@ impl Bots {
         let parts = failing.get(&facts::key(&[platform, id]))?;
         // One that is not started again comes first: somebody must act.
         let (part, failure) = parts.iter().find(|(_, it)| it.is_final).or_else(|| parts.first_key_value())?;
-        let others: Vec<_> = parts.keys().filter(|it| *it != part).map(|it| (it.index + 1).to_string()).collect();
+        let others: Vec<_> =
+            parts.keys().filter(|it| *it != part && !it.is_whole()).map(|it| (it.index + 1).to_string()).collect();
         let mut why = part.tell(&failure.why);
         if !others.is_empty() {
             why = format!("{why} (connections that fail too: {})", others.join(", "));

@@ -182,6 +182,7 @@ impl Listeners {
                 desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
                 tracing::error!(platform, bot, %part, "the listener of a bot panicked; it is started again");
             }
+            listener::note(desk, name, None); // the next one, here or elsewhere, says how it is
             if listener.is_given || !wanted.contains_key(name) {
                 leaving.push(name.clone());
             } else {
@@ -195,7 +196,7 @@ impl Listeners {
     async fn leave(&mut self) {
         for name in std::mem::take(&mut self.leaving) {
             match tokio::time::timeout(TICK, self.duties.give_up(&name)).await {
-                Ok(Ok(())) => self.desk.directory().bots().note_listener(&name.platform, &name.bot, name.part, None),
+                Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     let (platform, bot, part) = (&name.platform, &name.bot, name.part);
                     tracing::warn!(%error, platform, bot, %part, "giving up the listener of a bot failed");

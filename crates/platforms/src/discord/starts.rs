@@ -8,6 +8,7 @@ use std::time::Duration;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Bot, Ended, Partitioned};
 use serde::Deserialize;
+use tokio::sync::{MappedMutexGuard, MutexGuard};
 use twilight_gateway::queue::InMemoryQueue;
 
 use super::Discord;
@@ -38,8 +39,12 @@ struct StartLimit {
     max_concurrency: u16,
 }
 
-struct Known {
+struct Answer {
     at_ms: u64,
+    outcome: Result<Known, ApiError>,
+}
+
+struct Known {
     info: GatewayInfo,
     remaining: u32,
     reset_at_ms: u64,
@@ -48,7 +53,8 @@ struct Known {
 /// What the shards of one account share on this server: how they begin sessions, and how fast they read back.
 pub(super) struct Gateway {
     account: String,
-    known: tokio::sync::Mutex<Option<Known>>,
+    /// Held while Discord is asked, so that it is asked once for all shards.
+    answer: tokio::sync::Mutex<Option<Answer>>,
     /// With the number of shards that may identify at the same time.
     queue: Mutex<Option<(u16, InMemoryQueue)>>,
     /// Whoever holds it reads a page of messages: Discord counts the requests of a bot, not those of a shard.
@@ -65,29 +71,37 @@ impl Gateways {
         if let Some(known) = all.get(&bot.id).filter(|it| it.account == bot.account()) {
             return known.clone();
         }
-        let (known, queue, page) = (tokio::sync::Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
-        let gateway = Arc::new(Gateway { account: bot.account().to_owned(), known, queue, page });
+        let (answer, queue, page) = (tokio::sync::Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let gateway = Arc::new(Gateway { account: bot.account().to_owned(), answer, queue, page });
         all.insert(bot.id.clone(), gateway.clone());
         gateway
     }
 }
 
 impl Gateway {
-    /// What Discord says now.
-    pub(super) async fn ask(&self, discord: &Discord, bot: &Bot) -> Result<GatewayInfo, ApiError> {
-        let info: GatewayInfo = discord.ask(bot, "/gateway/bot", Patience::FEW).await?;
-        *self.known.lock().await = Some(known(&info, discord.env.now_ms()));
-        Ok(info)
+    /// What Discord says, or said no longer ago than this. So is a failure: each shard would wait for the next one.
+    async fn answer(&self, discord: &Discord, bot: &Bot, age_ms: Option<u64>) -> MappedMutexGuard<'_, Answer> {
+        let mut held = self.answer.lock().await;
+        let now_ms = discord.env.now_ms();
+        let is_fresh = |it: &Answer| age_ms.is_some_and(|age_ms| now_ms.saturating_sub(it.at_ms) <= age_ms);
+        let answer = match held.take().filter(is_fresh) {
+            Some(answer) => answer,
+            None => {
+                let asked = discord.ask::<GatewayInfo>(bot, "/gateway/bot", Patience::FEW).await;
+                let at_ms = discord.env.now_ms();
+                Answer { at_ms, outcome: asked.map(|info| Known::new(info, at_ms)) }
+            }
+        };
+        MutexGuard::map(held, |held| held.insert(answer))
+    }
+
+    async fn ask(&self, discord: &Discord, bot: &Bot) -> Result<GatewayInfo, ApiError> {
+        self.answer(discord, bot, None).await.info()
     }
 
     /// What it said a moment ago is good enough.
     pub(super) async fn info(&self, discord: &Discord, bot: &Bot) -> Result<GatewayInfo, ApiError> {
-        let now_ms = discord.env.now_ms();
-        let fresh = self.known.lock().await.as_ref().filter(|it| it.is_fresh(now_ms)).map(|it| it.info.clone());
-        match fresh {
-            Some(info) => Ok(info),
-            None => self.ask(discord, bot).await,
-        }
+        self.answer(discord, bot, Some(FRESH_MS)).await.info()
     }
 
     /// Lets shards identify one after another, as far as Discord demands it: shards on other servers are not known here,
@@ -111,12 +125,15 @@ impl Gateway {
 
     /// Before a session begins. `Err`: why it may not. Without an answer of Discord nothing is known, and it is tried.
     pub(super) async fn permit(&self, discord: &Discord, bot: &Bot) -> Result<(), String> {
-        if let Err(error) = self.info(discord, bot).await {
-            tracing::debug!(bot = bot.id, error = error.text(), "GET /gateway/bot failed");
-        }
-        let (mut known, now_ms) = (self.known.lock().await, discord.env.now_ms());
-        let Some(known) = known.as_mut().filter(|known| now_ms < known.reset_at_ms || known.remaining > 0) else {
-            return Ok(());
+        let mut answer = self.answer(discord, bot, Some(FRESH_MS)).await;
+        let now_ms = discord.env.now_ms();
+        let known = match &mut answer.outcome {
+            Ok(known) if now_ms < known.reset_at_ms || known.remaining > 0 => known,
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                tracing::debug!(bot = bot.id, error = error.text(), "GET /gateway/bot failed");
+                return Ok(());
+            }
         };
         if known.remaining == 0 {
             let minutes = (known.reset_at_ms - now_ms).div_ceil(60_000);
@@ -129,15 +146,17 @@ impl Gateway {
     }
 }
 
-impl Known {
-    fn is_fresh(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.at_ms) <= FRESH_MS
+impl Answer {
+    fn info(&self) -> Result<GatewayInfo, ApiError> {
+        self.outcome.as_ref().map(|known| known.info.clone()).map_err(Clone::clone)
     }
 }
 
-fn known(info: &GatewayInfo, now_ms: u64) -> Known {
-    let StartLimit { remaining, reset_after, .. } = info.limit;
-    Known { at_ms: now_ms, info: info.clone(), remaining, reset_at_ms: now_ms + reset_after }
+impl Known {
+    fn new(info: GatewayInfo, now_ms: u64) -> Self {
+        let StartLimit { remaining, reset_after, .. } = info.limit;
+        Self { info, remaining, reset_at_ms: now_ms + reset_after }
+    }
 }
 
 impl Partitioned for Discord {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::directory::ListenerFailure;
-use frontdesk_core::meters::Why;
+use frontdesk_core::meters::{ListenerLabels, Why};
 use frontdesk_core::port::platform::{Bot, Ended, Platform};
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
@@ -95,12 +95,11 @@ impl Listener {
         }
     }
 
-    /// What `bot check` and `doctor` tell: why it ended, and whether that is final. `None`: it is well.
+    /// Why it ended, and whether that is final. `None`: it is well.
     fn note(&self, failure: Option<(String, bool)>) {
         let at_ms = self.desk.env().now_ms();
         let failure = failure.map(|(why, is_final)| ListenerFailure { why, at_ms, is_final });
-        let Name { platform, bot, part } = &self.name;
-        self.desk.directory().bots().note_listener(platform, bot, *part, failure);
+        note(&self.desk, &self.name, failure);
     }
 
     /// `Err`: it panicked. A defect of one platform must not stop its bot for good, nor start it again at once.
@@ -121,6 +120,21 @@ impl Listener {
         let ended = AssertUnwindSafe(listening).catch_unwind().await;
         ended.map_err(|panic| format!("the listener panicked, which is a defect of the server: {}", text_of(&*panic)))
     }
+}
+
+/// What `bot check`, `doctor` and the metrics tell.
+pub(super) fn note(desk: &Desk, name: &Name, failure: Option<ListenerFailure>) {
+    let Name { platform, bot, part } = name;
+    let labels = ListenerLabels { platform: platform.clone(), bot: bot.clone(), connection: part.to_string() };
+    match &failure {
+        Some(_) => {
+            desk.meters().listeners_failing.get_or_create(&labels).set(1);
+        }
+        None => {
+            desk.meters().listeners_failing.remove(&labels);
+        }
+    }
+    desk.directory().bots().note_listener(platform, bot, *part, failure);
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {
