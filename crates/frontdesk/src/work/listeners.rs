@@ -194,7 +194,13 @@ impl Listeners {
 
     /// Until the store has it: another desk may wait for it.
     async fn leave(&mut self) {
+        let mut is_away = false;
+        self.leaving.extend(self.duties.abandoned());
         for name in std::mem::take(&mut self.leaving) {
+            if is_away {
+                self.leaving.push(name);
+                continue;
+            }
             match tokio::time::timeout(TICK, self.duties.give_up(&name)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -202,7 +208,10 @@ impl Listeners {
                     tracing::warn!(%error, platform, bot, %part, "giving up the listener of a bot failed");
                     self.leaving.push(name);
                 }
-                Err(_) => self.leaving.push(name),
+                Err(_) => {
+                    is_away = true;
+                    self.leaving.push(name);
+                }
             }
         }
     }

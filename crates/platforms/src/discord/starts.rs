@@ -84,13 +84,12 @@ impl Gateway {
         let mut held = self.answer.lock().await;
         let now_ms = discord.env.now_ms();
         let is_fresh = |it: &Answer| age_ms.is_some_and(|age_ms| now_ms.saturating_sub(it.at_ms) <= age_ms);
-        let answer = match held.take().filter(is_fresh) {
-            Some(answer) => answer,
-            None => {
-                let asked = discord.ask::<GatewayInfo>(bot, "/gateway/bot", Patience::FEW).await;
-                let at_ms = discord.env.now_ms();
-                Answer { at_ms, outcome: asked.map(|info| Known::new(info, at_ms)) }
-            }
+        let answer = if let Some(answer) = held.take().filter(is_fresh) {
+            answer
+        } else {
+            let asked = discord.ask::<GatewayInfo>(bot, "/gateway/bot", Patience::FEW).await;
+            let at_ms = discord.env.now_ms();
+            Answer { at_ms, outcome: asked.map(|info| Known::new(info, at_ms)) }
         };
         MutexGuard::map(held, |held| held.insert(answer))
     }

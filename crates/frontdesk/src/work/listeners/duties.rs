@@ -13,26 +13,28 @@ use super::Name;
 pub(super) struct Duties {
     desk: Arc<Desk>,
     held: Mutex<HashSet<Name>>,
+    /// Held, and to be given up by whoever asks for them.
+    abandoned: Mutex<Vec<Name>>,
 }
 
-/// Not held if it is not known whether it was taken: it can be taken again.
+/// If the store does not answer, the duty may be ours, and another desk may wait for it.
 struct Attempt<'a> {
     duties: &'a Duties,
     name: &'a Name,
-    is_taken: bool,
+    is_answered: bool,
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if !self.is_taken {
-            self.duties.release(self.name);
+        if !self.is_answered {
+            self.duties.abandon(self.name.clone());
         }
     }
 }
 
 impl Duties {
     pub(super) fn new(desk: Arc<Desk>) -> Self {
-        Self { desk, held: Mutex::default() }
+        Self { desk, held: Mutex::default(), abandoned: Mutex::default() }
     }
 
     fn held(&self) -> MutexGuard<'_, HashSet<Name>> {
@@ -44,16 +46,28 @@ impl Duties {
         if !self.held().insert(name.clone()) {
             return Ok(None);
         }
-        let mut attempt = Attempt { duties: self, name, is_taken: false };
+        let mut attempt = Attempt { duties: self, name, is_answered: false };
         let me = self.desk.lease().me();
         let token = self.desk.lease().take_duty(&name.duty()).await?;
-        attempt.is_taken = token.is_some();
+        attempt.is_answered = true;
+        if token.is_none() {
+            self.release(name);
+        }
         Ok(token.map(|token| (me, token)))
     }
 
     /// Nothing here uses it any more. It stays a duty of this desk.
     pub(super) fn release(&self, name: &Name) {
         self.held().remove(name);
+    }
+
+    /// It is given up later.
+    pub(super) fn abandon(&self, name: Name) {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+    }
+
+    pub(super) fn abandoned(&self) -> Vec<Name> {
+        std::mem::take(&mut *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// `Err`: it is still held.

@@ -22,11 +22,11 @@ pub(super) struct Taken(Vec<Name>);
 
 impl Taken {
     pub(super) async fn give_up(&mut self, duties: &Duties) {
+        let mut is_away = false;
         for name in std::mem::take(&mut self.0) {
-            let given_up = tokio::time::timeout(TICK, duties.give_up(&name)).await;
-            if !matches!(given_up, Ok(Ok(()))) {
-                // This desk still has it, and takes it as soon as it is wanted, or loses it with its lease.
-                duties.release(&name);
+            is_away = is_away || !matches!(tokio::time::timeout(TICK, duties.give_up(&name)).await, Ok(Ok(())));
+            if is_away {
+                duties.abandon(name);
             }
         }
     }
@@ -52,12 +52,11 @@ impl Keeper<'_> {
         loop {
             let cursor = self.cursor(Part::WHOLE).await.map_err(lost)?;
             let layout = Layout::read(cursor.as_deref());
-            let count = match layout.next {
-                Some(announced) => announced,
-                None => {
-                    let whole = cursor.as_deref().filter(|_| layout == Layout::WHOLE);
-                    self.partitioned.count(self.bot, layout.count, whole).await?
-                }
+            let count = if let Some(announced) = layout.next {
+                announced
+            } else {
+                let whole = cursor.as_deref().filter(|_| layout == Layout::WHOLE);
+                self.partitioned.count(self.bot, layout.count, whole).await?
             };
             if !(1..=PARTS_MAX).contains(&count) {
                 let why = format!("the platform wants {count} connections, and this server opens 1 to {PARTS_MAX}");
