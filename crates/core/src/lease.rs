@@ -82,11 +82,6 @@ impl Lease {
         self.others.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// How many desks use the store, with this one, as of the last renewal.
-    pub fn live(&self) -> usize {
-        self.others.read().unwrap_or_else(PoisonError::into_inner).len() + 1
-    }
-
     /// Accepts a batch. Where the answer of the store can get lost, each event is stored under the name of this attempt,
     /// and the store is asked once more under the same names.
     pub(crate) async fn accept(

@@ -145,7 +145,7 @@ impl Listeners {
 
     /// A desk that has more parts of a bot than its share, for a while, stops one: another one is free to take it.
     fn give_some(&mut self, wanted: &Bots) {
-        let live = self.desk.lease().live();
+        let live = self.desk.lease().live().len();
         self.share.forget_others(|name| wanted.contains_key(name));
         let last: Vec<Name> = wanted.keys().filter(|it| !it.part.is_whole() && it.part.index == 0).cloned().collect();
         for name in last {
@@ -217,7 +217,7 @@ impl Listeners {
     }
 
     async fn start(&mut self, wanted: Bots) {
-        let (mut delay, live) = (Duration::ZERO, self.desk.lease().live());
+        let (mut delay, live) = (Duration::ZERO, self.desk.lease().live().len());
         for (name, (platform, bot)) in wanted {
             // One that was told to stop may still be at work; two would read from one cursor.
             if self.running.contains_key(&name) {
