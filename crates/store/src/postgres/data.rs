@@ -303,7 +303,7 @@ pub(super) async fn expire(connection: &Connection, now_s: u64, rows: i64, bytes
                  SELECT no FROM (
                    SELECT no, sum(size) OVER (ORDER BY expires_at, no) - size AS before FROM (
                      SELECT no, expires_at, octet_length(text) AS size FROM data_row WHERE expires_at <= $1
-                     ORDER BY expires_at, no LIMIT $2) AS old) AS some
+                     ORDER BY expires_at, no LIMIT $2) AS old) AS page
                  WHERE before < $3)";
     connection.execute(sql, &[&signed(now_s), &rows, &bytes]).await
 }

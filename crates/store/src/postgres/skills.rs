@@ -61,7 +61,7 @@ impl Skills for PostgresStore {
                    SELECT *, sum(size) OVER (ORDER BY name) - size AS before FROM (
                      SELECT *, octet_length(tags) + coalesce(octet_length(description), 0) + coalesce(octet_length(bag), 0)
                             AS size
-                     FROM skill WHERE tenant = $1 AND name > $2 ORDER BY name LIMIT $3) AS some) AS k
+                     FROM skill WHERE tenant = $1 AND name > $2 ORDER BY name LIMIT $3) AS heads) AS k
                  WHERE before < $4 ORDER BY name"
             );
             let mut page = HeadPage::of(&query);
