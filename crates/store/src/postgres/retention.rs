@@ -85,8 +85,8 @@ impl Round {
         Ok(Purged { gone, more: next.is_some() })
     }
 
-    /// Deletes events that have expired and have no row above the watermark of its ledger, and their rows. Rows are created
-    /// with their event and never later, and a watermark only rises: an event without such rows has none later.
+    /// Deletes rows of expired events up to the watermarks of their ledgers, and the events that have no row above one. Rows
+    /// are created with their event and never later, and a watermark only rises: what is settled now stays settled.
     async fn events(&mut self, store: &PostgresStore, keep: Retention) -> Result<Step, StoreError> {
         let (after, before_ms) = (self.event, signed(keep.verdicts_before_ms.min(keep.events_before_ms)));
         let delete = store.worker.write(async move |connection| events(connection, after, before_ms).await);
@@ -153,29 +153,33 @@ async fn events(
     after: (i64, i64),
     before_ms: i64,
 ) -> Result<(u64, Option<(i64, i64)>), Fault> {
-    let sql = "SELECT e.at_ms, e.id,
-                 (SELECT count(*) FROM mail m WHERE m.event = e.id),
-                 EXISTS (SELECT 1 FROM mail m LEFT JOIN position p ON p.instance = m.instance
-                         WHERE m.event = e.id AND m.seq > coalesce(p.through, 0))
-               FROM event e WHERE (e.at_ms, e.id) > ($1, $2) AND e.at_ms < $3 ORDER BY e.at_ms, e.id LIMIT $4";
+    let sql = "SELECT e.at_ms, e.id, count(m.seq) FILTER (WHERE m.seq <= p.through),
+                      count(m.seq) FILTER (WHERE m.seq > coalesce(p.through, 0)) > 0
+               FROM (SELECT at_ms, id FROM event
+                     WHERE (at_ms, id) > ($1, $2) AND at_ms < $3 ORDER BY at_ms, id LIMIT $4) AS e
+               LEFT JOIN mail m ON m.event = e.id LEFT JOIN position p ON p.instance = m.instance
+               GROUP BY e.at_ms, e.id ORDER BY e.at_ms, e.id";
     let rows = connection.query(sql, &[&after.0, &after.1, &before_ms, &STEP_ROWS]).await?;
-    let (mut free, mut last, mut room) = (Vec::new(), after, STEP_MAIL);
+    let (mut old, mut free, mut last, mut room) = (Vec::new(), Vec::new(), after, STEP_MAIL);
     let mut is_over = signed(rows.len() as u64) < STEP_ROWS;
     for row in &rows {
-        let (at_ms, id, count, is_owed): (i64, i64, i64, bool) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        let (at_ms, id, settled, is_owed): (i64, i64, i64, bool) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        if !old.is_empty() && settled > room {
+            is_over = false;
+            break;
+        }
+        room -= settled;
+        old.push(id);
         if !is_owed {
-            if !free.is_empty() && count > room {
-                is_over = false;
-                break;
-            }
             free.push(id);
-            room -= count;
         }
         last = (at_ms, id);
     }
     let mut gone = 0;
-    if !free.is_empty() {
-        gone += connection.execute("DELETE FROM mail WHERE event = ANY($1)", &[&free]).await?;
+    if !old.is_empty() {
+        let sql = "DELETE FROM mail m USING position p
+                   WHERE m.event = ANY($1) AND p.instance = m.instance AND m.seq <= p.through";
+        gone += connection.execute(sql, &[&old]).await?;
         gone += connection.execute("DELETE FROM event WHERE id = ANY($1)", &[&free]).await?;
     }
     Ok((gone, (!is_over).then_some(last)))
