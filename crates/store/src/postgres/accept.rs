@@ -100,7 +100,7 @@ impl Accepts {
             };
             database.ledger.transaction(work).await?
         };
-        self.note_reached(reached);
+        self.note_reached(reached.into_iter().filter(|it| made.accepted[it.index].is_some()));
         if made.accepted.iter().any(Option::is_none) {
             // Those that are here already. They were not visible to the statement that found their keys taken.
             let work = async |connection: &Connection| answer_known(connection, &all, &made.accepted).await;
@@ -117,20 +117,17 @@ impl Accepts {
         Ok(made)
     }
 
-    /// Chats that become reachable and are not known to be.
-    fn to_reach(&self, all: &[&Acceptance], firsts: &[usize]) -> Vec<([String; 4], u64)> {
+    /// Chats that become reachable, if the event is new, and are not known to be.
+    fn to_reach(&self, all: &[&Acceptance], firsts: &[usize]) -> Vec<Reached> {
         let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found: HashMap<[String; 4], u64> = HashMap::new();
-        for it in firsts.iter().map(|&index| all[index]).filter(|it| it.reaches) {
-            let Delivery { platform, bot, chat_id, at_ms, .. } = &it.delivery;
-            let chat = [it.tenant.as_str(), platform, bot, chat_id].map(|part| kept(part).into_owned());
+        let mut found = Vec::new();
+        for &index in firsts.iter().filter(|&&index| all[index].reaches) {
+            let Delivery { platform, bot, chat_id, at_ms, .. } = &all[index].delivery;
+            let chat = [all[index].tenant.as_str(), platform, bot, chat_id].map(|part| kept(part).into_owned());
             if reached.get(&chat).is_none_or(|day| *day < at_ms / DAY_MS) {
-                let at = found.entry(chat).or_default();
-                *at = (*at).max(*at_ms);
+                found.push(Reached { index, chat, at_ms: *at_ms });
             }
         }
-        let mut found: Vec<_> = found.into_iter().collect();
-        found.sort_unstable();
         found
     }
 
@@ -139,13 +136,25 @@ impl Accepts {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn note_reached(&self, chats: Vec<([String; 4], u64)>) {
+    fn note_reached(&self, chats: impl Iterator<Item = Reached>) {
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        if reached.len() + chats.len() > REACHED_MAX {
-            reached.clear();
+        for Reached { chat, at_ms, .. } in chats {
+            if reached.len() >= REACHED_MAX {
+                reached.clear();
+            }
+            let day = reached.entry(chat).or_default();
+            *day = (*day).max(at_ms / DAY_MS);
         }
-        reached.extend(chats.into_iter().map(|(chat, at_ms)| (chat, at_ms / DAY_MS)));
     }
+}
+
+/// A chat that an event makes reachable.
+struct Reached {
+    /// The event's, among all of the group.
+    index: usize,
+    /// Tenant, platform, bot and chat.
+    chat: [String; 4],
+    at_ms: u64,
 }
 
 /// What a group created, to be reported after the commit.
@@ -220,7 +229,10 @@ WITH given AS MATERIALIZED (
   INSERT INTO mail (instance, seq, event, json) SELECT instance, seq, id, json FROM numbered
 ), reached AS (
   INSERT INTO reach AS r (tenant, platform, bot, chat_id, at_ms)
-  SELECT * FROM unnest($17::text[], $18::text[], $19::text[], $20::text[], $21::bigint[])
+  SELECT tenant, platform, bot, chat_id, max(at_ms)
+    FROM unnest($17::text[], $18::text[], $19::text[], $20::text[], $21::bigint[], $22::bigint[])
+      AS c (tenant, platform, bot, chat_id, at_ms, n)
+    JOIN fresh USING (n) GROUP BY tenant, platform, bot, chat_id ORDER BY tenant, platform, bot, chat_id
   ON CONFLICT (tenant, platform, bot, chat_id) DO UPDATE SET at_ms = greatest(r.at_ms, excluded.at_ms)
 )
 SELECT f.n, f.id, m.k, m.seq, m.desk FROM fresh f LEFT JOIN numbered m USING (n) ORDER BY f.n, m.k";
@@ -229,7 +241,7 @@ async fn insert(
     connection: &Connection,
     all: &[&Acceptance],
     firsts: &[usize],
-    reached: &[([String; 4], u64)],
+    reached: &[Reached],
 ) -> Result<Made, Fault> {
     let column = |of: &dyn Fn(&Acceptance) -> String| firsts.iter().map(|&index| of(all[index])).collect::<Vec<_>>();
     let number = |of: &dyn Fn(&Acceptance) -> i64| firsts.iter().map(|&index| of(all[index])).collect::<Vec<_>>();
@@ -248,8 +260,9 @@ async fn insert(
     let row_n: Vec<i64> = receivers.iter().map(|(index, ..)| signed(*index as u64)).collect();
     let row_instance: Vec<i64> = receivers.iter().map(|(_, instance, _)| signed(*instance)).collect();
     let row_json: Vec<Option<String>> = receivers.iter().map(|(.., json)| json.map(|json| text(json))).collect();
-    let chat = |part: usize| reached.iter().map(|(chat, _)| chat[part].as_str()).collect::<Vec<_>>();
-    let reached_ms: Vec<i64> = reached.iter().map(|(_, at_ms)| signed(*at_ms)).collect();
+    let chat = |part: usize| reached.iter().map(|it| it.chat[part].as_str()).collect::<Vec<_>>();
+    let reached_ms: Vec<i64> = reached.iter().map(|it| signed(it.at_ms)).collect();
+    let reached_n: Vec<i64> = reached.iter().map(|it| signed(it.index as u64)).collect();
     let found = connection
         .query(
             INSERT,
@@ -275,6 +288,7 @@ async fn insert(
                 &chat(2),
                 &chat(3),
                 &reached_ms,
+                &reached_n,
             ],
         )
         .await?;
