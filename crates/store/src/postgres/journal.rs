@@ -86,16 +86,12 @@ impl Journal for PostgresStore {
         let tenant = tenant.map(str::to_owned);
         self.worker.read(async move |connection| {
             let limit = signed(limit as u64);
-            let rows = match &tenant {
-                Some(tenant) => {
-                    let sql =
-                        concat!("SELECT ", columns!(), " FROM journal WHERE tenant = $1 ORDER BY id DESC LIMIT $2");
-                    connection.query(sql, &[&kept(tenant), &limit]).await?
-                }
-                None => {
-                    let sql = concat!("SELECT ", columns!(), " FROM journal ORDER BY id DESC LIMIT $1");
-                    connection.query(sql, &[&limit]).await?
-                }
+            let rows = if let Some(tenant) = &tenant {
+                let sql = concat!("SELECT ", columns!(), " FROM journal WHERE tenant = $1 ORDER BY id DESC LIMIT $2");
+                connection.query(sql, &[&kept(tenant), &limit]).await?
+            } else {
+                let sql = concat!("SELECT ", columns!(), " FROM journal ORDER BY id DESC LIMIT $1");
+                connection.query(sql, &[&limit]).await?
             };
             Ok(rows.iter().map(entry).collect())
         })

@@ -144,7 +144,9 @@ pub async fn memory_changes_with_the_commit(Harness { store, .. }: Harness) {
     let newest = Arc::new(AtomicU64::new(0));
     let noted = || {
         let newest = newest.clone();
-        Box::new(move |version| drop(newest.fetch_max(version, Ordering::SeqCst)))
+        Box::new(move |version| {
+            newest.fetch_max(version, Ordering::SeqCst);
+        })
     };
     store.amend(0, vec![put("a", "1")], noted()).await.unwrap();
     assert_eq!(store.amend(0, vec![put("a", "2")], noted()).await, Err(StoreError::Conflict));

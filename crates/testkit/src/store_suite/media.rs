@@ -7,7 +7,7 @@ use frontdesk_core::port::store::Store;
 
 use super::Harness;
 
-pub(super) fn item(id: &str, size: u64) -> MediaItem {
+pub fn item(id: &str, size: u64) -> MediaItem {
     MediaItem {
         id: id.into(),
         tenant: "acme".into(),
