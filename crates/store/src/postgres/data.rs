@@ -94,7 +94,7 @@ impl Data for PostgresStore {
             if ranked {
                 rank(&mut found, query.phrases.len(), query.limit);
             }
-            self.read_rows(found, ranked.then_some(query.phrases.len())).await
+            self.read_rows(&asked.tenant, found, ranked.then_some(query.phrases.len())).await
         })
     }
 }
@@ -109,7 +109,7 @@ impl PostgresStore {
             before = last.no;
             searched += some.len();
             let is_last = some.len() < wanted;
-            bytes += self.verify(some, phrases, &mut found).await?;
+            bytes += self.verify(asked, some, phrases, &mut found).await?;
             if is_last {
                 break;
             }
@@ -134,7 +134,13 @@ impl PostgresStore {
 
     /// Adds those in which the words of every phrase are in a row, and counts hits in short texts. Returns the bytes of the
     /// texts that were read.
-    async fn verify(&self, some: Vec<Match>, phrases: &Phrases, found: &mut Vec<Match>) -> Result<i64, StoreError> {
+    async fn verify(
+        &self,
+        asked: &Asked,
+        some: Vec<Match>,
+        phrases: &Phrases,
+        found: &mut Vec<Match>,
+    ) -> Result<i64, StoreError> {
         let is_read = |one: &Match| phrases.has_long() || one.bytes <= COUNTED_BYTES;
         let mut bytes = 0;
         for page in pages(&some, |one| if is_read(one) { one.bytes } else { 0 }) {
@@ -142,7 +148,7 @@ impl PostgresStore {
             bytes += page.iter().filter(|one| is_read(one)).map(|one| one.bytes).sum::<i64>();
             let texts = match numbers.is_empty() {
                 true => HashMap::new(),
-                false => self.texts(numbers).await?,
+                false => self.texts(&asked.tenant, numbers).await?,
             };
             for one in page {
                 let hits = match texts.get(&one.no) {
@@ -158,21 +164,27 @@ impl PostgresStore {
         Ok(bytes)
     }
 
-    async fn texts(&self, numbers: Vec<i64>) -> Result<HashMap<i64, String>, StoreError> {
+    async fn texts(&self, tenant: &str, numbers: Vec<i64>) -> Result<HashMap<i64, String>, StoreError> {
+        let tenant = tenant.to_owned();
         let read = self.worker.read(async move |connection| {
-            let sql = "SELECT no, text FROM data_row WHERE no = ANY($1)";
-            let rows = connection.query(sql, &[&numbers]).await?;
+            let sql = "SELECT no, text FROM data_row WHERE tenant = $1 AND no = ANY($2)";
+            let rows = connection.query(sql, &[&tenant, &numbers]).await?;
             Ok(rows.iter().map(|row| (row.get(0), given(row.get(1)))).collect())
         });
         read.await
     }
 
     /// The rows themselves, in this order, with details as far as there is room.
-    async fn read_rows(&self, found: Vec<Match>, phrases: Option<usize>) -> Result<Vec<PortableData>, StoreError> {
+    async fn read_rows(
+        &self,
+        tenant: &str,
+        found: Vec<Match>,
+        phrases: Option<usize>,
+    ) -> Result<Vec<PortableData>, StoreError> {
         let (mut answer, mut room) = (Vec::with_capacity(found.len()), ANSWER_MAX_BYTES);
         for page in pages(&found, |one| one.bytes) {
             let numbers: Vec<i64> = page.iter().map(|one| one.no).collect();
-            let mut rows = self.rows(numbers, room).await?;
+            let mut rows = self.rows(tenant, numbers, room).await?;
             for one in page {
                 let Some(mut row) = rows.remove(&one.no) else { continue }; // it was deleted meanwhile
                 if row.detail.as_ref().is_some_and(|detail| detail.len() > room) {
@@ -186,12 +198,18 @@ impl PostgresStore {
         Ok(answer)
     }
 
-    async fn rows(&self, numbers: Vec<i64>, room: usize) -> Result<HashMap<i64, PortableData>, StoreError> {
+    async fn rows(
+        &self,
+        tenant: &str,
+        numbers: Vec<i64>,
+        room: usize,
+    ) -> Result<HashMap<i64, PortableData>, StoreError> {
+        let tenant = tenant.to_owned();
         let read = self.worker.read(async move |connection| {
-            let sql = "SELECT no, has_detail, json, CASE WHEN octet_length(text) <= $2 THEN text END
-                       FROM data_row WHERE no = ANY($1)";
+            let sql = "SELECT no, has_detail, json, CASE WHEN octet_length(text) <= $3 THEN text END
+                       FROM data_row WHERE tenant = $1 AND no = ANY($2)";
             let room = i32::try_from(room).unwrap_or(i32::MAX);
-            let rows = connection.query(sql, &[&numbers, &room]).await?;
+            let rows = connection.query(sql, &[&tenant, &numbers, &room]).await?;
             let row = |row: &tokio_postgres::Row| Ok((row.get(0), portable(row.get(1), row.get(2), row.get(3))?));
             Ok(rows.iter().map(row).collect::<Result<_, StoreError>>()?)
         });
@@ -298,14 +316,14 @@ fn pages(all: &[Match], size: impl Fn(&Match) -> i64) -> Vec<&[Match]> {
 }
 
 /// Deletes a bounded number of expired rows; fewer if they are large. Returns how many.
-pub(super) async fn expire(connection: &Connection, now_s: u64, rows: i64, bytes: i64) -> Result<u64, Fault> {
-    let sql = "DELETE FROM data_row WHERE no IN (
-                 SELECT no FROM (
-                   SELECT no, sum(size) OVER (ORDER BY expires_at, no) - size AS before FROM (
-                     SELECT no, expires_at, octet_length(text) AS size FROM data_row WHERE expires_at <= $1
-                     ORDER BY expires_at, no LIMIT $2) AS old) AS page
-                 WHERE before < $3)";
-    connection.execute(sql, &[&signed(now_s), &rows, &bytes]).await
+pub(super) async fn expire(connection: &Connection, now_s: u64, bytes: i64) -> Result<u64, Fault> {
+    let sql = "DELETE FROM data_row WHERE (tenant, no) IN (
+                 SELECT tenant, no FROM (
+                   SELECT tenant, no, sum(size) OVER (ORDER BY expires_at, no) - size AS before FROM (
+                     SELECT tenant, no, expires_at, octet_length(text) AS size FROM data_row WHERE expires_at <= $1
+                     ORDER BY expires_at, no LIMIT 200) AS old) AS page
+                 WHERE before < $2)";
+    connection.execute(sql, &[&signed(now_s), &bytes]).await
 }
 
 fn word_hash(tenant: &str, word: &str) -> i64 {

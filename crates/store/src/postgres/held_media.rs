@@ -8,6 +8,9 @@ use super::connection::{Connection, Fault};
 use super::text::kept;
 use super::{signed, signed_all, unsigned};
 
+/// Files per step of retention. Statements say it as a literal: so the planner knows how few they are.
+const FILES_MAX: usize = 200;
+
 /// Mail of the file `f.id` that is unsettled.
 macro_rules! owed {
     () => {
@@ -83,16 +86,11 @@ async fn put_handle(
     connection.execute(sql, &[&id, &platform, &bot, &event, &size.map(signed), sealed]).await.map(drop)
 }
 
-/// Looks at the next `limit` files after this one that mail refers to. Those whose mail is all settled expire, but not
+/// Looks at the next [`FILES_MAX`] files after this one that mail refers to. Those whose mail is all settled expire, but not
 /// before this time. Returns the last one if there may be more.
-pub(super) async fn release(
-    connection: &Connection,
-    after: &str,
-    limit: i64,
-    expires_ms: u64,
-) -> Result<Option<String>, Fault> {
-    let sql = "SELECT DISTINCT id FROM media_mail WHERE id > $1 ORDER BY id LIMIT $2";
-    let some: Vec<String> = connection.query(sql, &[&after, &limit]).await?.iter().map(|row| row.get(0)).collect();
+pub(super) async fn release(connection: &Connection, after: &str, expires_ms: u64) -> Result<Option<String>, Fault> {
+    let sql = "SELECT DISTINCT id FROM media_mail WHERE id > $1 ORDER BY id LIMIT 200";
+    let some: Vec<String> = connection.query(sql, &[&after]).await?.iter().map(|row| row.get(0)).collect();
     // What is settled stays settled. Mail that comes meanwhile is not seen, and holds the file by a row of its own.
     let sql = concat!("DELETE FROM media_mail f WHERE f.id = ANY($1) AND NOT EXISTS (", owed!(), ") RETURNING f.id");
     let settled: Vec<String> = connection.query(sql, &[&some]).await?.iter().map(|row| row.get(0)).collect();
@@ -101,16 +99,16 @@ pub(super) async fn release(
                      SELECT id FROM media WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE)";
         connection.execute(sql, &[&settled, &signed(expires_ms)]).await?;
     }
-    let is_full = signed(some.len() as u64) == limit;
+    let is_full = some.len() == FILES_MAX;
     Ok(some.into_iter().next_back().filter(|_| is_full))
 }
 
 /// Deletes files that have expired and that no mail refers to; their bytes go later. Returns how many.
-pub(super) async fn expire(connection: &Connection, now_ms: u64, limit: i64) -> Result<u64, Fault> {
+pub(super) async fn expire(connection: &Connection, now_ms: u64) -> Result<u64, Fault> {
     let sql =
         "SELECT id FROM media f WHERE expires_ms <= $1 AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = f.id)
-               LIMIT $2 FOR UPDATE SKIP LOCKED";
-    let rows = connection.query(sql, &[&signed(now_ms), &limit]).await?;
+               LIMIT 200 FOR UPDATE SKIP LOCKED";
+    let rows = connection.query(sql, &[&signed(now_ms)]).await?;
     let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     if ids.is_empty() {
         return Ok(0);

@@ -90,7 +90,7 @@ impl Inbox for PostgresStore {
         self.worker.read(async move |connection| {
             let sql =
                 "SELECT place, event, at_ms, agent, delivery_id, kind, left(text, $3), NULL::text, session_id, receipts
-                       FROM inbox_message WHERE tenant = $1 ORDER BY event DESC LIMIT $2";
+                       FROM inbox_message WHERE tenant BETWEEN $1 AND $1 ORDER BY tenant DESC, event DESC LIMIT $2";
             // A letter that was replaced by two takes twice the room.
             let letters = i32::try_from(2 * SHOWN_CHARS).unwrap_or(i32::MAX);
             let rows = connection.query(sql, &[&kept(&tenant), &signed(limit as u64), &letters]).await?;

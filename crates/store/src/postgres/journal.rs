@@ -87,7 +87,12 @@ impl Journal for PostgresStore {
         self.worker.read(async move |connection| {
             let limit = signed(limit as u64);
             let rows = if let Some(tenant) = &tenant {
-                let sql = concat!("SELECT ", columns!(), " FROM journal WHERE tenant = $1 ORDER BY id DESC LIMIT $2");
+                // Written so that only the index of tenants gives the order: with `=`, all entries might be walked through.
+                let sql = concat!(
+                    "SELECT ",
+                    columns!(),
+                    " FROM journal WHERE tenant BETWEEN $1 AND $1 ORDER BY tenant DESC, id DESC LIMIT $2"
+                );
                 connection.query(sql, &[&kept(tenant), &limit]).await?
             } else {
                 let sql = concat!("SELECT ", columns!(), " FROM journal ORDER BY id DESC LIMIT $1");

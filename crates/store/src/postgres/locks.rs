@@ -1,4 +1,5 @@
-//! Locks that are no rows: for bounds over many rows, which no single row could keep.
+//! Locks that are no rows: for bounds over many rows, which no single row could keep. Postgres has them per database; these
+//! are per schema, so that two stores in one database do not meet.
 
 use frontdesk_core::short_hash;
 
@@ -7,12 +8,14 @@ use super::connection::{Connection, Fault};
 /// Waits for the lock of this name, and holds it until the transaction ends. Names that share a hash share a lock, which
 /// does no harm.
 pub(super) async fn lock(connection: &Connection, name: &[&str]) -> Result<(), Fault> {
-    connection.execute("SELECT pg_advisory_xact_lock($1)", &[&key(name)]).await.map(drop)
+    let sql = "SELECT pg_advisory_xact_lock($1 # hashtextextended(current_schema()::text, 0))";
+    connection.execute(sql, &[&key(name)]).await.map(drop)
 }
 
 /// False: somebody else holds it.
 pub(super) async fn try_lock(connection: &Connection, name: &[&str]) -> Result<bool, Fault> {
-    Ok(connection.query_one("SELECT pg_try_advisory_xact_lock($1)", &[&key(name)]).await?.get(0))
+    let sql = "SELECT pg_try_advisory_xact_lock($1 # hashtextextended(current_schema()::text, 0))";
+    Ok(connection.query_one(sql, &[&key(name)]).await?.get(0))
 }
 
 /// The number of a lock. Locks that are taken together are taken in the order of their numbers.

@@ -9,7 +9,7 @@ use frontdesk_core::port::store::{Purged, Retention, StoreError};
 use super::connection::{Connection, Fault};
 use super::{PostgresStore, data, held_media, media, signed, unsigned};
 
-/// Rows deleted per step.
+/// Rows deleted per step. Statements say it as a literal: so the planner knows how few they are, and reads no whole table.
 const STEP_ROWS: i64 = 200;
 /// Rows of events deleted per step; an event with more is a step of its own.
 const STEP_MAIL: i64 = 1_000;
@@ -100,9 +100,8 @@ impl Round {
     async fn media(&mut self, store: &PostgresStore, keep: Retention) -> Result<Step, StoreError> {
         let after = std::mem::take(&mut self.media);
         let expires_ms = keep.now_ms.saturating_add(keep.media_ttl_ms);
-        let release = store
-            .worker
-            .write(async move |connection| held_media::release(connection, &after, STEP_ROWS, expires_ms).await);
+        let release =
+            store.worker.write(async move |connection| held_media::release(connection, &after, expires_ms).await);
         let last = release.await?;
         let next = if last.is_some() { Part::Media } else { Part::Expired };
         self.media = last.unwrap_or_default();
@@ -128,8 +127,8 @@ impl Round {
         let delete = store.worker.write(async move |connection| {
             let sql = "DELETE FROM reach WHERE (tenant, platform, bot, chat_id) IN (
                          SELECT tenant, platform, bot, chat_id FROM reach WHERE at_ms < $1
-                         ORDER BY at_ms LIMIT $2 FOR UPDATE SKIP LOCKED)";
-            connection.execute(sql, &[&before_ms, &STEP_ROWS]).await
+                         ORDER BY at_ms LIMIT 200 FOR UPDATE SKIP LOCKED)";
+            connection.execute(sql, &[&before_ms]).await
         });
         let gone = delete.await?;
         if gone > 0 {
@@ -153,13 +152,15 @@ async fn events(
     after: (i64, i64),
     before_ms: i64,
 ) -> Result<(u64, Option<(i64, i64)>), Fault> {
-    let sql = "SELECT e.at_ms, e.id, count(m.seq) FILTER (WHERE m.seq <= p.through),
-                      count(m.seq) FILTER (WHERE m.seq > coalesce(p.through, 0)) > 0
+    let sql = "SELECT e.at_ms, e.id, r.settled, r.owed > 0
                FROM (SELECT at_ms, id FROM event
-                     WHERE (at_ms, id) > ($1, $2) AND at_ms < $3 ORDER BY at_ms, id LIMIT $4) AS e
-               LEFT JOIN mail m ON m.event = e.id LEFT JOIN position p ON p.instance = m.instance
-               GROUP BY e.at_ms, e.id ORDER BY e.at_ms, e.id";
-    let rows = connection.query(sql, &[&after.0, &after.1, &before_ms, &STEP_ROWS]).await?;
+                     WHERE (at_ms, id) > ($1, $2) AND at_ms < $3 ORDER BY at_ms, id LIMIT 200) AS e
+               CROSS JOIN LATERAL (
+                 SELECT count(*) FILTER (WHERE m.seq <= p.through) AS settled,
+                        count(*) FILTER (WHERE m.seq > coalesce(p.through, 0)) AS owed
+                 FROM mail m LEFT JOIN position p ON p.instance = m.instance WHERE m.event = e.id) AS r
+               ORDER BY e.at_ms, e.id";
+    let rows = connection.query(sql, &[&after.0, &after.1, &before_ms]).await?;
     let (mut old, mut free, mut last, mut room) = (Vec::new(), Vec::new(), after, STEP_MAIL);
     let mut is_over = signed(rows.len() as u64) < STEP_ROWS;
     for row in &rows {
@@ -191,20 +192,20 @@ async fn expire(connection: &Connection, keep: Retention) -> Result<(u64, bool),
     let (old, now) = (signed(keep.verdicts_before_ms), signed(keep.now_ms));
     // A fired alarm is kept for a while, so that arming the same time again is recognised.
     let fired = "DELETE FROM alarm WHERE id IN (
-                   SELECT id FROM alarm WHERE state = 'fired' AND due_ms < $1 LIMIT $2 FOR UPDATE SKIP LOCKED)";
-    let ends = "DELETE FROM alarm_end WHERE id IN (
-                  SELECT id FROM alarm_end WHERE at_ms < $1 LIMIT $2 FOR UPDATE SKIP LOCKED)";
+                   SELECT id FROM alarm WHERE state = 'fired' AND due_ms < $1 LIMIT 200 FOR UPDATE SKIP LOCKED)";
+    let ends = "DELETE FROM alarm_end WHERE (instance, id) IN (
+                  SELECT instance, id FROM alarm_end WHERE at_ms < $1 LIMIT 200 FOR UPDATE SKIP LOCKED)";
     let messages = "DELETE FROM inbox_message WHERE (agent, place) IN (
                       SELECT agent, place FROM inbox_message WHERE at_ms < $1
-                      ORDER BY at_ms LIMIT $2 FOR UPDATE SKIP LOCKED)";
+                      ORDER BY at_ms LIMIT 200 FOR UPDATE SKIP LOCKED)";
     let counts = [
-        connection.execute(fired, &[&old, &STEP_ROWS]).await?,
-        connection.execute(ends, &[&old, &STEP_ROWS]).await?,
-        connection.execute(messages, &[&signed(keep.inbox_before_ms), &STEP_ROWS]).await?,
+        connection.execute(fired, &[&old]).await?,
+        connection.execute(ends, &[&old]).await?,
+        connection.execute(messages, &[&signed(keep.inbox_before_ms)]).await?,
         capabilities(connection, now).await?,
-        held_media::expire(connection, keep.now_ms, STEP_ROWS).await?,
+        held_media::expire(connection, keep.now_ms).await?,
     ];
-    let rows = data::expire(connection, keep.now_ms / 1000, STEP_ROWS, STEP_BYTES).await?;
+    let rows = data::expire(connection, keep.now_ms / 1000, STEP_BYTES).await?;
     let is_full = rows > 0 || counts.iter().any(|count| *count >= unsigned::<u64>(STEP_ROWS));
     Ok((counts.iter().sum::<u64>() + rows, is_full))
 }
@@ -212,8 +213,8 @@ async fn expire(connection: &Connection, keep: Retention) -> Result<(u64, bool),
 /// A capability goes after its keys. A key that is being bound to another one is not waited for: then the capability stays
 /// until the next round.
 async fn capabilities(connection: &Connection, now: i64) -> Result<u64, Fault> {
-    let sql = "SELECT id FROM capability WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT $2";
-    let rows = connection.query(sql, &[&now, &STEP_ROWS]).await?;
+    let sql = "SELECT id FROM capability WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT 200";
+    let rows = connection.query(sql, &[&now]).await?;
     let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     if ids.is_empty() {
         return Ok(0);
@@ -231,11 +232,11 @@ async fn journal(connection: &Connection, keep: Retention) -> Result<u64, Fault>
     let sql = "WITH gone AS (
                  DELETE FROM journal WHERE id IN (
                    SELECT id FROM journal WHERE outcome <> 'open' AND at_ms < $1
-                   ORDER BY at_ms LIMIT $2 FOR UPDATE SKIP LOCKED)
+                   ORDER BY at_ms LIMIT 200 FOR UPDATE SKIP LOCKED)
                  RETURNING id), receipts AS (
                  DELETE FROM journal_receipt WHERE entry IN (SELECT id FROM gone))
                SELECT count(*) FROM gone";
-    let row = connection.query_one(sql, &[&signed(keep.journal_before_ms), &STEP_ROWS]).await?;
+    let row = connection.query_one(sql, &[&signed(keep.journal_before_ms)]).await?;
     Ok(unsigned(row.get(0)))
 }
 
@@ -246,12 +247,12 @@ async fn tombstones(connection: &Connection) -> Result<u64, Fault> {
                  DELETE FROM tombstone WHERE (kind, key) IN (
                    SELECT kind, key FROM tombstone
                    WHERE at_ms < (extract(epoch FROM now() - interval '1 day') * 1000)::bigint
-                   ORDER BY version LIMIT $1 FOR UPDATE SKIP LOCKED)
+                   ORDER BY version LIMIT 200 FOR UPDATE SKIP LOCKED)
                  RETURNING version), raised AS (
                  UPDATE counter SET value = greatest(value, (SELECT max(version) FROM gone))
                  WHERE name = 'directory floor' AND EXISTS (SELECT 1 FROM gone))
                SELECT count(*) FROM gone";
-    Ok(unsigned(connection.query_one(sql, &[&STEP_ROWS]).await?.get(0)))
+    Ok(unsigned(connection.query_one(sql, &[]).await?.get(0)))
 }
 
 type Chat = (String, String);
