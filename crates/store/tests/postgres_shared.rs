@@ -240,8 +240,8 @@ async fn rounds_of_both_get_along_with_what_comes_in() {
             })
         })
         .collect();
-    for number in 0..300 {
-        let store: Arc<dyn Store> = stores[number as usize % 2].clone();
+    for (number, store) in (0..300).zip(stores.iter().cycle()) {
+        let store: Arc<dyn Store> = store.clone();
         let made = accept(&*store, acceptance(number, &[7, 8])).await;
         store
             .settle(made.rows[0].instance, frontdesk_testkit::store_suite::settled(&[made.rows[0].seq.0]).into())

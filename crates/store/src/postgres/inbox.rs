@@ -88,6 +88,7 @@ impl Inbox for PostgresStore {
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let tenant = tenant.to_owned();
         self.worker.read(async move |connection| {
+            // Written so that only the index of tenants gives the order: with `=`, all messages might be walked through.
             let sql =
                 "SELECT place, event, at_ms, agent, delivery_id, kind, left(text, $3), NULL::text, session_id, receipts
                        FROM inbox_message WHERE tenant BETWEEN $1 AND $1 ORDER BY tenant DESC, event DESC LIMIT $2";
