@@ -91,6 +91,7 @@ impl Frontdesk {
         let mut platforms = frontdesk_platforms::in_the_box(&kit)?;
         platforms.push(chat.clone());
         platforms.extend(more);
+        let page_key = keys.sealer.derive(&["chat pages"]);
         let agent_jwt = AgentJwt::open(&config.manage, env.clone(), outcall.clone()).await?;
         let identities = Verifier::open(&config.identity, env.clone(), outcall.clone()).await?;
         let connectors = Bundled { env: env.clone(), outcall: outcall.clone(), settings: config.agents.connectors() };
@@ -105,7 +106,7 @@ impl Frontdesk {
             desk: Arc::new(desk),
             chat,
             admin_token: keys.admin_token,
-            pages: Pages::default(),
+            pages: Pages::new(&page_key),
             answers: Budgets::new(config.server.answers_per_tenant_kib),
             uploads: Budgets::new(UPLOADS_PER_TENANT),
             readiness: edge::Readiness::default(),

@@ -5,6 +5,7 @@ mod context;
 mod files;
 mod joining;
 mod listening;
+mod once;
 
 use std::borrow::Cow;
 use std::sync::Arc;

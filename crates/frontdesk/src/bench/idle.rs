@@ -21,8 +21,8 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
     stage.provision(sockets).await?;
     let before = rss_bytes();
     let orders = LoadOrders {
-        url: stage.url.clone(),
-        feed: None,
+        urls: stage.urls(),
+        feeds: Vec::new(),
         door: None,
         gateways: stage.gateways.clone(),
         messages: 0,

@@ -50,8 +50,8 @@ async fn one_run(plan: &Plan) -> anyhow::Result<LoadDone> {
     let mut stage = Stage::open().await?;
     stage.provision(plan.agents).await?;
     let orders = LoadOrders {
-        url: stage.url.clone(),
-        feed: None,
+        urls: stage.urls(),
+        feeds: Vec::new(),
         door: Some(open_door(&stage, plan).await?),
         gateways: Vec::new(), // they sleep
         messages: plan.rate * plan.seconds,

@@ -32,8 +32,10 @@ const DIALS: usize = 64;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct LoadOrders {
-    pub(super) url: String,
-    pub(super) feed: Option<SocketAddr>,
+    /// Of each server. Gateways dial them in turn.
+    pub(super) urls: Vec<String>,
+    /// Of each server, or none.
+    pub(super) feeds: Vec<SocketAddr>,
     /// Instead of the feed.
     #[serde(default)]
     pub(super) door: Option<DoorOrders>,
@@ -78,8 +80,9 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
         messages: orders.messages,
         all: Notify::new(),
     });
-    let mut dials =
-        futures_util::stream::iter(&orders.gateways).map(|gateway| dial(&orders.url, gateway)).buffer_unordered(DIALS);
+    let placed = orders.urls.iter().cycle().zip(&orders.gateways);
+    let dials = futures_util::stream::iter(placed).map(|(url, gateway)| dial(url, gateway));
+    let mut dials = dials.buffer_unordered(DIALS);
     let mut sockets = Vec::new();
     while let Some(socket) = dials.next().await {
         sockets.push(socket?);
@@ -92,23 +95,25 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
     if let Some(door) = &orders.door {
         return through_door(&run, door, &orders).await;
     }
-    let Some(feed) = orders.feed else {
+    if orders.feeds.is_empty() {
         return std::future::pending().await; // idle until the bench ends us
-    };
+    }
     let began = run.began.elapsed();
-    let people = orders.gateways.len() as u64;
+    let source = Source { servers: orders.feeds.len() as u64, people: orders.gateways.len() as u64, bytes: orders.bytes };
     match orders.rate {
         None => {
             let mut feeds = Vec::new();
             for number in 0..FEEDS {
                 let span = (orders.messages * number / FEEDS)..(orders.messages * (number + 1) / FEEDS);
-                feeds.push(tokio::spawn(flood(run.clone(), feed, span, people, orders.bytes)));
+                let server = number % source.servers;
+                let feed = orders.feeds[usize::try_from(server)?];
+                feeds.push(tokio::spawn(flood(run.clone(), feed, span, source, server)));
             }
             for feed in feeds {
                 feed.await??;
             }
         }
-        Some(rate) => pace(&run, feed, rate, people, orders.bytes).await?,
+        Some(rate) => pace(&run, &orders.feeds, rate, source).await?,
     }
     finish(&run, began).await
 }
@@ -208,8 +213,8 @@ async fn flood(
     run: Arc<Run>,
     feed: SocketAddr,
     span: std::ops::Range<u64>,
-    people: u64,
-    bytes: usize,
+    source: Source,
+    server: u64,
 ) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(feed).await?;
     stream.set_nodelay(true)?;
@@ -218,7 +223,7 @@ async fn flood(
     while next < span.end || unanswered > 0 {
         if next < span.end && unanswered < 2 {
             let end = (next + FLOOD_BATCH).min(span.end);
-            stream.write_all(batch(&run, next..end, people, bytes).as_bytes()).await?;
+            stream.write_all(source.batch(&run, next..end, server).as_bytes()).await?;
             next = end;
             unanswered += 1;
         } else {
@@ -231,10 +236,10 @@ async fn flood(
 
 /// A fixed rate, whatever the desk does: lateness of the desk does not slow the source. Over several
 /// connections in turn, as many chats would: one batch does not wait for the commit of another.
-async fn pace(run: &Run, feed: SocketAddr, rate: u64, people: u64, bytes: usize) -> anyhow::Result<()> {
+async fn pace(run: &Run, feeds: &[SocketAddr], rate: u64, source: Source) -> anyhow::Result<()> {
     let (mut writers, mut answers) = (Vec::new(), Vec::new());
-    for _ in 0..FEEDS {
-        let stream = TcpStream::connect(feed).await?;
+    for number in 0..usize::try_from(FEEDS)? {
+        let stream = TcpStream::connect(feeds[number % feeds.len()]).await?;
         stream.set_nodelay(true)?;
         let (mut read, write) = stream.into_split();
         writers.push(write);
@@ -251,7 +256,8 @@ async fn pace(run: &Run, feed: SocketAddr, rate: u64, people: u64, bytes: usize)
         let due = (run.began.elapsed().saturating_sub(began).as_secs_f64() * rate as f64) as u64;
         let end = due.min(run.messages);
         if end > sent {
-            writers[turn].write_all(batch(run, sent..end, people, bytes).as_bytes()).await?;
+            let server = (turn % feeds.len()) as u64;
+            writers[turn].write_all(source.batch(run, sent..end, server).as_bytes()).await?;
             turn = (turn + 1) % writers.len();
             sent = end;
         }
@@ -265,21 +271,37 @@ async fn pace(run: &Run, feed: SocketAddr, rate: u64, people: u64, bytes: usize)
     Ok(())
 }
 
-fn batch(run: &Run, span: std::ops::Range<u64>, people: u64, bytes: usize) -> String {
-    let mut text = format!("{}\n", span.end - span.start);
-    let now = run.began.elapsed().as_micros();
-    for number in span {
-        let person = number % people;
-        let event = json!({
-            "text": format!("t={now}."), "message_type": "text", "message_id": format!("m{number}"),
-            "source": { "platform": "relay", "chat_id": format!("c{person}"), "chat_type": "dm", "user_id": format!("u{person}") },
-        });
-        let mut line = event.to_string();
-        // The text is padded until the event has its size; the desk adds the fields that it always sends.
-        let pad = bytes.saturating_sub(line.len());
-        line = line.replacen("t=", &format!("{}t=", "x".repeat(pad)), 1);
-        text.push_str(&line);
-        text.push('\n');
+/// What the events are like.
+#[derive(Clone, Copy)]
+struct Source {
+    servers: u64,
+    people: u64,
+    bytes: usize,
+}
+
+impl Source {
+    /// With several servers no message is for a gateway of the server that accepts it.
+    fn batch(&self, run: &Run, span: std::ops::Range<u64>, server: u64) -> String {
+        let mut text = format!("{}\n", span.end - span.start);
+        let now = run.began.elapsed().as_micros();
+        let process = std::process::id(); // a shared store has the messages of earlier runs
+        for number in span {
+            let mut person = number % self.people;
+            if self.servers > 1 && person % self.servers == server {
+                person = (person + 1) % self.people;
+            }
+            let event = json!({
+                "text": format!("t={now}."), "message_type": "text", "message_id": format!("m{process}-{number}"),
+                "source": { "platform": "relay", "chat_id": format!("c{person}"), "chat_type": "dm",
+                            "user_id": format!("u{person}") },
+            });
+            let mut line = event.to_string();
+            // The text is padded until the event has its size; the desk adds the fields that it always sends.
+            let pad = self.bytes.saturating_sub(line.len());
+            line = line.replacen("t=", &format!("{}t=", "x".repeat(pad)), 1);
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
     }
-    text
 }

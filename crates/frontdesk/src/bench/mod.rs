@@ -46,6 +46,14 @@ pub enum BenchCommand {
         /// One HTTP request per message through a real route, over 64 connections, instead of batches over a socket
         #[arg(long)]
         door: Option<door::Door>,
+        /// Servers on one shared store; each message is for an agent that another one serves
+        #[arg(long, default_value_t = 1)]
+        desks: usize,
+        /// A shared store, for tests only: what is in it stays there
+        #[arg(long, default_value = "")]
+        store: String,
+        #[arg(long, default_value = "")]
+        bus: String,
     },
     /// Events routed and stored, without connected receivers
     Ingest {
@@ -110,8 +118,10 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
     }
     let runtime = crate::runtime::build(2)?;
     let figures = match what {
-        BenchCommand::Relay { messages, gateways, bytes, rate, seconds, rounds, door } => {
-            let plan = relay::Plan { messages, gateways, bytes, rate, seconds, rounds: rounds.max(1), door };
+        BenchCommand::Relay { messages, gateways, bytes, rate, seconds, rounds, door, desks, store, bus } => {
+            anyhow::ensure!(desks <= 1 || !store.is_empty(), "several servers need a shared store: --store postgres://...");
+            let shared = relay::Shared { desks, store, bus };
+            let plan = relay::Plan { messages, gateways, bytes, rate, seconds, rounds: rounds.max(1), door, shared };
             runtime.block_on(relay::run(&plan))?
         }
         BenchCommand::Ingest { gate: true, messages, rounds } => gate::run(messages, rounds.max(1)),

@@ -23,6 +23,15 @@ pub(super) struct Plan {
     pub(super) seconds: u64,
     pub(super) rounds: usize,
     pub(super) door: Option<Door>,
+    pub(super) shared: Shared,
+}
+
+/// Servers on one store.
+pub(super) struct Shared {
+    pub(super) desks: usize,
+    /// Empty: the embedded one.
+    pub(super) store: String,
+    pub(super) bus: String,
 }
 
 pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
@@ -49,7 +58,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
         "settings": {
             "messages": plan.messages, "gateways": plan.gateways, "event_bytes": plan.bytes, "rate": plan.rate,
             "seconds": plan.seconds, "rounds": plan.rounds, "door": plan.door,
-            "connections": plan.door.map(|_| CONNECTIONS), "store": "sqlite, WAL, synchronous=FULL",
+            "connections": plan.door.map(|_| CONNECTIONS), "desks": plan.shared.desks, "store": plan.shared.describe(),
         },
         "throughput_per_s": { "median": median(&per_second).round(), "rounds": rounded(&per_second, 0) },
         "latency_ms": {
@@ -61,19 +70,22 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 
 /// A fresh desk each time. Ends when every event was acked and the acks are saved.
 async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Result<LoadDone> {
-    let mut stage = Stage::open().await?;
+    let Shared { desks, store, bus } = &plan.shared;
+    let mut stage = Stage::open_shared(*desks, store, bus).await?;
     stage.provision(plan.gateways).await?;
+    stage.agree().await?;
     let door = match plan.door {
         Some(door) => Some(open_door(&stage, door, plan).await?),
         None => None,
     };
-    let feed = match door {
-        Some(_) => None,
-        None => Some(feed::open(stage.app.desk.clone()).await?),
-    };
+    let desks = stage.desks();
+    let mut feeds = Vec::new();
+    for desk in desks.iter().filter(|_| door.is_none()) {
+        feeds.push(feed::open(desk.clone()).await?);
+    }
     let orders = LoadOrders {
-        url: stage.url.clone(),
-        feed,
+        urls: stage.urls(),
+        feeds,
         door,
         gateways: stage.gateways.clone(),
         messages,
@@ -83,10 +95,11 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
     let mut load = LoadProcess::start(&orders).await?;
     let _ready: LoadReady = load.next().await?;
     let done: LoadDone = load.next().await?;
-    let desk = stage.app.desk.clone();
-    anyhow::ensure!(desk.meters().frames_pushed.get() == messages, "some events were pushed twice or not at all");
+    let pushed: u64 = desks.iter().map(|desk| desk.meters().frames_pushed.get()).sum();
+    anyhow::ensure!(pushed == messages, "some events were pushed twice or not at all: {pushed} of {messages}");
     let settled = async {
-        while desk.meters().acks.get() < messages || !desk.stores().ledger.waiting().await?.is_empty() {
+        let acks = || desks.iter().map(|desk| desk.meters().acks.get()).sum::<u64>();
+        while acks() < messages || !desks[0].stores().ledger.waiting().await?.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok::<_, anyhow::Error>(())
@@ -122,6 +135,16 @@ async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<Doo
     };
     let address = stage.url.trim_start_matches("http://").to_owned();
     Ok(DoorOrders { door, address, secret, people: plan.gateways as u64, bytes: plan.bytes })
+}
+
+impl Shared {
+    fn describe(&self) -> &'static str {
+        match (self.store.is_empty(), self.bus.is_empty()) {
+            (true, _) => "sqlite, WAL, synchronous=FULL",
+            (false, true) => "postgres, bus by NOTIFY",
+            (false, false) => "postgres, bus by redis",
+        }
+    }
 }
 
 fn rounded(values: &[f64], digits: i32) -> Vec<f64> {

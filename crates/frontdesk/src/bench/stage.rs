@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use frontdesk_core::Desk;
 use frontdesk_core::directory::Identity;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
 use serde::{Deserialize, Serialize};
@@ -14,11 +16,14 @@ use crate::app::{FIRST_TENANT, Frontdesk};
 use crate::config::Config;
 
 pub(super) struct Stage {
+    /// The first server, which makes the agents.
     pub(super) app: crate::edge::App,
     pub(super) url: String,
+    /// The others on the same store.
+    pub(super) others: Vec<(crate::edge::App, String)>,
     pub(super) gateways: Vec<Gateway>,
     folder: PathBuf,
-    serving: tokio::task::JoinHandle<()>,
+    serving: Vec<tokio::task::JoinHandle<()>>,
 }
 
 /// One agent's credential.
@@ -30,15 +35,54 @@ pub(super) struct Gateway {
 
 impl Stage {
     pub(super) async fn open() -> anyhow::Result<Self> {
+        Self::open_shared(1, "", "").await
+    }
+
+    /// Several servers in this process, each with its own connections to the store.
+    pub(super) async fn open_shared(desks: usize, store: &str, bus: &str) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("frontdesk-bench-{}", std::process::id()));
         let mut config = Config::load(None)?;
-        config.data_dir.clone_from(&folder);
         config.listen = "127.0.0.1:0".into();
         config.relay.settle_ms = 0; // the load is ready when it says hello
-        let desk = Frontdesk::open(&config).await?;
-        let (app, url) = (desk.app.clone(), desk.url.clone());
-        let serving = tokio::spawn(desk.serve());
-        Ok(Self { app, url, gateways: Vec::new(), folder, serving })
+        (config.store.url, config.bus.url) = (store.to_owned(), bus.to_owned());
+        if !store.is_empty() {
+            // Beside the folder: the keys of a shared store outlive a run.
+            let keys = std::env::temp_dir().join("frontdesk-bench-keys");
+            std::fs::create_dir_all(&keys)?;
+            config.keys.master_file = keys.join("master.key");
+            config.keys.admin_token_file = keys.join("admin.token");
+        }
+        let (mut apps, mut serving) = (Vec::new(), Vec::new());
+        for number in 0..desks.max(1) {
+            config.data_dir = if desks > 1 { folder.join(number.to_string()) } else { folder.clone() };
+            config.desk.name = format!("bench-{number}");
+            let desk = Frontdesk::open(&config).await?;
+            apps.push((desk.app.clone(), desk.url.clone()));
+            serving.push(tokio::spawn(desk.serve()));
+        }
+        let (app, url) = apps.remove(0);
+        Ok(Self { app, url, others: apps, gateways: Vec::new(), folder, serving })
+    }
+
+    /// All servers.
+    pub(super) fn desks(&self) -> Vec<Arc<Desk>> {
+        let others = self.others.iter().map(|(app, _)| app.desk.clone());
+        std::iter::once(self.app.desk.clone()).chain(others).collect()
+    }
+
+    pub(super) fn urls(&self) -> Vec<String> {
+        let others = self.others.iter().map(|(_, url)| url.clone());
+        std::iter::once(self.url.clone()).chain(others).collect()
+    }
+
+    /// Waits until the other servers know the agents.
+    pub(super) async fn agree(&self) -> anyhow::Result<()> {
+        for (app, _) in &self.others {
+            app.desk.directory().refresh().await?;
+            app.desk.lease().renew().await?;
+        }
+        self.app.desk.lease().renew().await?; // it learns of the others
+        Ok(())
     }
 
     /// Agents `a0`..: each provisioned, each with one linked person `u0`.. and their chat `c0`...
@@ -71,7 +115,10 @@ impl Stage {
 
     pub(super) async fn close(self) {
         self.app.stop.cancel();
-        let _ = self.serving.await; // a panic of the server has been printed already
+        self.others.iter().for_each(|(app, _)| app.stop.cancel());
+        for serving in self.serving {
+            let _ = serving.await; // a panic of the server has been printed already
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

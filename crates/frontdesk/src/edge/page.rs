@@ -2,18 +2,19 @@
 //!
 //! The chat opens with a one-time link, a chat token, or, on this machine only, without either.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::OnceLock;
 
+use aws_lc_rs::hmac;
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use frontdesk_core::Env;
 use frontdesk_core::directory::facts::{Scope, Token};
-use frontdesk_core::sha256_hex;
 use frontdesk_wire::{Code, TenantId};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::App;
@@ -23,8 +24,9 @@ use super::error::Refusal;
 
 const CODE_TTL_MS: u64 = 3_600_000;
 const SESSION_TTL_MS: u64 = 7 * 86_400_000;
-/// Page sessions, and link codes, of one tenant. Those that expire first are removed.
-const SESSIONS_MAX: usize = 1_000;
+/// What is signed, so that a link is not taken for a session.
+const CODE: &str = "code";
+const SESSION: &str = "session";
 const CSP: &str =
     "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
@@ -40,79 +42,77 @@ const ASSETS: [(&str, &str, &str); 7] = [
 const CHAT_PAGE: &str = include_str!("../../assets/chat/index.html");
 const DOCS_PAGE: &str = include_str!("../../assets/chat/docs.html");
 
-/// One-time links and page sessions, in memory by their hash. Each belongs to one tenant.
-#[derive(Default)]
+/// One-time links and page sessions. Both are signed texts, so that every server that has the same master key accepts
+/// them, also after a restart. That a link was used is stored.
 pub struct Pages {
-    state: Mutex<PageState>,
-}
-
-#[derive(Default)]
-struct PageState {
-    codes: HashMap<String, (TenantId, u64)>,
-    sessions: HashMap<String, Session>,
+    key: hmac::Key,
     /// The tenant whose chat opens on this machine without a link.
-    local_tenant: Option<TenantId>,
+    local_tenant: OnceLock<TenantId>,
 }
 
-struct Session {
+/// What a link or a session says.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Pass {
     tenant: TenantId,
     until_ms: u64,
     /// The token that opened the session; the session ends with it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     token: Option<String>,
+    nonce: String,
 }
 
 impl Pages {
-    fn state(&self) -> MutexGuard<'_, PageState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// `key` is derived from the master key.
+    pub fn new(key: &str) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), local_tenant: OnceLock::new() }
+    }
+
+    /// What it says, and the signature of that for this use.
+    fn sign(&self, usage: &str, pass: &Pass) -> String {
+        let text = URL_SAFE_NO_PAD.encode(serde_json::to_vec(pass).unwrap_or_default());
+        let signature = hmac::sign(&self.key, format!("{usage}.{text}").as_bytes());
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    fn read(&self, usage: &str, signed: &str, now_ms: u64) -> Option<Pass> {
+        let (text, signature) = signed.split_once('.')?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        hmac::verify(&self.key, format!("{usage}.{text}").as_bytes(), &signature).ok()?;
+        let pass: Pass = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+        (pass.until_ms > now_ms).then_some(pass)
     }
 
     /// Creates a one-time code that opens the chat of a tenant.
     pub fn new_code(&self, env: &dyn Env, tenant: &str) -> String {
-        let code = env.random_hex(16);
-        let now_ms = env.now_ms();
-        let mut state = self.state();
-        state.codes.retain(|_, (_, until_ms)| *until_ms > now_ms);
-        let own = || state.codes.iter().filter(|(_, (of, _))| of == tenant);
-        if own().count() >= SESSIONS_MAX {
-            let oldest = own().min_by_key(|(_, (_, until_ms))| *until_ms).map(|(key, _)| key.clone());
-            oldest.and_then(|key| state.codes.remove(&key));
-        }
-        state.codes.insert(sha256_hex(&code), (tenant.into(), now_ms + CODE_TTL_MS));
-        code
+        let until_ms = env.now_ms() + CODE_TTL_MS;
+        self.sign(CODE, &Pass { tenant: tenant.into(), until_ms, token: None, nonce: env.random_hex(16) })
     }
 
     pub fn open_locally(&self, tenant: &str) {
-        self.state().local_tenant = Some(tenant.into());
-    }
-
-    fn redeem(&self, env: &dyn Env, code: &str) -> Option<TenantId> {
-        let found = self.state().codes.remove(&sha256_hex(code));
-        found.filter(|(_, until)| *until > env.now_ms()).map(|(tenant, _)| tenant)
+        let _ = self.local_tenant.set(tenant.into()); // set once, at the start
     }
 
     /// Starts a session and returns its lifetime, which is limited by that of the token.
     fn begin(&self, env: &dyn Env, tenant: &str, token: Option<&Token>) -> (String, u64) {
-        let (session, now_ms) = (env.random_hex(24), env.now_ms());
+        let now_ms = env.now_ms();
         let expires_ms = token.and_then(|token| token.expires_ms).unwrap_or(u64::MAX);
         let until_ms = (now_ms + SESSION_TTL_MS).min(expires_ms);
-        let mut state = self.state();
-        state.sessions.retain(|_, session| session.until_ms > now_ms);
-        let own = || state.sessions.iter().filter(|(_, it)| it.tenant == tenant);
-        if own().count() >= SESSIONS_MAX {
-            let oldest = own().min_by_key(|(_, it)| it.until_ms).map(|(key, _)| key.clone());
-            oldest.and_then(|key| state.sessions.remove(&key));
-        }
-        let token = token.map(|token| token.id.clone());
-        state.sessions.insert(sha256_hex(&session), Session { tenant: tenant.into(), until_ms, token });
+        let (token, nonce) = (token.map(|token| token.id.clone()), env.random_hex(16));
+        let session = self.sign(SESSION, &Pass { tenant: tenant.into(), until_ms, token, nonce });
         (session, until_ms.saturating_sub(now_ms))
     }
 
     /// The tenant of an unexpired session, and the token that opened it.
     pub(crate) fn session(&self, session: &str, now_ms: u64) -> Option<(TenantId, Option<String>)> {
-        let state = self.state();
-        let found = state.sessions.get(&sha256_hex(session)).filter(|it| it.until_ms > now_ms)?;
-        Some((found.tenant.clone(), found.token.clone()))
+        self.read(SESSION, session, now_ms).map(|pass| (pass.tenant, pass.token))
     }
+}
+
+/// The tenant whose chat a code opens, if nobody has used it.
+async fn redeem(app: &App, code: &str) -> Result<Option<TenantId>, Refusal> {
+    let Some(pass) = app.pages.read(CODE, code, app.desk.env().now_ms()) else { return Ok(None) };
+    let is_first = app.desk.inbound().claim_once(&pass.tenant, "page code", &pass.nonce).await?;
+    Ok(is_first.then_some(pass.tenant))
 }
 
 #[derive(Deserialize)]
@@ -127,13 +127,13 @@ pub(crate) async fn open(
     Query(opening): Query<Opening>,
     headers: HeaderMap,
 ) -> Response {
-    let env = app.desk.env();
     if let Some(code) = opening.code {
-        return match app.pages.redeem(env, &code) {
-            Some(tenant) => (session_cookie(&app, &tenant, None), Redirect::to("/chat")).into_response(),
+        return match redeem(&app, &code).await {
+            Err(refusal) => refusal.into_response(),
+            Ok(Some(tenant)) => (session_cookie(&app, &tenant, None), Redirect::to("/chat")).into_response(),
             // A used link must not lock out somebody who has a session.
-            None if signed_in(&app, &headers) => Redirect::to("/chat").into_response(),
-            None => {
+            Ok(None) if signed_in(&app, &headers) => Redirect::to("/chat").into_response(),
+            Ok(None) => {
                 let text = "this link was already used or has expired; use the newest link that the server printed, or \
                             create a token with `frontdesk token create --tenant T --scope chat`";
                 Refusal::new(Code::Forbidden, text).into_response()
@@ -153,7 +153,7 @@ pub(crate) async fn open(
 /// The tenant whose chat opens without link or token. None if there are several tenants, or if the public URL is not a
 /// loopback address (a local peer could then be a proxy for remote users).
 fn tenant_of_this_machine(app: &App) -> Option<TenantId> {
-    let tenant = app.pages.state().local_tenant.clone()?;
+    let tenant = app.pages.local_tenant.get().cloned()?;
     let is_only_one = app.desk.directory().read(|view| view.tenants.len() == 1 && view.tenants.contains_key(&tenant));
     let host = Url::parse(&app.public_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     let is_loopback = host == "localhost"
@@ -210,7 +210,7 @@ fn session_cookie(app: &App, tenant: &str, token: Option<&Token>) -> [(header::H
         "{SESSION_COOKIE}={session}; Path=/chat; HttpOnly; SameSite=Strict; Max-Age={}{secure}",
         good_ms / 1000
     );
-    // Hex digits and fixed text: always a valid header.
+    // Base64, a dot and fixed text: always a valid header.
     [(header::SET_COOKIE, HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))]
 }
 

@@ -312,6 +312,7 @@ async fn a_row_that_is_never_acked_becomes_dead_with_a_reason() {
     let caller = desk.directory().prove_gateway(&account.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
     let rows = desk.stores().ledger.pending(caller.instance.no, Seq(0), 9).await.unwrap();
     let mailbox = desk.delivery().switchboard().socket(caller.instance.no).unwrap();
+    until("the ack is not stored", async || harness.mail(&account).await[1]["state"] == "acked").await;
     desk.delivery().give_up_rows(&caller, &mailbox, &rows[..1]).await;
     let mail = harness.mail(&account).await;
     assert_eq!((&mail[0]["state"], &mail[1]["state"]), (&json!("dead"), &json!("acked")), "{mail:?}");

@@ -5,7 +5,7 @@ use frontdesk_core::port::store::Stored;
 use frontdesk_wire::InstanceNo;
 use tokio_postgres::Row;
 
-use super::connection::{Connection, Fault};
+use super::connection::{Connection, Fault, Param};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, signed_all, unsigned};
 
@@ -211,16 +211,17 @@ async fn arm_one(connection: &Connection, new: &Alarm) -> Result<Arming, Fault> 
                 let schedule_id = known.schedule_id.clone();
                 return Ok(Arming { id: known.id, schedule_id, fresh: false, replaced: false });
             }
-            connection.execute("DELETE FROM alarm WHERE id = $1", &[&signed(known.id)]).await?;
-        }
-        let replaced = known.filter(|known| known.state == AlarmState::Armed);
-        if let Some(replaced) = &replaced {
-            note_end(connection, replaced, "replaced", new.armed_ms, "").await?;
+            let is_replaced = known.state == AlarmState::Armed;
+            if is_replaced {
+                note_end(connection, known, "replaced", new.armed_ms, "").await?;
+            }
+            let (id, schedule_id) = (replace(connection, known.id, new).await?, new.schedule_id.clone());
+            return Ok(Arming { id, schedule_id, fresh: true, replaced: is_replaced });
         }
         // Where there was none to lock, another server may arm the job at the same time.
         if let Some(id) = insert(connection, new).await? {
             let schedule_id = new.schedule_id.clone();
-            return Ok(Arming { id, schedule_id, fresh: true, replaced: replaced.is_some() });
+            return Ok(Arming { id, schedule_id, fresh: true, replaced: false });
         }
     }
     Err(Fault::Retry("a job was armed again and again while it was armed".into()))
@@ -232,24 +233,31 @@ async fn insert(connection: &Connection, new: &Alarm) -> Result<Option<u64>, Fau
                                   skip_missed, callback, schedule_id, state, note)
                VALUES ($1, $2, $3, $4, $5, $6, 0, 0, $7, $8, $9, $10, 'armed', '')
                ON CONFLICT (instance, job_id) DO NOTHING RETURNING id";
-    let row = connection
-        .query_opt(
-            sql,
-            &[
-                &signed(new.instance),
-                &kept(&new.job_id),
-                &kept(&new.fire_at),
-                &signed(new.due_ms),
-                &signed(new.next_ms),
-                &signed(new.armed_ms),
-                &signed(new.grace_ms),
-                &new.skip_missed,
-                &kept(&new.callback),
-                &kept(&new.schedule_id),
-            ],
-        )
-        .await?;
-    Ok(row.map(|row| unsigned(row.get(0))))
+    write(connection, sql, signed(new.instance), &kept(&new.job_id), new).await
+}
+
+/// A new alarm in the row of the old one, under another id: whoever waits for the lock of the row finds it.
+async fn replace(connection: &Connection, old: u64, new: &Alarm) -> Result<u64, Fault> {
+    let sql = "UPDATE alarm SET id = DEFAULT, job_id = $2, fire_at = $3, due_ms = $4, next_ms = $5, lease_ms = 0,
+                 armed_ms = $6, first_ms = 0, attempts = 0, grace_ms = $7, skip_missed = $8, callback = $9,
+                 schedule_id = $10, state = 'armed', note = '', claim = 0 WHERE id = $1 RETURNING id";
+    let replaced = write(connection, sql, signed(old), &kept(&new.job_id), new).await?;
+    replaced.ok_or_else(|| Fault::Retry("an alarm went while it was replaced".into()))
+}
+
+async fn write(
+    connection: &Connection,
+    sql: &str,
+    first: i64,
+    job_id: &str,
+    new: &Alarm,
+) -> Result<Option<u64>, Fault> {
+    let (fire_at, callback, schedule_id) = (kept(&new.fire_at), kept(&new.callback), kept(&new.schedule_id));
+    let (due, next, armed, grace) =
+        (signed(new.due_ms), signed(new.next_ms), signed(new.armed_ms), signed(new.grace_ms));
+    let values: [Param<'_>; 10] =
+        [&first, &job_id, &fire_at, &due, &next, &armed, &grace, &new.skip_missed, &callback, &schedule_id];
+    Ok(connection.query_opt(sql, &values).await?.map(|row| unsigned(row.get(0))))
 }
 
 /// The row may be gone by now; ids are never reused, so no other row is changed.

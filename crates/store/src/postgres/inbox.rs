@@ -5,7 +5,7 @@ use frontdesk_core::port::store::Stored;
 use frontdesk_wire::{EventId, InstanceNo, Place};
 use tokio_postgres::Row;
 
-use super::connection::{Connection, Fault};
+use super::connection::{Connection, Fault, Param};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
 
@@ -22,9 +22,8 @@ pub(super) async fn append(
     at_ms: u64,
     it: &InboxMessage,
 ) -> Result<Place, Fault> {
-    let sql = "WITH head AS (
-                 INSERT INTO inbox_head (agent, last_place) VALUES ($1, nextval('inbox_place'))
-                 ON CONFLICT (agent) DO UPDATE SET last_place = nextval('inbox_place') RETURNING last_place)
+    let sql = "WITH head AS (UPDATE inbox_head SET last_place = nextval('inbox_place') WHERE agent = $1
+                             RETURNING last_place)
                INSERT INTO inbox_message
                  (agent, place, event, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
                SELECT $1, last_place, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM head RETURNING place";
@@ -32,10 +31,14 @@ pub(super) async fn append(
     let (text, receipts) = (kept(&it.text), kept(&it.receipts));
     let (meta, session_id) = (it.meta.as_deref().map(kept), it.session_id.as_deref().map(kept));
     let (agent, event, at_ms) = (signed(it.agent), signed(event), signed(at_ms));
-    let row = connection
-        .query_one(sql, &[&agent, &event, &tenant, &at_ms, &delivery_id, &kind, &text, &meta, &session_id, &receipts])
-        .await?;
-    Ok(unsigned(row.get(0)))
+    let values: [Param<'_>; 10] =
+        [&agent, &event, &tenant, &at_ms, &delivery_id, &kind, &text, &meta, &session_id, &receipts];
+    if let Some(row) = connection.query_opt(sql, &values).await? {
+        return Ok(unsigned(row.get(0)));
+    }
+    let first = "INSERT INTO inbox_head (agent, last_place) VALUES ($1, 0) ON CONFLICT (agent) DO NOTHING";
+    connection.execute(first, &[&agent]).await?;
+    Ok(unsigned(connection.query_one(sql, &values).await?.get(0)))
 }
 
 /// The place of the message that an event became; 0 if it became none.
