@@ -63,7 +63,15 @@ pub struct Parts {
 impl Parts {
     /// With no platform and no connector.
     pub fn new(env: Arc<dyn Env>, sealer: Sealer, outcall: Arc<dyn Outcall>, rules: Rules) -> Self {
-        Self { env, sealer, outcall, platforms: Vec::new(), connectors: Arc::new(NoConnectors), bus: Arc::new(NoBus), rules }
+        Self {
+            env,
+            sealer,
+            outcall,
+            platforms: Vec::new(),
+            connectors: Arc::new(NoConnectors),
+            bus: Arc::new(NoBus),
+            rules,
+        }
     }
 }
 

@@ -127,7 +127,8 @@ impl Lease {
                 let lost = self.me();
                 self.enlist().await?;
                 tracing::warn!(%lost, now = %self.me(), "the lease of this desk had run out; it has a new number");
-                let renewal = self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await?;
+                let renewal =
+                    self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await?;
                 self.note_live(&renewal.live);
                 Ok((renewal.directory_version, renewal.live))
             }

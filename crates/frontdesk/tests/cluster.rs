@@ -104,8 +104,7 @@ async fn a_gateway_revoked_at_one_server_is_disconnected_at_another() {
         (status == 200).then_some(())
     };
     until("the gateway is known", SOON, known).await;
-    let (status, revoked) =
-        b.api.ask(Method::POST, "/admin/v1/gateways/ann/revoke", &b.api.admin, None).await.unwrap();
+    let (status, revoked) = b.api.ask(Method::POST, "/admin/v1/gateways/ann/revoke", &b.api.admin, None).await.unwrap();
     assert_eq!((status, &revoked["unconfirmed"]), (200, &serde_json::json!([])), "{revoked} {}", cluster.logs());
     let closed = timeout(SOON, async {
         loop {

@@ -80,7 +80,11 @@ impl DeliveryPlane {
         outcall: &Arc<dyn Outcall>,
     ) -> Result<Self, StoreError> {
         let switchboard = Arc::new(Switchboard::default());
-        let listener = SwitchboardListener { switchboard: switchboard.clone(), lease: Arc::downgrade(&base.lease), bus: base.bus.clone() };
+        let listener = SwitchboardListener {
+            switchboard: switchboard.clone(),
+            lease: Arc::downgrade(&base.lease),
+            bus: base.bus.clone(),
+        };
         stores.ledger.attach_listener(Arc::new(listener));
         for (instance, mut presence) in stores.sessions.presences().await? {
             if !presence.served_by.is_none() && !base.lease.is_other(presence.served_by) {
@@ -135,6 +139,13 @@ impl DeliveryPlane {
             self.switchboard.note_unserved(row.instance, Unserved::NewMail);
         }
         Ok(())
+    }
+
+    /// This server lost its lease and has another number: its sockets serve under that one from now on. Rows that others
+    /// wrote meanwhile are read.
+    pub async fn adopt(&self, former: Vec<DeskNo>) -> Result<(), StoreError> {
+        self.sessions.adopt(former, self.lease.me()).await?;
+        self.sweep_rows().await
     }
 
     /// Another server wrote rows for this instance, whose socket it believes to be here.

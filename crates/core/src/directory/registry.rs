@@ -144,7 +144,8 @@ fn read_fact(kind: &str, key: &str, json: &str) -> Result<Option<Fact>, StoreErr
 
 impl Registry {
     pub async fn open(store: Arc<dyn Directory>) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared { store, view: RwLock::default(), hook: OnceLock::new(), committed: OnceLock::new() });
+        let shared =
+            Arc::new(Shared { store, view: RwLock::default(), hook: OnceLock::new(), committed: OnceLock::new() });
         shared.apply_changes(shared.store.changed_since(0).await?)?;
         Ok(Self { shared, writing: Arc::default() })
     }

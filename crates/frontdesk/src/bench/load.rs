@@ -99,7 +99,8 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
         return std::future::pending().await; // idle until the bench ends us
     }
     let began = run.began.elapsed();
-    let source = Source { servers: orders.feeds.len() as u64, people: orders.gateways.len() as u64, bytes: orders.bytes };
+    let source =
+        Source { servers: orders.feeds.len() as u64, people: orders.gateways.len() as u64, bytes: orders.bytes };
     match orders.rate {
         None => {
             let mut feeds = Vec::new();

@@ -119,7 +119,10 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
     let runtime = crate::runtime::build(2)?;
     let figures = match what {
         BenchCommand::Relay { messages, gateways, bytes, rate, seconds, rounds, door, desks, store, bus } => {
-            anyhow::ensure!(desks <= 1 || !store.is_empty(), "several servers need a shared store: --store postgres://...");
+            anyhow::ensure!(
+                desks <= 1 || !store.is_empty(),
+                "several servers need a shared store: --store postgres://..."
+            );
             let shared = relay::Shared { desks, store, bus };
             let plan = relay::Plan { messages, gateways, bytes, rate, seconds, rounds: rounds.max(1), door, shared };
             runtime.block_on(relay::run(&plan))?

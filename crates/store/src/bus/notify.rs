@@ -27,7 +27,9 @@ async fn run(target: Target, queues: Arc<Queues>) {
     loop {
         match serve(&target, &queues, &mut pause).await {
             Ok(never) => match never {},
-            Err(fault) => tracing::warn!(error = %fault.unwritten(), "the bus over Postgres was lost; connecting again"),
+            Err(fault) => {
+                tracing::warn!(error = %fault.unwritten(), "the bus over Postgres was lost; connecting again")
+            }
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -66,4 +68,3 @@ async fn in_time<T>(asked: impl Future<Output = Result<T, Fault>>) -> Result<T, 
     let answered = tokio::time::timeout(ANSWER_MAX, asked).await;
     answered.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())))
 }
-

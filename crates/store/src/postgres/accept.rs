@@ -4,9 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use frontdesk_core::port::store::{
-    Acceptance, Accepted, ChatWrite, Delivery, MadeRow, NewRow, StoreError, Stored,
-};
+use frontdesk_core::port::store::{Acceptance, Accepted, ChatWrite, Delivery, MadeRow, NewRow, StoreError, Stored};
 use frontdesk_wire::{EventId, InstanceNo, Place};
 
 use super::connection::{Connection, Fault};
@@ -85,9 +83,9 @@ impl Accepts {
         let mut seen = HashSet::new();
         let firsts: Vec<usize> = (0..all.len()).filter(|&index| seen.insert(all[index].dedup.as_slice())).collect();
         let reached = self.to_reach(&all, &firsts);
-        let is_plain = all.iter().all(|it| {
-            it.capabilities.is_empty() && it.message.is_none() && it.chat.is_none() && it.files.is_empty()
-        });
+        let is_plain = all
+            .iter()
+            .all(|it| it.capabilities.is_empty() && it.message.is_none() && it.chat.is_none() && it.files.is_empty());
         let mut made = if is_plain {
             let work = async |connection: &Connection| insert(connection, &all, &firsts, &reached).await;
             database.ledger.statement(work).await?
@@ -374,14 +372,16 @@ async fn answer_known(
     let unknown: Vec<usize> = (0..all.len()).filter(|&index| accepted[index].is_none()).collect();
     let dedups: Vec<&[u8]> = unknown.iter().map(|&index| all[index].dedup.as_slice()).collect();
     let rows = connection.query("SELECT dedup, id, attempt FROM event WHERE dedup = ANY($1)", &[&dedups]).await?;
-    let known: HashMap<Vec<u8>, (i64, i64)> =
-        rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect();
+    let known: HashMap<Vec<u8>, (i64, i64)> = rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect();
     let (mut answers, mut new_rows) = (Vec::new(), Vec::new());
     for index in unknown {
         let it = all[index];
         let Some(&(id, stored_by)) = known.get(&it.dedup) else { continue };
         let mut answer = Accepted { fresh: false, ..new(unsigned(id)) };
-        if it.attempt != 0 && stored_by == signed(it.attempt) && accepted.iter().flatten().all(|a| a.event != answer.event) {
+        if it.attempt != 0
+            && stored_by == signed(it.attempt)
+            && accepted.iter().flatten().all(|a| a.event != answer.event)
+        {
             answer.fresh = true;
             repeat(connection, it, &mut answer, &mut new_rows).await?;
         }
@@ -406,7 +406,8 @@ async fn repeat(
         answer.rows.push(row);
         let own = it.own_json.iter().find(|(no, _)| *no == instance).map(|(_, json)| json.clone());
         let json = own.unwrap_or_else(|| it.delivery.json.clone());
-        new_rows.push(NewRow { row, delivery: Arc::new(Delivery { event: answer.event, json, ..it.delivery.clone() }) });
+        new_rows
+            .push(NewRow { row, delivery: Arc::new(Delivery { event: answer.event, json, ..it.delivery.clone() }) });
     }
     answer.place = inbox::place_of(connection, answer.event).await?;
     if let Some(chat) = it.chat.as_deref() {

@@ -24,7 +24,8 @@ impl Directory for PostgresStore {
         self.worker.ask(async move |database| {
             let applied = RefCell::new(Some(applied));
             let changes = &changes;
-            let version = database.writers.transaction(async |connection| write(connection, seen, changes).await).await?;
+            let version =
+                database.writers.transaction(async |connection| write(connection, seen, changes).await).await?;
             if let Some(applied) = applied.take() {
                 applied(version);
             }
@@ -44,7 +45,8 @@ impl Directory for PostgresStore {
 /// Changes after a version, and the version from which deletions are stored.
 async fn read(connection: &Connection, version: u64) -> Result<(Changes, u64), Fault> {
     // A single statement reads one snapshot, so version and records are consistent.
-    let sql = "SELECT NULL AS kind, NULL AS key, value, (SELECT value::text FROM counter WHERE name = 'directory floor')
+    let sql =
+        "SELECT NULL AS kind, NULL AS key, value, (SELECT value::text FROM counter WHERE name = 'directory floor')
                  FROM counter WHERE name = 'directory'
                UNION ALL SELECT kind, key, version, json FROM record WHERE version > $1
                UNION ALL SELECT kind, key, version, NULL FROM tombstone WHERE version > $1 AND $1 > 0";

@@ -91,10 +91,7 @@ pub(super) async fn lock_positions(
     Ok(rows.iter().map(position).collect())
 }
 
-pub(super) async fn write_positions(
-    connection: &Connection,
-    positions: &BTreeMap<i64, Position>,
-) -> Result<(), Fault> {
+pub(super) async fn write_positions(connection: &Connection, positions: &BTreeMap<i64, Position>) -> Result<(), Fault> {
     // Lists of different lengths cannot be columns of one array; as text they can.
     let text = |above: &[Seq]| {
         let numbers: Vec<String> = above.iter().map(|seq| seq.0.to_string()).collect();
@@ -117,9 +114,5 @@ pub(super) async fn read_position(connection: &Connection, instance: i64) -> Res
 }
 
 fn position_of(through: i64, above: Vec<i64>, sent: i64) -> Position {
-    Position {
-        through: unsigned(through),
-        above: above.into_iter().map(unsigned).collect(),
-        sent: unsigned(sent),
-    }
+    Position { through: unsigned(through), above: above.into_iter().map(unsigned).collect(), sent: unsigned(sent) }
 }

@@ -63,7 +63,8 @@ impl Ledger for PostgresStore {
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
         let (instance, message_id) = (signed(instance), kept(message_id).into_owned());
         self.worker.read(async move |connection| {
-            let sql = "SELECT 1 FROM mail m JOIN event e ON e.id = m.event LEFT JOIN position p ON p.instance = m.instance
+            let sql =
+                "SELECT 1 FROM mail m JOIN event e ON e.id = m.event LEFT JOIN position p ON p.instance = m.instance
                        WHERE m.instance = $1 AND m.seq > coalesce(p.through, 0)
                          AND m.seq <> ALL (coalesce(p.above, '{}')) AND e.message_id = $2 LIMIT 1";
             Ok(connection.query_opt(sql, &[&instance, &message_id]).await?.is_some())

@@ -161,4 +161,3 @@ fn unsigned<T: From<u64>>(number: i64) -> T {
 fn signed_all<N: Into<u64> + Copy>(numbers: &[N]) -> Vec<i64> {
     numbers.iter().map(|number| signed(*number)).collect()
 }
-

@@ -16,8 +16,7 @@ struct Migration {
     needs: i64,
 }
 
-const MIGRATIONS: [Migration; 1] =
-    [Migration { number: 1, sql: include_str!("migrations/0001_store.sql"), needs: 1 }];
+const MIGRATIONS: [Migration; 1] = [Migration { number: 1, sql: include_str!("migrations/0001_store.sql"), needs: 1 }];
 
 /// Any number will do, as long as all versions of the server use the same.
 const LOCK: i64 = 0x0046_524f_4e54;
@@ -29,12 +28,15 @@ pub(super) async fn migrate(database: &Database, epoch_seed: u32) -> Result<u32,
 
 async fn migrate_by(connection: &Connection, epoch_seed: u32) -> Result<u32, Fault> {
     connection.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
-    let meta = "CREATE TABLE IF NOT EXISTS meta (key text COLLATE \"C\" PRIMARY KEY, value text COLLATE \"C\" NOT NULL)";
+    let meta =
+        "CREATE TABLE IF NOT EXISTS meta (key text COLLATE \"C\" PRIMARY KEY, value text COLLATE \"C\" NOT NULL)";
     connection.batch(meta).await?;
     let newest = MIGRATIONS.last().map_or(0, |migration| migration.number);
     let needs: i64 = read(connection, "needs").await?.and_then(|value| value.parse().ok()).unwrap_or(0);
     if needs > newest {
-        let why = format!("the database needs version {needs} of its schema, this frontdesk knows up to {newest}; use a newer one");
+        let why = format!(
+            "the database needs version {needs} of its schema, this frontdesk knows up to {newest}; use a newer one"
+        );
         return Err(StoreError::Unavailable(why).into());
     }
     for Migration { number, sql, needs } in &MIGRATIONS {
@@ -54,7 +56,9 @@ async fn migrate_by(connection: &Connection, epoch_seed: u32) -> Result<u32, Fau
         }
     }
     if let Some(epoch) = read(connection, "epoch").await? {
-        return epoch.parse().map_err(|_| StoreError::Corrupt("the epoch of the database is not a number".into()).into());
+        return epoch
+            .parse()
+            .map_err(|_| StoreError::Corrupt("the epoch of the database is not a number".into()).into());
     }
     write(connection, "epoch", &epoch_seed.to_string()).await?;
     Ok(epoch_seed)

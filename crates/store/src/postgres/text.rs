@@ -35,7 +35,8 @@ mod tests {
 
     #[test]
     fn every_text_comes_back() {
-        for text in ["", "plain", "\0", "a\0b", "\u{10ffff}", "\u{10ffff}0\0", "\u{10ffff}\u{10ffff}1", "1\u{10ffff}1"] {
+        for text in ["", "plain", "\0", "a\0b", "\u{10ffff}", "\u{10ffff}0\0", "\u{10ffff}\u{10ffff}1", "1\u{10ffff}1"]
+        {
             assert!(!kept(text).contains('\0'));
             assert_eq!(given(kept(text).into_owned()), text);
         }
