@@ -141,13 +141,6 @@ impl DeliveryPlane {
         Ok(())
     }
 
-    /// This server lost its lease and has another number: its sockets serve under that one from now on. Rows that others
-    /// wrote meanwhile are read.
-    pub async fn adopt(&self, former: Vec<DeskNo>) -> Result<(), StoreError> {
-        self.sessions.adopt(former, self.lease.me()).await?;
-        self.sweep_rows().await
-    }
-
     /// Another server wrote rows for this instance, whose socket it believes to be here.
     pub(crate) fn look_for_rows(&self, instance: InstanceNo) {
         match self.switchboard.socket(instance).filter(|mailbox| !mailbox.is_idle()) {

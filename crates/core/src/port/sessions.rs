@@ -35,9 +35,6 @@ pub trait Sessions: Send + Sync {
     fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached>;
     /// The session ends. False: another one serves the instance already, and nothing was written.
     fn detach(&self, instance: InstanceNo, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool>;
-    /// This server has other numbers now, because its lease ran out: sessions under the former ones that nobody has replaced
-    /// are under this one.
-    fn adopt(&self, former: Vec<DeskNo>, me: DeskNo) -> Stored<'_, ()>;
     /// With a session: only while that one serves the instance.
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool>;
     fn mark_never_acks(&self, instance: InstanceNo) -> Stored<'_, ()>;

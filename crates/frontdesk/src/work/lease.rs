@@ -12,7 +12,6 @@ const RENEW_TIME: Duration = Duration::from_secs(1);
 
 pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
     let mut known: Option<Vec<DeskNo>> = None;
-    let (mut me, mut former) = (desk.lease().me(), Vec::new());
     loop {
         match tokio::time::timeout(RENEW_TIME, desk.lease().renew()).await {
             Ok(Ok((version, live))) => {
@@ -22,16 +21,6 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
                     tracing::warn!(%error, "reading the changes of other desks failed");
                 }
                 desk.lease().note_directory(desk.directory().version());
-                let now = desk.lease().me();
-                if now != me {
-                    former.push(std::mem::replace(&mut me, now));
-                }
-                if !former.is_empty() {
-                    match desk.delivery().adopt(former.clone()).await {
-                        Ok(()) => former.clear(),
-                        Err(error) => tracing::warn!(%error, "keeping the sockets after a lost lease failed; retrying"),
-                    }
-                }
                 match if someone_left { take_over(desk, &live).await } else { Ok(()) } {
                     Ok(()) => known = Some(live),
                     Err(error) => tracing::warn!(%error, "taking over from a desk that is gone failed; retrying"),

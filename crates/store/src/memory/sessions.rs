@@ -34,14 +34,6 @@ impl Sessions for MemoryStore {
         now(true)
     }
 
-    fn adopt(&self, former: Vec<DeskNo>, me: DeskNo) -> Stored<'_, ()> {
-        let mut state = self.state();
-        for known in state.presences.values_mut().filter(|known| former.contains(&known.served_by)) {
-            known.served_by = me;
-        }
-        now(())
-    }
-
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         let mut state = self.state();
         let known = state.presences.entry(instance).or_default();

@@ -42,15 +42,6 @@ impl Sessions for PostgresStore {
         })
     }
 
-    fn adopt(&self, former: Vec<DeskNo>, me: DeskNo) -> Stored<'_, ()> {
-        let former = signed_all(&former);
-        self.worker.write(async move |connection| {
-            let sql = "UPDATE head SET desk = $2 WHERE instance IN
-                       (SELECT instance FROM head WHERE desk = ANY($1) AND desk <> 0 ORDER BY instance FOR UPDATE)";
-            connection.execute(sql, &[&former, &signed(me)]).await.map(drop)
-        })
-    }
-
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         let (instance, session) = (signed(instance), session.map(signed));
         self.worker.write(async move |connection| {

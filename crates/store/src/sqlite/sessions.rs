@@ -40,18 +40,6 @@ impl Sessions for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn adopt(&self, former: Vec<DeskNo>, me: DeskNo) -> Stored<'_, ()> {
-        let work = move |books: &mut Books| {
-            for old in former {
-                write(books, "UPDATE presence SET desk = ?2 WHERE desk = ?1", (signed(old), signed(me)))?;
-                let heads = books.ledgers.heads.values_mut();
-                heads.filter(|head| head.served_by == old).for_each(|head| head.served_by = me);
-            }
-            Ok(())
-        };
-        self.writer.write(work, |()| {})
-    }
-
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let Some(session) = session else {

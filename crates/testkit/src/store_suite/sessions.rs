@@ -114,21 +114,6 @@ pub async fn a_notice_is_claimed_once(Harness { store, .. }: Harness) {
     assert_eq!(store.claim_notice(InstanceNo(7), Seq(8)).await.unwrap(), Some(Seq(5)), "the rows from 6 on");
 }
 
-/// A server whose lease ran out gets another number. Its sessions are still its own, unless they were replaced.
-pub async fn sessions_follow_the_number_of_their_server(Harness { store, .. }: Harness) {
-    let kept = attach(&*store, 7, 4).await;
-    attach(&*store, 8, 4).await;
-    attach(&*store, 8, 6).await;
-    attach(&*store, 9, 5).await;
-    store.adopt(vec![DeskNo(4), DeskNo(5)], DeskNo(10)).await.unwrap();
-    let presence = async |instance| store.presence(InstanceNo(instance)).await.unwrap();
-    assert_eq!((presence(7).await.served_by, presence(7).await.session), (DeskNo(10), kept));
-    assert_eq!((presence(8).await.served_by, presence(9).await.served_by), (DeskNo(6), DeskNo(10)));
-    let rows = accept(&*store, acceptance(1, &[7, 8])).await.rows;
-    assert_eq!(rows.iter().map(|row| row.served_by.0).collect::<Vec<_>>(), [10, 6]);
-    assert!(store.detach(InstanceNo(7), kept, false, 6).await.unwrap(), "it may still end its session");
-}
-
 /// One call of the wake URL per cool-down, whichever server accepted the mail.
 pub async fn a_wake_is_claimed_by_one_server(Harness { store, .. }: Harness) {
     let claim = |desk, live: &[u64], now_ms| {
