@@ -12,6 +12,7 @@ pub mod fuzz;
 pub mod platform_suite;
 pub mod postgres;
 pub mod session;
+pub mod simulation;
 pub mod store_suite;
 pub mod world;
 

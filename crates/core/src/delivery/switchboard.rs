@@ -3,7 +3,7 @@
 //! The store notifies it after each commit, in commit order. A mailbox that overflows drops its rows and sets `gap`;
 //! its session then reads them from the ledger. A lost notification delays a message, but never loses it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -296,8 +296,8 @@ pub struct Switchboard {
     sockets: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
     memory: papaya::HashMap<InstanceNo, Arc<Mutex<Memory>>>,
     orders: AtomicU64,
-    /// Instances to be checked for waiting mail.
-    unserved: Mutex<HashMap<InstanceNo, Unserved>>,
+    /// Instances to be checked for waiting mail. In order, so that a simulation repeats it.
+    unserved: Mutex<BTreeMap<InstanceNo, Unserved>>,
     pub unserved_notify: Notify,
     /// When a refused connection of each gateway was last logged; unknown gateways share one entry.
     refused_dials: Mutex<HashMap<String, u64>>,
@@ -389,7 +389,7 @@ impl Switchboard {
         }
     }
 
-    pub fn take_unserved(&self) -> HashMap<InstanceNo, Unserved> {
+    pub fn take_unserved(&self) -> BTreeMap<InstanceNo, Unserved> {
         std::mem::take(&mut lock(&self.unserved))
     }
 

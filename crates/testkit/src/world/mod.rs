@@ -9,7 +9,7 @@
 //! [`World::is_postable`]. [`World::without_ghosts`] removes records that no server would write.
 
 mod change;
-mod dice;
+pub(crate) mod dice;
 mod event;
 mod make;
 pub mod reference;

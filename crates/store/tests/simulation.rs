@@ -1,0 +1,51 @@
+//! Several desks over one store, with faults chosen by a seed.
+//!
+//! `SIMULATION_SEED=n` replays one seed, `SIMULATION_SEEDS=n` runs that many.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use frontdesk_store::memory::MemoryStore;
+use frontdesk_testkit::simulation::{Failure, Sabotage, Settings, simulate};
+
+const SEEDS: u64 = 200;
+const STEPS: usize = 150;
+
+fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Vec<String>, Box<Failure>> {
+    simulate(seed, Arc::new(MemoryStore::new(1)), Settings { steps: STEPS, sabotage })
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+}
+
+#[test]
+fn the_invariants_hold() {
+    let seeds = match number("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIMULATION_SEEDS").unwrap_or(SEEDS),
+    };
+    let failures: Vec<_> = seeds.filter_map(|seed| run(seed, None).err()).collect();
+    if let Some(first) = failures.first() {
+        let all: Vec<u64> = failures.iter().map(|it| it.seed).collect();
+        panic!("{first}\nfailed: {all:?}\nreplay it: SIMULATION_SEED={} cargo nextest run -p frontdesk-store --test simulation", first.seed);
+    }
+}
+
+#[test]
+fn a_seed_replays_to_the_same_log() {
+    for seed in 0..10 {
+        let log = |seed| run(seed, None).unwrap_or_else(|failure| failure.log);
+        assert_eq!(log(seed), log(seed), "seed {seed}");
+    }
+}
+
+/// A checker that finds nothing proves nothing.
+#[test]
+fn every_sabotage_is_found() {
+    for sabotage in Sabotage::ALL {
+        let found = (0..100).find_map(|seed| run(seed, Some(sabotage)).err());
+        let found = found.unwrap_or_else(|| panic!("{sabotage:?} was not found"));
+        println!("{sabotage:?}: seed {}, step {}: {}", found.seed, found.step, found.what);
+    }
+}

@@ -1,0 +1,128 @@
+//! A bus that delays, loses, doubles and reorders rings.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::bus::{Bus, Heard, Ring, To};
+use frontdesk_wire::DeskNo;
+use tokio::sync::Notify;
+
+use super::book::Book;
+use crate::world::dice::Dice;
+
+/// What the bus does to rings, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Noise {
+    pub(super) lost: u64,
+    pub(super) doubled: u64,
+    pub(super) delay_max_ms: u64,
+}
+
+impl Noise {
+    pub(super) const NONE: Self = Self { lost: 0, doubled: 0, delay_max_ms: 1 };
+    pub(super) const SOME: Self = Self { lost: 15, doubled: 15, delay_max_ms: 1_500 };
+    pub(super) const DEAF: Self = Self { lost: 100, doubled: 0, delay_max_ms: 1 };
+}
+
+/// Rings of one desk.
+#[derive(Default)]
+struct Inbox {
+    heard: Mutex<VecDeque<Ring>>,
+    notify: Notify,
+}
+
+struct State {
+    dice: Dice,
+    noise: Noise,
+    desks: BTreeMap<DeskNo, Arc<Inbox>>,
+    /// By the time at which they arrive, and a number.
+    under_way: BTreeMap<(u64, u64), (Arc<Inbox>, Ring)>,
+    last: u64,
+}
+
+#[derive(Clone)]
+pub(super) struct Hub {
+    book: Book,
+    state: Arc<Mutex<State>>,
+}
+
+impl Hub {
+    pub(super) fn new(book: Book, dice: Dice) -> Self {
+        let (desks, under_way) = (BTreeMap::new(), BTreeMap::new());
+        let state = State { dice, noise: Noise::NONE, desks, under_way, last: 0 };
+        Self { book, state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(super) fn set_noise(&self, noise: Noise) {
+        self.state.lock().unwrap().noise = noise;
+    }
+
+    pub(super) fn join(&self) -> Arc<dyn Bus> {
+        Arc::new(SimulatedBus { hub: self.clone(), inbox: Arc::default(), me: Mutex::default() })
+    }
+
+    /// Rings whose time has come arrive.
+    pub(super) fn deliver(&self) {
+        let now_ms = self.book.now_ms();
+        let mut state = self.state.lock().unwrap();
+        let later = state.under_way.split_off(&(now_ms + 1, 0));
+        for (inbox, ring) in std::mem::replace(&mut state.under_way, later).into_values() {
+            inbox.heard.lock().unwrap().push_back(ring);
+            inbox.notify.notify_one();
+        }
+    }
+}
+
+struct SimulatedBus {
+    hub: Hub,
+    inbox: Arc<Inbox>,
+    me: Mutex<DeskNo>,
+}
+
+impl Drop for SimulatedBus {
+    fn drop(&mut self) {
+        self.hub.state.lock().unwrap().desks.remove(&*self.me.lock().unwrap());
+    }
+}
+
+impl Bus for SimulatedBus {
+    fn listen_as(&self, me: DeskNo) {
+        let before = std::mem::replace(&mut *self.me.lock().unwrap(), me);
+        let mut state = self.hub.state.lock().unwrap();
+        state.desks.remove(&before);
+        state.desks.insert(me, self.inbox.clone());
+    }
+
+    fn ring(&self, to: To, ring: Ring) {
+        let now_ms = self.hub.book.now_ms();
+        let mut state = self.hub.state.lock().unwrap();
+        let is_meant = |desk: &DeskNo| to == To::All || to == To::Desk(*desk);
+        let inboxes: Vec<_> = state.desks.iter().filter(|(desk, _)| is_meant(desk)).map(|(_, it)| it.clone()).collect();
+        let noise = state.noise;
+        for inbox in inboxes {
+            if state.dice.chance(noise.lost) {
+                continue;
+            }
+            let copies = 1 + u64::from(state.dice.chance(noise.doubled));
+            for _ in 0..copies {
+                let at_ms = now_ms + state.dice.throw() % noise.delay_max_ms;
+                state.last += 1;
+                let number = state.last;
+                state.under_way.insert((at_ms, number), (inbox.clone(), ring.clone()));
+            }
+        }
+    }
+
+    fn hear(&self) -> BoxFuture<'_, Heard> {
+        Box::pin(async move {
+            loop {
+                let heard = self.inbox.heard.lock().unwrap().pop_front();
+                if let Some(ring) = heard {
+                    return Heard::Ring(ring);
+                }
+                self.inbox.notify.notified().await;
+            }
+        })
+    }
+}
