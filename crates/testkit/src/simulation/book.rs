@@ -11,7 +11,6 @@ use frontdesk_wire::InstanceNo;
 pub(super) struct Poke {
     pub(super) desk: DeskNo,
     pub(super) at_ms: u64,
-    pub(super) is_answered: bool,
 }
 
 /// What the store knows of a desk, and what the desk heard of the store.
@@ -60,7 +59,7 @@ impl Book {
 
     pub(super) fn say(&self, text: impl AsRef<str>) {
         let mut facts = self.facts();
-        let line = format!("{:>7} {}", facts.now_ms, text.as_ref());
+        let line = format!("{:>7} {}", facts.now_ms - crate::TestEnv::START_MS, text.as_ref());
         facts.log.push(line);
     }
 

@@ -186,13 +186,13 @@ impl Outcall for Network {
 }
 
 impl Network {
-    /// While desks are in touch with the store, an agent is called by one of them, and once per cool-down if it answers.
+    /// While desks are in touch with the store, an agent is called by one of them per cool-down, unless it came.
     fn check_alone(&self, gateway: &str, is_answered: bool) {
         let me = self.store.me();
         self.book.say(format!("d{me} calls the wake URL of {gateway}: {is_answered}"));
         let mut facts = self.book.facts();
         let now_ms = facts.now_ms;
-        let before = facts.pokes.insert(gateway.to_owned(), Poke { desk: me, at_ms: now_ms, is_answered });
+        let before = facts.pokes.insert(gateway.to_owned(), Poke { desk: me, at_ms: now_ms });
         let Some(before) = before.filter(|it| now_ms < it.at_ms + COOLDOWN_MS) else { return };
         let has_come = facts.came_ms.get(gateway).is_some_and(|at_ms| *at_ms >= before.at_ms);
         let of = |desk: DeskNo| facts.leases.get(&desk).copied().unwrap_or_default();
