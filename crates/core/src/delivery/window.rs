@@ -13,12 +13,14 @@ use crate::port::store::{Delivery, Position, Settlement};
 
 /// A row that was answered but not acked for this long proves that the gateway does not ack.
 const EVIDENCE_MS: u64 = 60_000;
-/// Without acks, a row is settled if the socket was alive this long after it was written.
+/// Without acks, a row is settled if it is this old, and a ping that was written after it was answered.
 const HEALTHY_MS: u64 = 10_000;
 /// Maximum of answered, unacked rows of a gateway that has not acked yet, in windows.
 const ANSWERED_CAPS: usize = 16;
 /// Silence of this length after a probe means that the peer is dead: with an ack limit of 5 s, within 9 s.
 const PROBE_GRACE_MS: u64 = 3_000;
+/// Unanswered pings that are remembered; further answers prove nothing.
+const PINGS_MAX: usize = 16;
 /// Interval of probes on an idle socket, to detect peers that have vanished.
 const IDLE_PROBE_MS: u64 = 30_000;
 /// Bytes in flight; above this, a row must be acked before the next one is sent.
@@ -86,6 +88,11 @@ pub struct Window {
     acked_through: Seq,
     heard_ms: u64,
     probed_ms: Option<u64>,
+    /// Pings that were not answered yet, oldest first: what was written before this time is in front of the ping.
+    pings: VecDeque<u64>,
+    /// What was written before this time has arrived. Other frames of the peer prove nothing: they may have been sent before
+    /// it read the row, and a peer that then vanishes has not got it.
+    arrived_ms: u64,
     unsaved: bool,
 }
 
@@ -105,6 +112,8 @@ impl Window {
             acks,
             heard_ms: now_ms,
             probed_ms: None,
+            pings: VecDeque::new(),
+            arrived_ms: 0,
             unsaved: false,
         }
     }
@@ -219,9 +228,17 @@ impl Window {
         }
     }
 
-    /// A frame or pong arrived.
+    /// Something of the peer arrived.
     pub fn heard(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
+    }
+
+    /// A ping was answered. One answer for several pings counts for the first of them.
+    pub fn ponged(&mut self, now_ms: u64) {
+        self.heard(now_ms);
+        if let Some(pinged_ms) = self.pings.pop_front() {
+            self.arrived_ms = self.arrived_ms.max(pinged_ms);
+        }
     }
 
     /// Settles rows of a gateway that does not ack, if the socket is healthy; returns them.
@@ -230,11 +247,11 @@ impl Window {
         if self.acks == Acks::Assumed && self.flight.iter().any(proven) {
             self.acks = Acks::Never;
         }
-        let (heard_ms, never) = (self.heard_ms, self.acks == Acks::Never);
+        let (arrived_ms, never) = (self.arrived_ms, self.acks == Acks::Never);
         let done = |row: &Flight| {
             (never || row.delivery.passthrough)
                 && now_ms.saturating_sub(row.sent_ms) >= HEALTHY_MS
-                && heard_ms > row.sent_ms
+                && arrived_ms > row.sent_ms
         };
         let mut settled = Vec::new();
         while let Some(index) = self.flight.iter().position(done) {
@@ -243,8 +260,9 @@ impl Window {
         settled
     }
 
-    /// Whether the peer is alive. Returns `Probe` once per silence.
-    pub fn health(&mut self, now_ms: u64) -> Health {
+    /// Whether the peer is alive. Returns `Probe` once per silence. `is_flushed`: no row waits to be written, so that a ping
+    /// follows all of them.
+    pub fn health(&mut self, now_ms: u64, is_flushed: bool) -> Health {
         if let Some(probed_ms) = self.probed_ms
             && self.heard_ms < probed_ms
         {
@@ -255,6 +273,9 @@ impl Window {
         let waiting_for_ack = self.oldest_sent_ms().is_some() && since_probe >= self.ack_limit_ms;
         if waiting_for_ack || now_ms.saturating_sub(self.heard_ms) >= IDLE_PROBE_MS {
             self.probed_ms = Some(now_ms);
+            if self.pings.len() < PINGS_MAX {
+                self.pings.push_back(if is_flushed { now_ms } else { 0 });
+            }
             return Health::Probe;
         }
         Health::Fine
@@ -345,6 +366,12 @@ mod tests {
         Window::new(3, 5_000, Position::default(), Acks::Assumed, 0)
     }
 
+    /// A ping at this time is answered at once.
+    fn pinged(w: &mut Window, now_ms: u64) {
+        assert_eq!(w.health(now_ms, true), Health::Probe);
+        w.ponged(now_ms);
+    }
+
     #[test]
     fn it_is_bounded_and_acks_in_any_order_move_the_watermark() {
         let mut w = window();
@@ -366,35 +393,35 @@ mod tests {
     fn silence_is_probed_at_the_limit_and_dead_soon_after() {
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 1_000);
-        assert_eq!(w.health(5_999), Health::Fine);
-        assert_eq!(w.health(6_000), Health::Probe);
-        assert_eq!(w.health(8_999), Health::Fine);
-        assert_eq!(w.health(9_000), Health::Dead);
+        assert_eq!(w.health(5_999, true), Health::Fine);
+        assert_eq!(w.health(6_000, true), Health::Probe);
+        assert_eq!(w.health(8_999, true), Health::Fine);
+        assert_eq!(w.health(9_000, true), Health::Dead);
     }
 
     #[test]
     fn a_slow_peer_that_answers_pings_lives() {
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 0);
-        assert_eq!(w.health(5_000), Health::Probe);
+        assert_eq!(w.health(5_000, true), Health::Probe);
         w.heard(5_001);
-        assert_eq!(w.health(9_999), Health::Fine);
-        assert_eq!(w.health(10_000), Health::Probe, "it is probed again");
+        assert_eq!(w.health(9_999, true), Health::Fine);
+        assert_eq!(w.health(10_000, true), Health::Probe, "it is probed again");
     }
 
     #[test]
     fn an_idle_socket_is_probed() {
         let mut w = window();
-        assert_eq!(w.health(29_999), Health::Fine);
-        assert_eq!(w.health(30_000), Health::Probe);
-        assert_eq!(w.health(33_000), Health::Dead);
+        assert_eq!(w.health(29_999, true), Health::Fine);
+        assert_eq!(w.health(30_000, true), Health::Probe);
+        assert_eq!(w.health(33_000, true), Health::Dead);
     }
 
     #[test]
     fn never_acks_needs_evidence() {
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 0);
-        w.heard(59_000);
+        pinged(&mut w, 59_000);
         assert!(w.settle_unacked(70_000).is_empty(), "no answer, no evidence");
         w.answered("other");
         assert!(w.settle_unacked(70_000).is_empty());
@@ -404,9 +431,9 @@ mod tests {
         assert_eq!(w.acks, Acks::Never);
 
         w.sent(Seq(2), delivery("c", false), 60_000);
-        w.heard(60_000);
-        assert!(w.settle_unacked(70_000).is_empty(), "nothing heard after it was written");
         w.heard(60_001);
+        assert!(w.settle_unacked(70_000).is_empty(), "a frame may have been sent before it arrived");
+        pinged(&mut w, 65_000);
         assert!(w.settle_unacked(69_999).is_empty());
         assert_eq!(w.settle_unacked(70_000).len(), 1);
         w.sent(Seq(3), delivery("c", false), 70_000);
@@ -420,7 +447,7 @@ mod tests {
         for seq in 1..=3 {
             w.sent(Seq(seq), delivery("c", seq == 1), 0);
         }
-        w.heard(1);
+        pinged(&mut w, 5_000);
         w.ack(Seq(3));
         assert_eq!(w.settle_unacked(10_000).len(), 1, "the forward, by health");
         let all = Position { through: Seq(1), above: vec![Seq(3)], sent: Seq(0) };
@@ -462,11 +489,34 @@ mod tests {
     fn a_forward_is_settled_by_health_or_by_its_follow_up() {
         let mut w = window();
         w.sent(Seq(1), delivery("c", true), 0);
-        w.heard(1);
+        pinged(&mut w, 5_000);
         assert_eq!(w.settle_unacked(10_000).len(), 1);
         w.sent(Seq(2), delivery("c", true), 10_000);
         w.followed_up("k");
         assert!(w.is_empty());
+    }
+
+    /// Regression, found by the simulation: a server that was stopped for a while settled rows that lay unread on a socket
+    /// whose peer had sent something and then vanished.
+    #[test]
+    fn only_the_answer_to_a_ping_behind_a_row_proves_that_it_arrived() {
+        let mut w = window();
+        w.sent(Seq(1), delivery("c", true), 1_000);
+        w.heard(1_001);
+        assert_eq!(w.health(30_000, true), Health::Probe);
+        assert!(w.settle_unacked(30_000).is_empty(), "the ping is not answered yet");
+        w.ponged(30_001);
+        assert_eq!(w.settle_unacked(30_001).len(), 1);
+        w.sent(Seq(2), delivery("c", true), 40_000);
+        assert_eq!(w.health(45_000, false), Health::Probe);
+        w.ponged(45_001);
+        assert!(w.settle_unacked(50_000).is_empty(), "the ping was written before the row");
+        w.heard(50_001);
+        assert_eq!(w.health(50_002, true), Health::Probe);
+        w.heard(50_003);
+        assert_eq!(w.health(55_003, true), Health::Probe);
+        w.ponged(55_004);
+        assert_eq!(w.settle_unacked(55_004).len(), 1, "by the answer to the ping of 50,002");
     }
 
     #[test]

@@ -240,6 +240,13 @@ impl Session {
         }
     }
 
+    /// The peer answered a ping.
+    pub fn ponged(&mut self, now_ms: u64) {
+        if let Some(serving) = &mut self.serving {
+            serving.window.ponged(now_ms);
+        }
+    }
+
     /// The peer sent something that cannot be parsed, and neither can what follows.
     pub fn unreadable(&mut self, why: &'static str) {
         self.delivery.meters.frames_bad.get_or_create(&Why { why }).inc();
@@ -565,7 +572,7 @@ impl Session {
         if self.writing_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= WRITE_MS) {
             return self.close(Close::Unresponsive);
         }
-        match serving.window.health(now_ms) {
+        match serving.window.health(now_ms, self.outbox.is_empty()) {
             Health::Fine => {}
             Health::Probe => self.ping = true,
             Health::Dead => return self.close(Close::Unresponsive),
