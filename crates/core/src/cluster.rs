@@ -157,6 +157,7 @@ impl ClusterPlane {
                 false => tracing::info!("the bus is heard again"),
             }
         }
+        self.delivery.adopt_sessions().await?;
         let every_ms = if is_deaf { DEAF_SWEEP_MS } else { SWEEP_MS };
         if now_ms.saturating_sub(self.swept_ms.load(Ordering::Relaxed)) >= every_ms {
             self.sweep().await?;

@@ -11,6 +11,7 @@ mod waking;
 pub mod window;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use frontdesk_wire::{Close, DeskNo, InstanceNo, Seq};
@@ -64,6 +65,8 @@ pub struct DeliveryPlane {
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
     switchboard: Arc<Switchboard>,
+    /// The number of this server under which its sessions are stored; 0: some are under another one.
+    adopted_as: AtomicU64,
     /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
     wake_failures: Mutex<HashMap<InstanceNo, String>>,
     tail: Arc<Tail>,
@@ -104,6 +107,7 @@ impl DeliveryPlane {
             platforms: platforms.clone(),
             outcall: outcall.clone(),
             switchboard,
+            adopted_as: AtomicU64::new(base.lease.me().0),
             wake_failures: Mutex::default(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),

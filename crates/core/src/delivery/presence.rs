@@ -1,6 +1,7 @@
 //! Presence of instances (awake, asleep, gone), and notices to users who wait.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use frontdesk_wire::{Close, InstanceNo, Seq, SessionNo};
 
@@ -34,6 +35,9 @@ impl DeliveryPlane {
         self.note_wake_failure(instance, None);
         self.say_state(caller, "awake", "connected");
         let attached = self.sessions.attach(instance, me, now_ms).await?;
+        if self.lease.me() != me {
+            self.adopted_as.store(0, Ordering::SeqCst); // the lease was lost while the store was asked
+        }
         let before = &attached.before;
         if self.lease.is_other(before.served_by) {
             self.bus.ring(To::Desk(before.served_by), Ring::Replaced(instance, before.session));
@@ -42,6 +46,35 @@ impl DeliveryPlane {
         let known = Presence { served_by, session, idle: false, seen_ms: now_ms, ..attached.before.clone() };
         self.switchboard.set_presence(instance, |presence| *presence = known);
         Ok(attached)
+    }
+
+    /// A server that lost its lease has another number: its sessions go on under that one, so that others know who serves
+    /// their instances. Those that were replaced meanwhile are closed.
+    pub(crate) async fn adopt_sessions(&self) -> Result<(), StoreError> {
+        let me = self.lease.me();
+        if self.adopted_as.swap(me.0, Ordering::SeqCst) == me.0 {
+            return Ok(());
+        }
+        let sessions = self.switchboard.sessions();
+        let adopted = match self.sessions.adopt(me, sessions.clone()).await {
+            Ok(adopted) => adopted,
+            Err(error) => {
+                self.adopted_as.store(0, Ordering::SeqCst);
+                return Err(error);
+            }
+        };
+        for (instance, session) in sessions {
+            if !adopted.contains(&instance) {
+                self.switchboard.close_session(instance, session, Close::Replaced);
+                continue;
+            }
+            self.switchboard.set_presence(instance, |known| {
+                if known.session == session {
+                    known.served_by = me;
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Called only for the socket that served the instance, not for a replaced one.

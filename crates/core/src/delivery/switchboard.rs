@@ -356,6 +356,15 @@ impl Switchboard {
         self.sockets.pin().get(&instance).is_some_and(|mailbox| !mailbox.is_idle())
     }
 
+    /// All sessions that have begun, by instance.
+    pub fn sessions(&self) -> Vec<(InstanceNo, SessionNo)> {
+        let sockets = self.sockets.pin();
+        let begun = sockets.iter().map(|(instance, mailbox)| (*instance, mailbox.session()));
+        let mut begun: Vec<_> = begun.filter(|(_, session)| !session.is_none()).collect();
+        begun.sort_unstable();
+        begun
+    }
+
     pub fn open_sockets(&self) -> usize {
         self.sockets.len()
     }

@@ -35,6 +35,9 @@ pub trait Sessions: Send + Sync {
     fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached>;
     /// The session ends. False: another one serves the instance already, and nothing was written.
     fn detach(&self, instance: InstanceNo, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool>;
+    /// A desk that lost its lease goes on under this number, with those of its sessions that were not replaced meanwhile.
+    /// Returns the instances of these.
+    fn adopt(&self, me: DeskNo, sessions: Vec<(InstanceNo, SessionNo)>) -> Stored<'_, Vec<InstanceNo>>;
     /// With a session: only while that one serves the instance.
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool>;
     fn mark_never_acks(&self, instance: InstanceNo) -> Stored<'_, ()>;

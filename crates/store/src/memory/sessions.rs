@@ -34,6 +34,18 @@ impl Sessions for MemoryStore {
         now(true)
     }
 
+    fn adopt(&self, me: DeskNo, sessions: Vec<(InstanceNo, SessionNo)>) -> Stored<'_, Vec<InstanceNo>> {
+        let mut state = self.state();
+        let mut adopted = Vec::new();
+        for (instance, session) in sessions {
+            if let Some(known) = state.presences.get_mut(&instance).filter(|known| known.session == session) {
+                known.served_by = me;
+                adopted.push(instance);
+            }
+        }
+        now(adopted)
+    }
+
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         let mut state = self.state();
         let known = state.presences.entry(instance).or_default();

@@ -42,6 +42,22 @@ impl Sessions for PostgresStore {
         })
     }
 
+    fn adopt(&self, me: DeskNo, sessions: Vec<(InstanceNo, SessionNo)>) -> Stored<'_, Vec<InstanceNo>> {
+        let (instances, numbers): (Vec<i64>, Vec<i64>) =
+            sessions.into_iter().map(|(instance, session)| (signed(instance), signed(session))).unzip();
+        let me = signed(me);
+        self.worker.write(async move |connection| {
+            // Locked in the order of instances, like every batch.
+            let sql = "WITH mine AS (
+                         SELECT h.instance FROM head h
+                         JOIN unnest($2::bigint[], $3::bigint[]) AS s (instance, session) USING (instance, session)
+                         ORDER BY h.instance FOR UPDATE OF h)
+                       UPDATE head SET desk = $1 FROM mine WHERE head.instance = mine.instance RETURNING head.instance";
+            let rows = connection.query(sql, &[&me, &instances, &numbers]).await?;
+            Ok(rows.iter().map(|row| unsigned(row.get(0))).collect())
+        })
+    }
+
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         let (instance, session) = (signed(instance), session.map(signed));
         self.worker.write(async move |connection| {

@@ -40,6 +40,21 @@ impl Sessions for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
+    fn adopt(&self, me: DeskNo, sessions: Vec<(InstanceNo, SessionNo)>) -> Stored<'_, Vec<InstanceNo>> {
+        let work = move |books: &mut Books| {
+            let mut adopted = Vec::new();
+            for &(instance, session) in &sessions {
+                let sql = "UPDATE presence SET desk = ?3 WHERE instance = ?1 AND session = ?2";
+                if write(books, sql, (signed(instance), signed(session), signed(me)))? == 1 {
+                    books.ledgers.head(&books.connection, instance)?.served_by = me;
+                    adopted.push(instance);
+                }
+            }
+            Ok(adopted)
+        };
+        self.writer.write(work, |_| {})
+    }
+
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let Some(session) = session else {

@@ -35,6 +35,15 @@ impl Sessions for DeskStore {
         })
     }
 
+    fn adopt(&self, me: DeskNo, sessions: Vec<(InstanceNo, SessionNo)>) -> Stored<'_, Vec<InstanceNo>> {
+        let book = self.book.clone();
+        self.pass("adopt", move |store| {
+            let adopted = at_once(store.adopt(me, sessions))?;
+            book.say(format!("d{me} adopts the sessions of {adopted:?}"));
+            Ok(adopted)
+        })
+    }
+
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool> {
         self.pass("mark_idle", move |store| at_once(store.mark_idle(instance, session, idle)))
     }

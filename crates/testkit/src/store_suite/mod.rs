@@ -73,7 +73,7 @@ macro_rules! store_contract {
                     the_epoch_is_the_stores_own, pending_rows_are_found_by_message_id;
                 sessions: session_numbers_are_never_reused, a_session_goes_on_from_the_position,
                     rows_name_the_desk_that_serves, an_old_session_settles_by_acks_only,
-                    every_verb_writes_its_own_columns, a_notice_is_claimed_once, a_wake_is_claimed_by_one_server,
+                    a_desk_keeps_its_sessions_under_another_number, every_verb_writes_its_own_columns, a_notice_is_claimed_once, a_wake_is_claimed_by_one_server,
                     a_repeated_attempt_is_answered_as_the_first;
                 mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,

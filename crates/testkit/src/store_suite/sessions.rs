@@ -77,6 +77,19 @@ pub async fn an_old_session_settles_by_acks_only(Harness { store, .. }: Harness)
     assert_eq!(owed(&*store, 7).await, [4]);
 }
 
+/// A desk that lost its lease has another number, and the same sockets.
+pub async fn a_desk_keeps_its_sessions_under_another_number(Harness { store, .. }: Harness) {
+    let (kept, replaced) = (attach(&*store, 7, 1).await, attach(&*store, 8, 1).await);
+    attach(&*store, 8, 2).await;
+    let sessions = vec![(InstanceNo(7), kept), (InstanceNo(8), replaced), (InstanceNo(9), SessionNo(1))];
+    assert_eq!(store.adopt(DeskNo(3), sessions).await.unwrap(), [InstanceNo(7)]);
+    let served_by = async |instance| store.presence(InstanceNo(instance)).await.unwrap().served_by;
+    assert_eq!((served_by(7).await, served_by(8).await), (DeskNo(3), DeskNo(2)));
+    let made = accept(&*store, acceptance(1, &[7])).await;
+    assert_eq!(made.rows[0].served_by, DeskNo(3));
+    assert!(store.settle(InstanceNo(7), Settlement { session: kept, ..settled(&[1]).into() }).await.unwrap());
+}
+
 pub async fn every_verb_writes_its_own_columns(harness: Harness) {
     let store = &harness.store;
     assert_eq!(store.presences().await.unwrap(), []);
