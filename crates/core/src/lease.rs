@@ -6,10 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use frontdesk_wire::DeskNo;
 
 use crate::env::Env;
-use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, Ledger, StoreError};
+use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, Ledger, Renewal, StoreError};
 
 /// A desk that has not renewed its lease for this long stops acting, before others take over.
 const GOOD_MS: u64 = 4_000;
+/// A desk that has not known for this long that its directory is the newest one authenticates nobody: others do not wait for
+/// its confirmation of a revocation once its lease has run out.
+const KNOWN_MS: u64 = 3_000;
 /// Attempts that one start of a desk can name.
 const ATTEMPT_BITS: u32 = 40;
 
@@ -25,6 +28,10 @@ pub struct Lease {
     attempts: AtomicU64,
     /// The version of the directory that this desk has read, for whoever waits until all desks know of a change.
     directory_seen: AtomicU64,
+    /// The version of the directory at the last renewal.
+    directory_head: AtomicU64,
+    /// The beginning of the last renewal whose version of the directory was read, on the steady clock; 0 is none.
+    known_ms: AtomicU64,
 }
 
 impl Lease {
@@ -38,6 +45,8 @@ impl Lease {
             others: RwLock::default(),
             attempts: AtomicU64::new(0),
             directory_seen: AtomicU64::new(0),
+            directory_head: AtomicU64::new(0),
+            known_ms: AtomicU64::new(0),
         };
         lease.enlist().await?;
         lease.renew().await?; // the others are known from the start
@@ -61,6 +70,19 @@ impl Lease {
     /// Whether others still take this desk for a live one.
     pub fn is_good(&self) -> bool {
         self.env.steady_ms().saturating_sub(self.renewed_ms.load(Ordering::SeqCst)) < GOOD_MS
+    }
+
+    /// Whether this desk has read all changes of the directory that were committed until a short while ago.
+    pub fn knows_directory(&self) -> bool {
+        let known_ms = self.known_ms.load(Ordering::SeqCst);
+        known_ms != 0 && self.env.steady_ms().saturating_sub(known_ms) < KNOWN_MS
+    }
+
+    fn note_renewal(&self, began_ms: u64, renewal: &Renewal) {
+        self.directory_head.fetch_max(renewal.directory_version, Ordering::SeqCst);
+        self.renewed_ms.store(began_ms, Ordering::SeqCst);
+        self.note_live(&renewal.live);
+        self.note_directory(0);
     }
 
     /// Whether this is another desk, and live as far as this one knows.
@@ -119,17 +141,16 @@ impl Lease {
         let began_ms = self.env.steady_ms();
         match self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await {
             Ok(renewal) => {
-                self.renewed_ms.store(began_ms, Ordering::SeqCst);
-                self.note_live(&renewal.live);
+                self.note_renewal(began_ms, &renewal);
                 Ok((renewal.directory_version, renewal.live))
             }
             Err(StoreError::Conflict) => {
-                let lost = self.me();
+                let (lost, began_ms) = (self.me(), self.env.steady_ms());
                 self.enlist().await?;
                 tracing::warn!(%lost, now = %self.me(), "the lease of this desk had run out; it has a new number");
                 let renewal =
                     self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await?;
-                self.note_live(&renewal.live);
+                self.note_renewal(began_ms, &renewal);
                 Ok((renewal.directory_version, renewal.live))
             }
             Err(error) => Err(error),
@@ -138,7 +159,11 @@ impl Lease {
 
     /// Told to the others with the next renewal.
     pub fn note_directory(&self, version: u64) {
-        self.directory_seen.fetch_max(version, Ordering::SeqCst);
+        let renewed_ms = self.renewed_ms.load(Ordering::SeqCst);
+        let seen = self.directory_seen.fetch_max(version, Ordering::SeqCst).max(version);
+        if seen >= self.directory_head.load(Ordering::SeqCst) {
+            self.known_ms.fetch_max(renewed_ms.max(1), Ordering::SeqCst);
+        }
     }
 
     /// Takes or keeps a duty. `None`: another live desk has it.

@@ -11,7 +11,7 @@ mod waking;
 pub mod window;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use frontdesk_wire::{Close, DeskNo, InstanceNo, Seq};

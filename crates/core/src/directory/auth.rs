@@ -23,6 +23,9 @@ pub enum Unproven {
     Expired,
     #[error("unauthorized")]
     Unauthorized,
+    /// This server may not know of revocations.
+    #[error("the directory may be out of date; try again later")]
+    Unavailable,
 }
 
 /// An authenticated gateway. Created only where a token was verified, never from an id in a body.
@@ -57,6 +60,9 @@ impl Guest {
 impl DirectoryPlane {
     /// Verifies an upgrade token against all valid secrets of the gateway that it names.
     pub fn prove_gateway(&self, bearer: &str) -> Result<Caller, Unproven> {
+        if !self.is_current() {
+            return Err(Unproven::Unavailable);
+        }
         let claimed = token::claim(bearer).ok_or(Unproven::Unauthorized)?;
         let found = self.registry.read(|view| {
             let gateway = view.gateways.get(claimed.gateway_id.as_str())?.clone();
@@ -93,8 +99,11 @@ impl DirectoryPlane {
     }
 
     /// Why an earlier authentication is no longer valid: the gateway was revoked since, or serves another instance and
-    /// must reconnect.
+    /// must reconnect, or this server may not know of it.
     pub fn disproof(&self, caller: &Caller) -> Option<Close> {
+        if !self.is_current() {
+            return Some(Close::TryLater);
+        }
         self.registry.read(|view| match view.gateways.get(&caller.gateway) {
             Some(it) if it.revoked_ms.is_none() && it.revocations == caller.revocations => {
                 (it.instance != caller.instance.name).then_some(Close::GoingAway)

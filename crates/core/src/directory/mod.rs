@@ -23,6 +23,7 @@ use std::sync::Arc;
 use crate::base::Base;
 use crate::env::Env;
 use crate::error::DeskError;
+use crate::lease::Lease;
 use crate::port::bus::{Ring, To};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
@@ -47,6 +48,8 @@ pub use view::View;
 
 pub struct DirectoryPlane {
     env: Arc<dyn Env>,
+    /// If other servers write to the directory as well.
+    shared: Option<Arc<Lease>>,
     registry: Registry,
     bots: Bots,
     offers: Offers,
@@ -64,6 +67,7 @@ impl DirectoryPlane {
         platforms: &Arc<Platforms>,
     ) -> Result<Self, StoreError> {
         let registry = Registry::open(stores.directory.clone()).await?;
+        base.lease.note_directory(registry.read(|view| view.directory_version));
         let (bus, lease) = (base.bus.clone(), Arc::downgrade(&base.lease));
         registry.on_commit(move |version| {
             if lease.upgrade().is_some_and(|lease| !lease.is_alone()) {
@@ -72,6 +76,7 @@ impl DirectoryPlane {
         });
         Ok(Self {
             env: base.env.clone(),
+            shared: base.bus.has_others().then(|| base.lease.clone()),
             bots: Bots::new(base.env.clone(), registry.clone(), sealer, platforms),
             offers: Offers::new(registry.clone(), platforms),
             registry,
@@ -102,6 +107,11 @@ impl DirectoryPlane {
     /// Rises with every change.
     pub fn version(&self) -> u64 {
         self.registry.read(|view| view.directory_version)
+    }
+
+    /// Whether it has the changes that other servers made until a short while ago. If not, nobody is authenticated by it.
+    pub fn is_current(&self) -> bool {
+        self.shared.as_ref().is_none_or(|lease| lease.knows_directory())
     }
 
     /// Reads changes of other servers.

@@ -26,13 +26,21 @@ pub(crate) fn gateway(app: &App, headers: &HeaderMap) -> Result<Caller, Unproven
     bearer(headers).map_or(Err(Unproven::Unauthorized), |token| app.desk.directory().prove_gateway(token))
 }
 
+/// Who is not known is unauthorized; a server that cannot know is asked again later.
+fn refused(why: Unproven) -> Refusal {
+    match why {
+        Unproven::Unavailable => Refusal::new(Code::Unavailable, why.to_string()).plain(),
+        Unproven::Expired | Unproven::Unauthorized => Refusal::unauthorized().plain(),
+    }
+}
+
 pub(crate) struct Gateway(pub(crate) Caller);
 
 impl FromRequestParts<App> for Gateway {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
-        gateway(app, &parts.headers).map(Self).map_err(|_| Refusal::unauthorized().plain())
+        gateway(app, &parts.headers).map(Self).map_err(refused)
     }
 }
 
@@ -52,7 +60,7 @@ impl FromRequestParts<App> for Managed {
                 .directory()
                 .prove_gateway(token)
                 .map(|caller| Self(caller.guest()))
-                .map_err(|_| unauthorized());
+                .map_err(refused);
         }
         let signed = app.agent_jwt.as_ref().ok_or_else(unauthorized)?;
         let instance = signed.prove(token).await.map_err(|why| {

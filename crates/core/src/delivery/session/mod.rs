@@ -402,7 +402,7 @@ impl Session {
 
     /// Moves rows from the mailbox into the outbox as the window allows; after a gap reads them from the ledger.
     fn pump(&mut self, now_ms: u64) {
-        let may_send = self.closing.is_none() && self.leave_at_ms.is_none() && !self.is_reading;
+        let may_send = self.closing.is_none() && self.leave_at_ms.is_none() && !self.is_reading && self.is_trusted();
         let Some(serving) = self.serving.as_mut().filter(|_| may_send) else {
             return;
         };
@@ -419,6 +419,11 @@ impl Session {
         self.effects.push_back(Effect::Read { after: cursor, limit: room.min(serving.fetch) });
     }
 
+    /// Whether a revocation of the gateway would be known here. Until then it gets no rows.
+    fn is_trusted(&self) -> bool {
+        self.delivery.directory.is_current()
+    }
+
     /// Result of reading the ledger with this `limit`.
     pub fn read(&mut self, rows: Result<Vec<Row>, StoreError>, limit: usize, now_ms: u64) {
         self.is_reading = false;
@@ -432,7 +437,11 @@ impl Session {
                     serving.mailbox.note_newest(*last);
                 }
                 let fit = fitting(rows.iter().map(|(_, delivery)| delivery.json.len()));
+                let is_held = !self.delivery.directory.is_current();
                 let is_idle = serving.mailbox.is_idle();
+                if is_held {
+                    return serving.mailbox.open_gap(); // read again when it is known who may have them
+                }
                 if rows.len() == limit || fit < rows.len() || is_idle {
                     serving.mailbox.open_gap(); // there may be more rows: read again
                 }
@@ -548,6 +557,9 @@ impl Session {
             if !serving.window.is_empty() || serving.window.is_probing() {
                 self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
             }
+            if !self.is_trusted() {
+                self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
+            }
             if serving.deliver_at_ms > now_ms {
                 self.tick_ms = self.tick_ms.min(serving.deliver_at_ms);
             }
@@ -577,7 +589,7 @@ impl Session {
             Health::Probe => self.ping = true,
             Health::Dead => return self.close(Close::Unresponsive),
         }
-        if !self.outbox.is_full() && !serving.mailbox.is_idle() {
+        if !self.outbox.is_full() && !serving.mailbox.is_idle() && self.delivery.directory.is_current() {
             self.ask_for_acks(now_ms);
         }
         let Some(serving) = &mut self.serving else { return };

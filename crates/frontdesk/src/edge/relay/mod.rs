@@ -46,6 +46,7 @@ pub(crate) async fn upgrade(
             let close = match unproven {
                 Unproven::Expired => Close::Expired,
                 Unproven::Unauthorized => Close::Unauthorized,
+                Unproven::Unavailable => Close::TryLater,
             };
             app.desk.meters().sockets_refused.get_or_create(&Why { why: close.reason() }).inc();
             log_refused(&app, &headers, close);
@@ -75,6 +76,7 @@ fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
         (None, ..) => "no upgrade token was sent",
         (Some(_), None, _) => "the gateway is unknown",
         (.., Close::Expired) => "the token has expired",
+        (.., Close::TryLater) => "this server may not know of revocations, because the store does not answer",
         (_, Some(gateway), _) if gateway.revoked_ms.is_some() => "the gateway was revoked",
         (_, Some(_), _) => "the token is not signed with the gateway's secret",
     };
