@@ -171,6 +171,13 @@ impl ClusterPlane {
         self.meters.bus_sweeps.inc();
         self.directory.refresh().await?;
         self.agents.streams_look();
-        self.delivery.sweep_rows().await
+        self.delivery.sweep_rows().await?;
+        if self.lease.take_doubts()
+            && let Err(error) = self.delivery.look_for_unserved().await
+        {
+            self.lease.note_doubts();
+            return Err(error);
+        }
+        Ok(())
     }
 }

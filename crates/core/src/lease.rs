@@ -1,6 +1,6 @@
 //! This desk among those that share its store: its number, its lease, its duties.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use frontdesk_wire::DeskNo;
@@ -26,6 +26,8 @@ pub struct Lease {
     /// The other live desks, as of the last renewal. Most desks are alone.
     others: RwLock<Vec<DeskNo>>,
     attempts: AtomicU64,
+    /// Rows may have been written of which nobody was told.
+    has_doubts: AtomicBool,
     /// The version of the directory that this desk has read, for whoever waits until all desks know of a change.
     directory_seen: AtomicU64,
     /// The version of the directory at the last renewal.
@@ -44,6 +46,7 @@ impl Lease {
             renewed_ms: AtomicU64::new(0),
             others: RwLock::default(),
             attempts: AtomicU64::new(0),
+            has_doubts: AtomicBool::new(false),
             directory_seen: AtomicU64::new(0),
             directory_head: AtomicU64::new(0),
             known_ms: AtomicU64::new(0),
@@ -105,8 +108,8 @@ impl Lease {
     }
 
     /// Accepts a batch. Where the answer of the store can get lost, each event is stored under the name of this attempt,
-    /// and the store is asked once more under the same names.
-    pub(crate) async fn accept(
+    /// and the store is asked once more under the same names. If that answer is lost too, somebody must look for the rows.
+    pub async fn accept(
         &self,
         ledger: &dyn Ledger,
         mut batch: Vec<Acceptance>,
@@ -117,10 +120,24 @@ impl Lease {
         for it in &mut batch {
             it.attempt = self.next_attempt();
         }
-        match ledger.accept(batch.clone()).await {
-            Err(StoreError::Unknown(_)) => ledger.accept(batch).await,
-            done => done,
+        let first = ledger.accept(batch.clone()).await;
+        if !matches!(first, Err(StoreError::Unknown(_))) {
+            return first;
         }
+        let again = ledger.accept(batch).await;
+        if again.is_err() {
+            self.note_doubts(); // the first attempt may have been stored, whatever became of this one
+        }
+        again
+    }
+
+    /// Rows may have been written without an answer, so that nobody was told of them.
+    pub(crate) fn note_doubts(&self) {
+        self.has_doubts.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn take_doubts(&self) -> bool {
+        self.has_doubts.swap(false, Ordering::SeqCst)
     }
 
     /// No other desk, and no other start of this one, gives the same.

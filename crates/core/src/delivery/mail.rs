@@ -5,7 +5,7 @@ use frontdesk_wire::{InstanceNo, Seq};
 use super::DeliveryPlane;
 use crate::error::DeskError;
 use crate::ids::{mail_id, parse_mail_id};
-use crate::port::store::{Mail, MailState};
+use crate::port::store::{Mail, MailState, StoreError};
 
 /// Rows per page of a listing.
 const PAGE: usize = 200;
@@ -44,7 +44,11 @@ impl DeliveryPlane {
     /// Queues the same delivery again as a new row. Returns its id.
     pub async fn replay_mail(&self, id: &str) -> Result<String, DeskError> {
         let (instance, seq) = parse_id(id)?;
-        let made = self.ledger.replay_mail(instance, seq).await?;
+        let made = self.ledger.replay_mail(instance, seq).await;
+        if let Err(StoreError::Unknown(_)) = made {
+            self.lease.note_doubts();
+        }
+        let made = made?;
         let made = made.ok_or_else(|| DeskError::NotFound(format!("mail {id:?} not found")))?;
         Ok(mail_id(instance, made))
     }

@@ -153,12 +153,18 @@ impl DeliveryPlane {
         }
     }
 
-    /// Finds rows that no ring told of: sockets that are behind the head of their ledger.
+    /// Finds rows that no ring told of: sockets that are behind the head of their ledger, and instances that have no socket
+    /// here although the store says so (the answer was lost when it began or ended).
     pub(crate) async fn sweep_rows(&self) -> Result<(), StoreError> {
         for (instance, newest) in self.ledger.heads(self.lease.me()).await? {
             match self.switchboard.socket(instance) {
-                Some(mailbox) if mailbox.newest() < newest => mailbox.look(),
-                _ => {}
+                Some(mailbox) if mailbox.newest() >= newest => {}
+                Some(mailbox) if mailbox.is_idle() => {
+                    mailbox.note_newest(newest); // once
+                    self.switchboard.note_unserved(instance, Unserved::NewMail);
+                }
+                Some(mailbox) => mailbox.look(),
+                None => self.switchboard.note_unserved(instance, Unserved::Look),
             }
         }
         Ok(())

@@ -398,6 +398,15 @@ impl Switchboard {
         }
     }
 
+    /// The check failed, and is repeated at the next look. Nobody is notified, so that a failing store is not asked in a loop.
+    pub fn keep_unserved(&self, instance: InstanceNo, why: Unserved) {
+        lock(&self.unserved).entry(instance).or_insert(why);
+    }
+
+    pub fn has_unserved(&self) -> bool {
+        !lock(&self.unserved).is_empty()
+    }
+
     pub fn take_unserved(&self) -> BTreeMap<InstanceNo, Unserved> {
         std::mem::take(&mut lock(&self.unserved))
     }

@@ -13,6 +13,8 @@ use crate::port::store::StoreError;
 
 /// Maximum size of the response of a wake URL that is read.
 const ANSWER_MAX_BYTES: usize = 4096;
+/// Pause before mail is looked for again that could not be read.
+const RETRY_TIME: Duration = Duration::from_secs(1);
 /// Longest pause between two checks, so that a clock step is noticed.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
@@ -33,7 +35,8 @@ impl DeliveryPlane {
     /// Time until the next task of a waker.
     pub fn pause(&self, waker: &Waker) -> Duration {
         let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(self.env.steady_ms()));
-        waker.next_due_ms().map_or(PAUSE_MAX, until).min(PAUSE_MAX)
+        let longest = if self.switchboard.has_unserved() { RETRY_TIME } else { PAUSE_MAX };
+        waker.next_due_ms().map_or(longest, until).min(longest)
     }
 
     /// Passes instances with waiting mail to the waker, and returns the tasks that are due.
@@ -48,7 +51,10 @@ impl DeliveryPlane {
                     waker.mail_waits(instance, waited_ms, dials, is_new, self.env.steady_ms());
                 }
                 Ok(None) => waker.settled(instance),
-                Err(error) => tracing::error!(%error, "reading waiting mail failed; retrying when mail arrives"),
+                Err(error) => {
+                    tracing::error!(%error, "reading waiting mail failed; retrying");
+                    self.switchboard.keep_unserved(instance, why);
+                }
             }
         }
         waker.due(self.env.steady_ms())

@@ -14,9 +14,6 @@ use super::store::at_once;
 use super::wire::{Carrier, Wire};
 use super::{DESKS, GATEWAYS, GATEWAYS_LATER, Simulation};
 
-/// Longer than any attempt number of a desk.
-const ATTEMPTS: u64 = 1 << 62;
-
 impl Simulation {
     fn any_running(&mut self) -> Option<usize> {
         let running = self.running();
@@ -69,19 +66,14 @@ impl Simulation {
         let (gateway, is_forward) = (self.any_gateway(), self.dice.chance(30));
         let Some(slot) = self.any_running().filter(|_| self.gateways[gateway].instance.is_some()) else { return };
         self.events.push(Event { gateway, is_forward, is_accepted: false, is_sent: None, replays: 0 });
-        self.attempt(self.events.len() - 1, slot);
-    }
-
-    fn attempt(&mut self, event: usize, slot: usize) {
-        let attempt = ATTEMPTS | self.dice.throw() >> 8;
-        self.send(event, slot, attempt);
+        self.send(self.events.len() - 1, slot);
     }
 
     /// Senders whose event was refused, or who got no answer, repeat it.
     pub(super) fn send_again(&mut self) {
         let unsent = self.events.iter().position(|it| !it.is_accepted && it.is_sent.is_none());
         if let (Some(event), Some(slot)) = (unsent, self.any_running()) {
-            self.attempt(event, slot);
+            self.send(event, slot);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::Desk;
 use frontdesk_core::agents::Speaker;
-use frontdesk_core::port::store::{Acceptance, Closing, JournalEntry, Outcome, StoreError};
+use frontdesk_core::port::store::{Acceptance, Closing, JournalEntry, Outcome};
 use frontdesk_wire::{InstanceNo, Secret};
 use serde_json::json;
 
@@ -72,7 +72,7 @@ impl Simulation {
     }
 
     /// Sends an event; the answer may be that it is known.
-    pub(super) fn send(&mut self, event: usize, slot: usize, attempt: u64) {
+    pub(super) fn send(&mut self, event: usize, slot: usize) {
         let gateway = &self.gateways[self.events[event].gateway];
         let Some(instance) = gateway.instance else { return };
         let (tenant, name) = (gateway.tenant, gateway.name.clone());
@@ -80,13 +80,9 @@ impl Simulation {
         self.events[event].is_sent = Some(slot);
         let text = format!("[[{tenant}/{name}/{event}]]");
         if self.events[event].is_forward {
-            let forward = forward(tenant, event, instance, &text, attempt);
+            let forward = forward(tenant, event, instance, &text);
             return self.ask(slot, |desk| async move {
-                let ledger = desk.stores().ledger.clone();
-                let accepted = match ledger.accept(vec![forward.clone()]).await {
-                    Err(StoreError::Unknown(_)) => ledger.accept(vec![forward]).await,
-                    done => done,
-                };
+                let accepted = desk.lease().accept(&*desk.stores().ledger, vec![forward]).await;
                 Some(Happened::Sent { event, is_accepted: accepted.is_ok() })
             });
         }
@@ -168,10 +164,10 @@ impl Simulation {
 }
 
 /// An event that a gateway need not ack: it counts as delivered if the socket stays healthy.
-fn forward(tenant: &str, event: usize, instance: InstanceNo, text: &str, attempt: u64) -> Acceptance {
+fn forward(tenant: &str, event: usize, instance: InstanceNo, text: &str) -> Acceptance {
     let json = json!({ "text": text }).to_string();
     let delivery = frontdesk_core::port::store::Delivery { passthrough: true, json, ..delivery(event as u64) };
     let dedup = format!("forward-{event}").into_bytes();
     let unreceived = Acceptance::unreceived(tenant, dedup, delivery, "{}".into());
-    Acceptance { receivers: vec![instance], attempt, ..unreceived }
+    Acceptance { receivers: vec![instance], ..unreceived }
 }
