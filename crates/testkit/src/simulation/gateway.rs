@@ -22,6 +22,8 @@ pub(super) struct Gateway {
     pub(super) wire: Option<Arc<Wire>>,
     /// It was woken, or lost its connection, and is about to dial.
     pub(super) wants_to_dial: bool,
+    /// It said so on its current wire.
+    is_idle: bool,
     pub(super) received: BTreeSet<Seq>,
     /// Rows that it has read on the current wire and not acked.
     unacked: Vec<String>,
@@ -38,6 +40,7 @@ impl Gateway {
             acks,
             wire: None,
             wants_to_dial: false,
+            is_idle: false,
             received: BTreeSet::new(),
             unacked: Vec::new(),
         }
@@ -53,13 +56,21 @@ impl Gateway {
 
     pub(super) fn leave(&mut self, closes: bool) {
         self.unacked.clear();
+        self.is_idle = false;
         if let Some(wire) = self.wire.take().filter(|_| closes) {
             wire.send(Up::End);
         }
     }
 
-    pub(super) fn go_idle(&self) {
+    /// Its wake URL was called. One that is connected and not idle has no reason to come.
+    pub(super) fn wake(&mut self) {
+        self.wants_to_dial |= self.wire.is_none() || self.is_idle;
+    }
+
+    pub(super) fn go_idle(&mut self, book: &Book) {
         if let Some(wire) = &self.wire {
+            book.say(format!("{} goes idle", self.name));
+            self.is_idle = true;
             wire.send(Up::Text(line(&json!({ "type": "going_idle" }))));
         }
     }

@@ -204,9 +204,7 @@ impl Simulation {
         self.take_happened();
         self.find_instances();
         let poked = std::mem::take(&mut self.book.facts().poked);
-        for gateway in self.gateways.iter_mut().filter(|it| poked.contains(&it.name) && it.wire.is_none()) {
-            gateway.wants_to_dial = true;
-        }
+        self.gateways.iter_mut().filter(|it| poked.contains(&it.name)).for_each(Gateway::wake);
         self.ledgers.check(&*self.store, &self.book, &self.gateways, &self.events);
     }
 

@@ -41,7 +41,7 @@ impl Simulation {
             }
             76 | 77 => {
                 let gateway = self.any_gateway();
-                self.gateways[gateway].go_idle();
+                self.gateways[gateway].go_idle(&self.book);
             }
             78..=80 => self.weather_changes(),
             81 => {
