@@ -13,6 +13,8 @@ use crate::port::store::StoreError;
 
 /// Maximum size of the response of a wake URL that is read.
 const ANSWER_MAX_BYTES: usize = 4096;
+/// A claim whose answer took longer than this may have ended meanwhile.
+const CLAIM_MS: u64 = 2_000;
 /// Pause before mail is looked for again that could not be read.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 /// Longest pause between two checks, so that a clock step is noticed.
@@ -96,8 +98,11 @@ impl DeliveryPlane {
             self.say_wake(instance_no, "wake_failed", "no wake URL; the agent must connect by itself").await;
             return Ended::NoWay;
         };
+        let began_ms = self.env.steady_ms();
         match self.claim_wake(instance_no).await {
-            Ok(true) => {}
+            Ok(true) if self.may_act() && self.env.steady_ms().saturating_sub(began_ms) < CLAIM_MS => {}
+            // This server was cut off from the store: others may wake the agent. It claims again.
+            Ok(true) => return Ended::Failed,
             // Another server calls it. If the agent does not come, this one looks again after the cool-down.
             Ok(false) => return Ended::Answered,
             Err(error) => {
@@ -113,6 +118,11 @@ impl DeliveryPlane {
             self.say_wake(instance_no, "wake_failed", &why).await;
         }
         how
+    }
+
+    /// Whether others take this server for a live one, if there are others.
+    fn may_act(&self) -> bool {
+        !self.bus.has_others() || self.lease.is_good()
     }
 
     /// Whether this server is the one that wakes the instance.
