@@ -94,7 +94,7 @@ impl ClusterPlane {
             Heard::Ring(Ring::Echo(_)) => {}
             Heard::Ring(Ring::Rows(instances)) => {
                 for instance in instances {
-                    self.delivery.look_for_rows(instance);
+                    self.delivery.served().look_for_rows(instance);
                 }
             }
             Heard::Ring(Ring::Directory(version)) => {
@@ -114,7 +114,7 @@ impl ClusterPlane {
                     platform.heard(&text).await;
                 }
             }
-            Heard::Ring(Ring::Line(instance, line)) => self.delivery.tell(instance, line),
+            Heard::Ring(Ring::Line(instance, line)) => self.delivery.served().tell(instance, line),
         }
         Ok(())
     }
@@ -152,12 +152,13 @@ impl ClusterPlane {
         let is_deaf = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed)) >= DEAF_MS;
         if self.is_deaf.swap(is_deaf, Ordering::Relaxed) != is_deaf {
             self.meters.bus_deaf.set(i64::from(is_deaf));
-            match is_deaf {
-                true => tracing::warn!("the bus is silent: other servers are heard by sweeps only"),
-                false => tracing::info!("the bus is heard again"),
+            if is_deaf {
+                tracing::warn!("the bus is silent: other servers are heard by sweeps only");
+            } else {
+                tracing::info!("the bus is heard again");
             }
         }
-        self.delivery.adopt_sessions().await?;
+        self.delivery.served().adopt_sessions().await?;
         let every_ms = if is_deaf { DEAF_SWEEP_MS } else { SWEEP_MS };
         if now_ms.saturating_sub(self.swept_ms.load(Ordering::Relaxed)) >= every_ms {
             self.sweep().await?;
@@ -171,9 +172,9 @@ impl ClusterPlane {
         self.meters.bus_sweeps.inc();
         self.directory.refresh().await?;
         self.agents.streams_look();
-        self.delivery.sweep_rows().await?;
+        self.delivery.served().sweep_rows().await?;
         if self.lease.take_doubts()
-            && let Err(error) = self.delivery.look_for_unserved().await
+            && let Err(error) = self.delivery.served().look_for_unserved().await
         {
             self.lease.note_doubts();
             return Err(error);

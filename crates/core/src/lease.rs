@@ -109,11 +109,7 @@ impl Lease {
 
     /// Accepts a batch. Where the answer of the store can get lost, each event is stored under the name of this attempt,
     /// and the store is asked once more under the same names. If that answer is lost too, somebody must look for the rows.
-    pub async fn accept(
-        &self,
-        ledger: &dyn Ledger,
-        mut batch: Vec<Acceptance>,
-    ) -> Result<Vec<Accepted>, StoreError> {
+    pub async fn accept(&self, ledger: &dyn Ledger, mut batch: Vec<Acceptance>) -> Result<Vec<Accepted>, StoreError> {
         if !ledger.may_lose_answers() {
             return ledger.accept(batch).await;
         }

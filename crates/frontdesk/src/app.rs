@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use frontdesk_connectors::Bundled;
 use frontdesk_core::port::bus::{Bus, NoBus};
 use frontdesk_core::port::platform::Platform;
-use frontdesk_core::port::store::{Ledger as _, Store};
+use frontdesk_core::port::stores::Stores;
 use frontdesk_core::{Desk, Env, Parts};
 use frontdesk_platforms::Kit;
 use frontdesk_platforms::chat::BuiltInChat;
@@ -78,13 +78,13 @@ impl Frontdesk {
         rules.issuer.clone_from(&public_url);
         config.skills.apply(&mut rules)?;
         let chat_rules = config.chat.rules(&rules, &public_url);
-        let (log, media) = (store.clone(), store.clone());
+        let (log, media) = (store.chat.clone(), store.media.clone());
         let chat = BuiltInChat::new(env.clone(), log, media, outcall.clone(), bus.clone(), chat_rules);
         let chat = Arc::new(chat);
         let kit = Kit {
             env: env.clone(),
             outcall: outcall.clone(),
-            media: store.clone(),
+            media: store.media.clone(),
             public_url: public_url.clone(),
             settings: config.platform.clone(),
         };
@@ -167,11 +167,11 @@ impl Frontdesk {
     }
 }
 
-type Backend = (Arc<dyn Store>, Arc<dyn Bus>);
+type Backend = (Stores, Arc<dyn Bus>);
 
 fn embedded_store(config: &Config, env: &dyn Env) -> anyhow::Result<Backend> {
     let store = SqliteStore::open(&config.data_dir, epoch(env)).context("opening the database failed")?;
-    Ok((Arc::new(store), Arc::new(NoBus)))
+    Ok((Arc::new(store).into(), Arc::new(NoBus)))
 }
 
 /// A database that several servers use. They must have the same keys: what one seals, the others open.
@@ -190,12 +190,14 @@ fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<B
             );
         }
     }
+    let store: Stores = Arc::new(store).into();
+    let epoch = store.ledger.epoch();
     let bus = match config.bus.url.as_str() {
-        "" => notify_bus(url, store.epoch()),
-        redis => redis_bus(redis, store.epoch()),
+        "" => notify_bus(url, epoch),
+        redis => redis_bus(redis, epoch),
     };
     let bus = bus.context("starting the bus failed")?;
-    Ok((Arc::new(store), Arc::new(bus)))
+    Ok((store, Arc::new(bus)))
 }
 
 /// For a new database.

@@ -27,7 +27,8 @@ fn the_invariants_hold() {
     };
     let failures: Vec<_> = seeds.filter_map(|seed| run(seed, None).err()).collect();
     if let Some(first) = failures.first() {
-        let all: Vec<String> = failures.iter().map(|it| format!("seed {}, step {}: {}", it.seed, it.step, it.what)).collect();
+        let all: Vec<String> =
+            failures.iter().map(|it| format!("seed {}, step {}: {}", it.seed, it.step, it.what)).collect();
         let how = format!("SIMULATION_SEED={} cargo nextest run -p frontdesk-store --test simulation", first.seed);
         panic!("{first}\n{} seeds failed:\n{}\nreplay the first one: {how}", all.len(), all.join("\n"));
     }

@@ -40,7 +40,7 @@ const KEPT: [(&str, &[&str], &str); 10] = [
         "all outgoing calls use the guarded Outcall port; the client calls only its own server",
     ),
     ("rusqlite", &["frontdesk-store"], "SQL stays behind the store port"),
-    ("tokio-postgres", &["frontdesk-store"], "SQL stays behind the store port"),
+    ("tokio-postgres", &["frontdesk-store", "frontdesk-testkit"], "SQL stays behind the store port"),
     ("redis", &["frontdesk-store"], "the bus stays behind its port"),
     ("clap", &["frontdesk"], "the command line belongs into frontdesk"),
     (

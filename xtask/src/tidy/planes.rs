@@ -10,7 +10,7 @@ const CRATE: &str = "core";
 
 /// The planes from low to high, each a module of `crates/core/src` (file or folder; it need not exist). Modules in one
 /// row form one plane and may import each other.
-const PLANES: [&[&str]; 12] = [
+const PLANES: [&[&str]; 13] = [
     &["port"],
     &["env"],
     &["seal", "vault"],
@@ -22,6 +22,7 @@ const PLANES: [&[&str]; 12] = [
     &["outbound"],
     &["cron"],
     &["agents"],
+    &["cluster"],
     &["desk"],
 ];
 

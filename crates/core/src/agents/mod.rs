@@ -133,7 +133,9 @@ impl AgentsPlane {
 
     /// Another server wrote to these inboxes.
     pub(crate) fn inboxes_changed(&self, agents: &[InstanceNo]) {
-        agents.iter().for_each(|agent| self.live.streams.notify(*agent));
+        for agent in agents {
+            self.live.streams.notify(*agent);
+        }
     }
 
     /// All streams look at their inboxes: a ring may have been lost.

@@ -65,7 +65,7 @@ impl Messages {
         let Some((agent, url)) = found.and_then(|it: Arc<Agent>| it.wake_url.clone().map(|url| (it, url))) else {
             return Ended::NoWay;
         };
-        match self.delivery.claim_wake(no).await {
+        match self.delivery.served().claim_wake(no).await {
             Ok(true) => {}
             Ok(false) => return Ended::Answered, // another server calls it
             Err(error) => {

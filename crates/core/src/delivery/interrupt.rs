@@ -8,7 +8,6 @@ use super::DeliveryPlane;
 use super::switchboard::Order;
 use crate::directory::Caller;
 use crate::directory::index::TenantIndex;
-use crate::port::bus::{Ring, To};
 use crate::port::store::StoreError;
 
 /// Turns that began earlier are considered finished.
@@ -95,7 +94,7 @@ impl DeliveryPlane {
         let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() }.line();
         let told = match self.switchboard.socket(instance) {
             Some(mailbox) => mailbox.order(Order::Line(line)),
-            None => self.tell_elsewhere(instance, line).await?,
+            None => self.served.tell_elsewhere(instance, line).await?,
         };
         if told {
             self.meters.interrupts.inc();
@@ -105,18 +104,5 @@ impl DeliveryPlane {
             });
         }
         Ok(told)
-    }
-
-    /// Passes a line to the server that has the socket of the instance. False: none has it.
-    async fn tell_elsewhere(&self, instance: InstanceNo, line: String) -> Result<bool, StoreError> {
-        if self.lease.is_alone() {
-            return Ok(false);
-        }
-        let presence = self.sessions.presence(instance).await?;
-        let is_there = self.lease.is_other(presence.served_by) && !presence.idle;
-        if is_there {
-            self.bus.ring(To::Desk(presence.served_by), Ring::Line(instance, line));
-        }
-        Ok(is_there)
     }
 }

@@ -4,6 +4,7 @@ pub mod delivered;
 mod interrupt;
 mod mail;
 mod presence;
+pub mod served;
 pub mod session;
 pub mod switchboard;
 pub mod wake;
@@ -11,10 +12,9 @@ mod waking;
 pub mod window;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use frontdesk_wire::{Close, DeskNo, InstanceNo, Seq};
+use frontdesk_wire::{Close, DeskNo, InstanceNo};
 
 use crate::base::Base;
 use crate::directory::{DirectoryPlane, Effect};
@@ -24,11 +24,12 @@ use crate::meters::Meters;
 use crate::port::bus::{Bus, Ring, To};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
-use crate::port::store::{Delivery, Ledger, NewRow, Presence, RowListener, SessionNo, Sessions, StoreError, Waiting};
+use crate::port::store::{Ledger, NewRow, RowListener, SessionNo, Sessions, StoreError, Waiting};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
-use switchboard::{Order, Switchboard, Unserved};
+use served::Served;
+use switchboard::{Order, Switchboard};
 
 /// Passes new rows to the sockets of this server.
 struct SwitchboardListener {
@@ -59,14 +60,12 @@ pub struct DeliveryPlane {
     env: Arc<dyn Env>,
     directory: Arc<DirectoryPlane>,
     lease: Arc<Lease>,
-    bus: Arc<dyn Bus>,
     ledger: Arc<dyn Ledger>,
     sessions: Arc<dyn Sessions>,
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
     switchboard: Arc<Switchboard>,
-    /// The number of this server under which its sessions are stored; 0: some are under another one.
-    adopted_as: AtomicU64,
+    served: Served,
     /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
     wake_failures: Mutex<HashMap<InstanceNo, String>>,
     tail: Arc<Tail>,
@@ -101,13 +100,12 @@ impl DeliveryPlane {
             env: base.env.clone(),
             directory: directory.clone(),
             lease: base.lease.clone(),
-            bus: base.bus.clone(),
             ledger: stores.ledger.clone(),
             sessions: stores.sessions.clone(),
             platforms: platforms.clone(),
             outcall: outcall.clone(),
+            served: Served::new(base, stores, &switchboard),
             switchboard,
-            adopted_as: AtomicU64::new(base.lease.me().0),
             wake_failures: Mutex::default(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
@@ -119,77 +117,14 @@ impl DeliveryPlane {
         &self.switchboard
     }
 
-    /// What is known of every instance, wherever its socket is.
-    pub async fn presences(&self) -> Result<HashMap<InstanceNo, Presence>, StoreError> {
-        match self.lease.is_alone() {
-            true => Ok(self.switchboard.presences()),
-            false => Ok(self.sessions.presences().await?.into_iter().collect()),
-        }
-    }
-
-    /// Whether the instance has a socket, here or at another server.
-    pub fn is_connected(&self, instance: InstanceNo, presence: &Presence) -> bool {
-        self.switchboard.is_live(instance) || self.lease.is_other(presence.served_by)
+    /// Which server serves which instance.
+    pub fn served(&self) -> &Served {
+        &self.served
     }
 
     /// Number of waiting rows per instance.
     pub async fn waiting(&self) -> Result<Vec<Waiting>, StoreError> {
         self.ledger.waiting().await
-    }
-
-    /// Checks all instances with waiting mail: at the start, and when a desk is gone that may have served some of them.
-    pub async fn look_for_unserved(&self) -> Result<(), StoreError> {
-        for row in self.ledger.waiting().await? {
-            self.switchboard.note_unserved(row.instance, Unserved::NewMail);
-        }
-        Ok(())
-    }
-
-    /// Another server wrote rows for this instance, whose socket it believes to be here.
-    pub(crate) fn look_for_rows(&self, instance: InstanceNo) {
-        match self.switchboard.socket(instance).filter(|mailbox| !mailbox.is_idle()) {
-            Some(mailbox) => mailbox.look(),
-            None => self.switchboard.note_unserved(instance, Unserved::NewMail),
-        }
-    }
-
-    /// Finds rows that no ring told of: sockets that are behind the head of their ledger, and instances that have no socket
-    /// here although the store says so (the answer was lost when it began or ended).
-    pub(crate) async fn sweep_rows(&self) -> Result<(), StoreError> {
-        for (instance, newest) in self.ledger.heads(self.lease.me()).await? {
-            match self.switchboard.socket(instance) {
-                Some(mailbox) if mailbox.newest() >= newest => {}
-                Some(mailbox) if mailbox.is_idle() => {
-                    mailbox.note_newest(newest); // once
-                    self.switchboard.note_unserved(instance, Unserved::NewMail);
-                }
-                Some(mailbox) => mailbox.look(),
-                None => self.switchboard.note_unserved(instance, Unserved::Look),
-            }
-        }
-        Ok(())
-    }
-
-    /// Passes on to a socket what another server has for it. Without one it is too late.
-    pub(crate) fn tell(&self, instance: InstanceNo, line: String) {
-        if let Some(mailbox) = self.switchboard.socket(instance) {
-            mailbox.order(Order::Line(line));
-        }
-    }
-
-    /// Whether an instance has mail and no socket at any desk; with the oldest row.
-    pub(crate) async fn unserved_mail(&self, instance: InstanceNo) -> Result<Option<Arc<Delivery>>, StoreError> {
-        if self.switchboard.is_served(instance) {
-            return Ok(None);
-        }
-        if !self.lease.is_alone() {
-            let presence = self.sessions.presence(instance).await?;
-            if self.lease.is_other(presence.served_by) && !presence.idle {
-                return Ok(None); // another desk has its socket
-            }
-        }
-        let oldest = self.ledger.pending(instance, Seq::NONE, 1).await?.into_iter().next();
-        Ok(oldest.map(|(_, delivery)| delivery))
     }
 
     /// Called after a directory change was committed: closes the sockets concerned.

@@ -1,7 +1,6 @@
 //! Presence of instances (awake, asleep, gone), and notices to users who wait.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use frontdesk_wire::{Close, InstanceNo, Seq, SessionNo};
 
@@ -10,7 +9,6 @@ use super::switchboard::{GivenUp, Mailbox, Order, Unserved};
 use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
 use crate::ids::mail_id;
-use crate::port::bus::{Ring, To};
 use crate::port::platform::{ActingAs, notice_in_time};
 use crate::port::store::{Attached, Delivery, DeskNo, Presence, StoreError};
 
@@ -30,51 +28,15 @@ impl DeliveryPlane {
 
     /// The socket serves the instance from now on, in the store as well.
     pub async fn socket_opened(&self, caller: &Caller) -> Result<Attached, StoreError> {
-        let (instance, me, now_ms) = (caller.instance.no, self.lease.me(), self.env.now_ms());
+        let (instance, now_ms) = (caller.instance.no, self.env.now_ms());
         self.switchboard.note_dial(instance);
         self.note_wake_failure(instance, None);
         self.say_state(caller, "awake", "connected");
-        let attached = self.sessions.attach(instance, me, now_ms).await?;
-        if self.lease.me() != me {
-            self.adopted_as.store(0, Ordering::SeqCst); // the lease was lost while the store was asked
-        }
-        let before = &attached.before;
-        if self.lease.is_other(before.served_by) {
-            self.bus.ring(To::Desk(before.served_by), Ring::Replaced(instance, before.session));
-        }
+        let (me, attached) = self.served.attach(instance, now_ms).await?;
         let (served_by, session) = (me, attached.session);
         let known = Presence { served_by, session, idle: false, seen_ms: now_ms, ..attached.before.clone() };
         self.switchboard.set_presence(instance, |presence| *presence = known);
         Ok(attached)
-    }
-
-    /// A server that lost its lease has another number: its sessions go on under that one, so that others know who serves
-    /// their instances. Those that were replaced meanwhile are closed.
-    pub(crate) async fn adopt_sessions(&self) -> Result<(), StoreError> {
-        let me = self.lease.me();
-        if self.adopted_as.swap(me.0, Ordering::SeqCst) == me.0 {
-            return Ok(());
-        }
-        let sessions = self.switchboard.sessions();
-        let adopted = match self.sessions.adopt(me, sessions.clone()).await {
-            Ok(adopted) => adopted,
-            Err(error) => {
-                self.adopted_as.store(0, Ordering::SeqCst);
-                return Err(error);
-            }
-        };
-        for (instance, session) in sessions {
-            if !adopted.contains(&instance) {
-                self.switchboard.close_session(instance, session, Close::Replaced);
-                continue;
-            }
-            self.switchboard.set_presence(instance, |known| {
-                if known.session == session {
-                    known.served_by = me;
-                }
-            });
-        }
-        Ok(())
     }
 
     /// Called only for the socket that served the instance, not for a replaced one.

@@ -9,7 +9,6 @@ use super::switchboard::Unserved;
 use super::wake::{Ended, WakeTask, Waker};
 use crate::meters::Why;
 use crate::port::outcall::OutcallError;
-use crate::port::store::StoreError;
 
 /// Maximum size of the response of a wake URL that is read.
 const ANSWER_MAX_BYTES: usize = 4096;
@@ -23,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 impl DeliveryPlane {
     /// State at start: all instances with waiting mail are checked first.
     pub async fn new_waker(&self) -> Waker {
-        if let Err(error) = self.look_for_unserved().await {
+        if let Err(error) = self.served.look_for_unserved().await {
             tracing::error!(%error, "reading instances with mail failed; retrying when mail arrives");
         }
         Waker::new(self.rules.wake)
@@ -44,7 +43,7 @@ impl DeliveryPlane {
     /// Passes instances with waiting mail to the waker, and returns the tasks that are due.
     pub async fn due_wake_tasks(&self, waker: &mut Waker) -> Vec<WakeTask> {
         for (instance, why) in self.switchboard.take_unserved() {
-            match self.unserved_mail(instance).await {
+            match self.served.unserved_mail(instance).await {
                 Ok(Some(oldest)) => {
                     // A time in the future was stored before the clock was set back; it counts as no wait.
                     let waited_ms = self.env.now_ms().saturating_sub(oldest.at_ms);
@@ -81,7 +80,7 @@ impl DeliveryPlane {
     }
 
     async fn is_needed(&self, instance: InstanceNo) -> bool {
-        match self.unserved_mail(instance).await {
+        match self.served.unserved_mail(instance).await {
             Ok(oldest) => oldest.is_some(),
             Err(error) => {
                 tracing::error!(%error, "reading waiting mail failed; the agent is woken anyway");
@@ -99,8 +98,8 @@ impl DeliveryPlane {
             return Ended::NoWay;
         };
         let began_ms = self.env.steady_ms();
-        match self.claim_wake(instance_no).await {
-            Ok(true) if self.may_act() && self.env.steady_ms().saturating_sub(began_ms) < CLAIM_MS => {}
+        match self.served.claim_wake(instance_no).await {
+            Ok(true) if self.served.may_act() && self.env.steady_ms().saturating_sub(began_ms) < CLAIM_MS => {}
             // This server was cut off from the store: others may wake the agent. It claims again.
             Ok(true) => return Ended::Failed,
             // Another server calls it. If the agent does not come, this one looks again after the cool-down.
@@ -118,20 +117,6 @@ impl DeliveryPlane {
             self.say_wake(instance_no, "wake_failed", &why).await;
         }
         how
-    }
-
-    /// Whether others take this server for a live one, if there are others.
-    fn may_act(&self) -> bool {
-        !self.bus.has_others() || self.lease.is_good()
-    }
-
-    /// Whether this server is the one that wakes the instance.
-    pub(crate) async fn claim_wake(&self, instance: InstanceNo) -> Result<bool, StoreError> {
-        if self.lease.is_alone() {
-            return Ok(true);
-        }
-        let (me, cooldown_ms) = (self.lease.me(), self.rules.wake.cooldown_ms);
-        self.sessions.claim_wake(instance, me, self.lease.live(), cooldown_ms, self.env.now_ms()).await
     }
 
     /// Calls the wake URL with GET, without payload and signature, through the guarded client. Returns the result, and

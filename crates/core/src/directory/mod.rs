@@ -119,11 +119,6 @@ impl DirectoryPlane {
         self.registry.refresh().await
     }
 
-    /// The same, if the directory has a newer version than ours.
-    pub async fn catch_up(&self, version: u64) -> Result<(), StoreError> {
-        if self.version() < version { self.refresh().await } else { Ok(()) }
-    }
-
     /// Sets what follows a committed change: sockets are closed, caches are dropped.
     pub(crate) fn on_effect(&self, act: impl Fn(&Effect) + Send + Sync + 'static) {
         self.registry.on_effect(Box::new(act));

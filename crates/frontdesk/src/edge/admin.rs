@@ -321,12 +321,12 @@ async fn desks(_: Admin, State(app): State<App>) -> Answer<Value> {
 async fn instances(_: Admin, State(app): State<App>) -> Answer<Value> {
     let all: Vec<_> = app.desk.directory().read(|view| view.instances.values().cloned().collect());
     let waiting = app.desk.delivery().waiting().await?;
-    let presences = app.desk.delivery().presences().await?;
+    let presences = app.desk.delivery().served().presences().await?;
     let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Instance>| {
         let presence = presences.get(&it.no).cloned().unwrap_or_default();
         let waits = waiting.iter().find(|row| row.instance == it.no);
         json!({
-            "kind": "instance", "instance": it.name, "tenant": it.tenant, "connected": app.desk.delivery().is_connected(it.no, &presence),
+            "kind": "instance", "instance": it.name, "tenant": it.tenant, "connected": app.desk.delivery().served().is_connected(it.no, &presence),
             "idle": presence.idle, "seen_at": presence.seen_ms, "wake_url": it.wake_url.is_some(),
             "waiting": waits.map_or(0, |row| row.count), "waiting_since": waits.map(|row| row.oldest_ms),
         })

@@ -55,12 +55,7 @@ impl FromRequestParts<App> for Managed {
         let token = bearer(&parts.headers).ok_or_else(unauthorized)?;
         if !token.contains('.') {
             // Upgrade tokens are base64url without dots; a JWT has two dots.
-            return app
-                .desk
-                .directory()
-                .prove_gateway(token)
-                .map(|caller| Self(caller.guest()))
-                .map_err(refused);
+            return app.desk.directory().prove_gateway(token).map(|caller| Self(caller.guest())).map_err(refused);
         }
         let signed = app.agent_jwt.as_ref().ok_or_else(unauthorized)?;
         let instance = signed.prove(token).await.map_err(|why| {

@@ -17,7 +17,9 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
             Ok(Ok((version, live))) => {
                 // At first too: one may have gone while this one started.
                 let someone_left = known.as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
-                if let Err(error) = desk.directory().catch_up(version).await {
+                if desk.directory().version() < version
+                    && let Err(error) = desk.directory().refresh().await
+                {
                     tracing::warn!(%error, "reading the changes of other desks failed");
                 }
                 desk.lease().note_directory(desk.directory().version());
@@ -36,5 +38,5 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
 /// What a desk that is gone was doing is unknown, and agents that it served may have to be woken.
 async fn take_over(desk: &Desk, live: &[DeskNo]) -> Result<(), StoreError> {
     desk.outbound().doubt(live.to_vec()).await?;
-    desk.delivery().look_for_unserved().await
+    desk.delivery().served().look_for_unserved().await
 }

@@ -1,6 +1,6 @@
 //! Lines of a chat: appended once, amended by revision, and signaled to watchers.
 
-use frontdesk_core::port::bus::{Ring, To};
+use frontdesk_core::port::bus::Ring;
 use frontdesk_core::port::platform::Nearby;
 use frontdesk_core::port::store::{ChatRow, PAGE_MAX_BYTES, StoreError};
 use frontdesk_wire::api::{ChatHistory, ChatList, ChatMessage, ChatSummary};
@@ -48,6 +48,17 @@ struct Rung {
     typing: Option<bool>,
 }
 
+/// Other servers read the line from the store: it may be longer than a ring.
+pub(super) fn ring(origin: &str, tenant: &str, chat_id: &str, signal: &Signal) -> Ring {
+    let (message_id, typing) = match signal {
+        Signal::Message(message) => (Some(message.message_id.clone()), None),
+        Signal::Typing(on) => (None, Some(*on)),
+    };
+    let (origin, tenant, chat_id) = (origin.to_owned(), tenant.to_owned(), chat_id.to_owned());
+    let text = serde_json::to_string(&Rung { origin, tenant, chat_id, message_id, typing });
+    Ring::Platform(PLATFORM.into(), text.unwrap_or_default())
+}
+
 pub(super) fn parse(row: &ChatRow) -> Line {
     let mut line: Line = serde_json::from_str(&row.json).unwrap_or_default();
     line.shown.seq = row.seq;
@@ -75,18 +86,6 @@ impl BuiltInChat {
             self.show(tenant, chat_id, seq, line);
         }
         Ok(message_id)
-    }
-
-    /// Other servers read the line from the store: it may be longer than a ring.
-    pub(super) fn ring(&self, tenant: &str, chat_id: &str, signal: &Signal) {
-        let (message_id, typing) = match signal {
-            Signal::Message(message) => (Some(message.message_id.clone()), None),
-            Signal::Typing(on) => (None, Some(*on)),
-        };
-        let (tenant, chat_id, origin) = (tenant.to_owned(), chat_id.to_owned(), self.origin.clone());
-        let ring = Rung { origin, tenant, chat_id, message_id, typing };
-        let text = serde_json::to_string(&ring).unwrap_or_default();
-        self.bus.ring(To::All, Ring::Platform(PLATFORM.into(), text));
     }
 
     /// What the chat at another server rang.

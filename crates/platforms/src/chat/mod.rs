@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::Bus;
+use frontdesk_core::port::bus::{Bus, To};
 use frontdesk_core::port::media::{MediaItem, MediaStore};
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{Acted, ActingAs, Cost, Look, Nearby, Platform, Rate};
@@ -181,7 +181,7 @@ impl BuiltInChat {
     /// Tells watchers at this server and at the others.
     fn signal(&self, tenant: &str, chat_id: &str, signal: Signal) {
         if self.bus.has_others() {
-            self.ring(tenant, chat_id, &signal);
+            self.bus.ring(To::All, lines::ring(&self.origin, tenant, chat_id, &signal));
         }
         self.signal_here(tenant, chat_id, signal);
     }

@@ -111,7 +111,9 @@ async fn keep_lease(desk: Arc<Desk>) -> Infallible {
     loop {
         if let Ok(Ok((version, live))) = tokio::time::timeout(Duration::from_secs(1), desk.lease().renew()).await {
             let someone_left = known.as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
-            let _ = desk.directory().catch_up(version).await; // the next renewal tries again
+            if desk.directory().version() < version {
+                let _ = desk.directory().refresh().await; // the next renewal tries again
+            }
             desk.lease().note_directory(desk.directory().version());
             let taken = if someone_left { take_over(&desk, &live).await } else { Ok(()) };
             if taken.is_ok() {
@@ -124,7 +126,7 @@ async fn keep_lease(desk: Arc<Desk>) -> Infallible {
 
 async fn take_over(desk: &Desk, live: &[DeskNo]) -> Result<(), StoreError> {
     desk.outbound().doubt(live.to_vec()).await?;
-    desk.delivery().look_for_unserved().await
+    desk.delivery().served().look_for_unserved().await
 }
 
 async fn listen(desk: Arc<Desk>) -> Infallible {

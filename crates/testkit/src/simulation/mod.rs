@@ -16,8 +16,8 @@ mod steps;
 mod store;
 mod store_sessions;
 mod tasks;
-mod work;
 mod wire;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

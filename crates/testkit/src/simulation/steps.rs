@@ -88,7 +88,9 @@ impl Simulation {
     pub(super) fn dial(&mut self, gateway: usize) {
         let Some(slot) = self.any_running() else { return };
         let closes = self.dice.chance(50);
-        let (Some(desk), Some(secret)) = (self.slots[slot].desk.clone(), &self.gateways[gateway].secret) else { return };
+        let (Some(desk), Some(secret)) = (self.slots[slot].desk.clone(), &self.gateways[gateway].secret) else {
+            return;
+        };
         let it = &self.gateways[gateway];
         let bearer = mint(&it.name, secret, u64::from(u32::MAX) * 1_000);
         let Ok(caller) = desk.directory().prove_gateway(&bearer) else {

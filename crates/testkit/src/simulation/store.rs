@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Applied, Change, Changes, Delivery, DeskNo, DeskRecord, Desks, Directory, EventRecord, Ledger,
-    Mail, MailState, NewRow, Position, Renewal, RowListener, Settlement, Store, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Applied, Change, Changes, Delivery, DeskNo, DeskRecord, Desks, Directory, EventRecord,
+    Ledger, Mail, MailState, NewRow, Position, Renewal, RowListener, Settlement, Store, StoreError, Stored, Waiting,
 };
 use frontdesk_core::port::stores::Stores;
 use frontdesk_wire::{EventId, InstanceNo, Seq, SessionNo};

@@ -154,7 +154,7 @@ impl Carrier {
                 Some(done) = self.pending.next(), if !self.pending.is_empty() => self.note(done),
                 up = wire.next(), if self.session.may_read() => match up {
                     Up::Text(text) => self.session.take_text(&text, self.now_ms()),
-                    Up::Pong => self.session.ponged(self.now_ms()),
+                    Up::Pong => self.session.heard(self.now_ms(), true),
                     Up::End => break,
                 },
                 () = told => {}
@@ -228,15 +228,15 @@ impl Carrier {
         let (desk, caller) = (self.desk.clone(), self.session.caller().clone());
         let instance = caller.instance.no;
         match effect {
-            Effect::Begin(beginning) => self.pending.push(Box::pin(async move {
-                Done::Begun(desk.delivery().begin(&caller, beginning).await)
-            })),
+            Effect::Begin(beginning) => {
+                self.pending.push(Box::pin(async move { Done::Begun(desk.delivery().begin(&caller, beginning).await) }))
+            }
             Effect::Read { after, limit } => self.pending.push(Box::pin(async move {
                 Done::Read(desk.delivery().read_rows(instance, after, limit).await, limit)
             })),
-            Effect::Save(settlement) => self.pending.push(Box::pin(async move {
-                Done::Saved(desk.delivery().settle(instance, settlement).await)
-            })),
+            Effect::Save(settlement) => self
+                .pending
+                .push(Box::pin(async move { Done::Saved(desk.delivery().settle(instance, settlement).await) })),
             Effect::GoIdle(mailbox) => self.pending.push(Box::pin(async move {
                 desk.delivery().go_idle(&caller, &mailbox).await;
                 Done::Carried

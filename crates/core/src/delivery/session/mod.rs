@@ -217,7 +217,7 @@ impl Session {
 
     /// A message of the peer.
     pub fn take_text(&mut self, text: &str, now_ms: u64) {
-        self.heard(now_ms);
+        self.heard(now_ms, false);
         let mut lines = std::mem::replace(&mut self.lines, Lines::new(0));
         // Frames after a hello wait until it is answered; all frames wait for space in the outbox.
         let whole = lines.push(text, |line| {
@@ -233,17 +233,12 @@ impl Session {
         }
     }
 
-    /// A sign of life of the peer.
-    pub fn heard(&mut self, now_ms: u64) {
-        if let Some(serving) = &mut self.serving {
-            serving.window.heard(now_ms);
-        }
-    }
-
-    /// The peer answered a ping.
-    pub fn ponged(&mut self, now_ms: u64) {
-        if let Some(serving) = &mut self.serving {
-            serving.window.ponged(now_ms);
+    /// A sign of life of the peer. The answer to a ping proves more: that all which was written before it arrived.
+    pub fn heard(&mut self, now_ms: u64, is_pong: bool) {
+        match &mut self.serving {
+            Some(serving) if is_pong => serving.window.ponged(now_ms),
+            Some(serving) => serving.window.heard(now_ms),
+            None => {}
         }
     }
 
@@ -402,7 +397,9 @@ impl Session {
 
     /// Moves rows from the mailbox into the outbox as the window allows; after a gap reads them from the ledger.
     fn pump(&mut self, now_ms: u64) {
-        let may_send = self.closing.is_none() && self.leave_at_ms.is_none() && !self.is_reading && self.is_trusted();
+        // While a revocation of the gateway may be unknown here it gets no rows.
+        let is_trusted = self.delivery.directory.is_current();
+        let may_send = self.closing.is_none() && self.leave_at_ms.is_none() && !self.is_reading && is_trusted;
         let Some(serving) = self.serving.as_mut().filter(|_| may_send) else {
             return;
         };
@@ -417,11 +414,6 @@ impl Session {
         serving.mailbox.close_gap();
         self.is_reading = true;
         self.effects.push_back(Effect::Read { after: cursor, limit: room.min(serving.fetch) });
-    }
-
-    /// Whether a revocation of the gateway would be known here. Until then it gets no rows.
-    fn is_trusted(&self) -> bool {
-        self.delivery.directory.is_current()
     }
 
     /// Result of reading the ledger with this `limit`.
@@ -526,7 +518,7 @@ impl Session {
     pub fn written(&mut self, now_ms: u64) {
         self.writing_since_ms = None;
         if self.paused {
-            self.heard(now_ms); // its pongs are not read; a completed write is a sign of life
+            self.heard(now_ms, false); // its pongs are not read; a completed write is a sign of life
         }
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
             serving.mailbox.delivered.advance(serving.window.cursor().0);
@@ -557,7 +549,7 @@ impl Session {
             if !serving.window.is_empty() || serving.window.is_probing() {
                 self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
             }
-            if !self.is_trusted() {
+            if !self.delivery.directory.is_current() {
                 self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
             }
             if serving.deliver_at_ms > now_ms {

@@ -1,0 +1,180 @@
+//! Which server serves which instance: this one, another one, or none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use frontdesk_wire::{Close, DeskNo, InstanceNo, Seq};
+
+use super::switchboard::{Order, Switchboard, Unserved};
+use crate::base::Base;
+use crate::env::Env;
+use crate::lease::Lease;
+use crate::port::bus::{Bus, Ring, To};
+use crate::port::store::{Attached, Delivery, Ledger, Presence, Sessions, StoreError};
+use crate::port::stores::Stores;
+
+pub struct Served {
+    env: Arc<dyn Env>,
+    lease: Arc<Lease>,
+    bus: Arc<dyn Bus>,
+    sessions: Arc<dyn Sessions>,
+    ledger: Arc<dyn Ledger>,
+    switchboard: Arc<Switchboard>,
+    cooldown_ms: u64,
+    /// The number of this server under which its sessions are stored; 0: some are under another one.
+    adopted_as: AtomicU64,
+}
+
+impl Served {
+    pub(super) fn new(base: &Base, stores: &Stores, switchboard: &Arc<Switchboard>) -> Self {
+        Self {
+            env: base.env.clone(),
+            lease: base.lease.clone(),
+            bus: base.bus.clone(),
+            sessions: stores.sessions.clone(),
+            ledger: stores.ledger.clone(),
+            switchboard: switchboard.clone(),
+            cooldown_ms: base.rules.wake.cooldown_ms,
+            adopted_as: AtomicU64::new(base.lease.me().0),
+        }
+    }
+
+    /// A session of this server serves the instance from now on. If another server had one, it is told.
+    pub(super) async fn attach(&self, instance: InstanceNo, now_ms: u64) -> Result<(DeskNo, Attached), StoreError> {
+        let me = self.lease.me();
+        let attached = self.sessions.attach(instance, me, now_ms).await?;
+        if self.lease.me() != me {
+            self.adopted_as.store(0, Ordering::SeqCst); // the lease was lost while the store was asked
+        }
+        let before = &attached.before;
+        if self.lease.is_other(before.served_by) {
+            self.bus.ring(To::Desk(before.served_by), Ring::Replaced(instance, before.session));
+        }
+        Ok((me, attached))
+    }
+
+    /// A server that lost its lease has another number: its sessions go on under that one, so that others know who serves
+    /// their instances. Those that were replaced meanwhile are closed.
+    pub(crate) async fn adopt_sessions(&self) -> Result<(), StoreError> {
+        let me = self.lease.me();
+        if self.adopted_as.swap(me.0, Ordering::SeqCst) == me.0 {
+            return Ok(());
+        }
+        let sessions = self.switchboard.sessions();
+        let adopted = match self.sessions.adopt(me, sessions.clone()).await {
+            Ok(adopted) => adopted,
+            Err(error) => {
+                self.adopted_as.store(0, Ordering::SeqCst);
+                return Err(error);
+            }
+        };
+        for (instance, session) in sessions {
+            if !adopted.contains(&instance) {
+                self.switchboard.close_session(instance, session, Close::Replaced);
+                continue;
+            }
+            self.switchboard.set_presence(instance, |known| {
+                if known.session == session {
+                    known.served_by = me;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// What is known of every instance, wherever its socket is.
+    pub async fn presences(&self) -> Result<HashMap<InstanceNo, Presence>, StoreError> {
+        match self.lease.is_alone() {
+            true => Ok(self.switchboard.presences()),
+            false => Ok(self.sessions.presences().await?.into_iter().collect()),
+        }
+    }
+
+    /// Whether the instance has a socket, here or at another server.
+    pub fn is_connected(&self, instance: InstanceNo, presence: &Presence) -> bool {
+        self.switchboard.is_live(instance) || self.lease.is_other(presence.served_by)
+    }
+
+    /// Checks all instances with waiting mail: at the start, and when a desk is gone that may have served some of them.
+    pub async fn look_for_unserved(&self) -> Result<(), StoreError> {
+        for row in self.ledger.waiting().await? {
+            self.switchboard.note_unserved(row.instance, Unserved::NewMail);
+        }
+        Ok(())
+    }
+
+    /// Another server wrote rows for this instance, whose socket it believes to be here.
+    pub(crate) fn look_for_rows(&self, instance: InstanceNo) {
+        match self.switchboard.socket(instance).filter(|mailbox| !mailbox.is_idle()) {
+            Some(mailbox) => mailbox.look(),
+            None => self.switchboard.note_unserved(instance, Unserved::NewMail),
+        }
+    }
+
+    /// Finds rows that no ring told of: sockets that are behind the head of their ledger, and instances that have no socket
+    /// here although the store says so (the answer was lost when it began or ended).
+    pub(crate) async fn sweep_rows(&self) -> Result<(), StoreError> {
+        for (instance, newest) in self.ledger.heads(self.lease.me()).await? {
+            match self.switchboard.socket(instance) {
+                Some(mailbox) if mailbox.newest() >= newest => {}
+                Some(mailbox) if mailbox.is_idle() => {
+                    mailbox.note_newest(newest); // once
+                    self.switchboard.note_unserved(instance, Unserved::NewMail);
+                }
+                Some(mailbox) => mailbox.look(),
+                None => self.switchboard.note_unserved(instance, Unserved::Look),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on to a socket what another server has for it. Without one it is too late.
+    pub(crate) fn tell(&self, instance: InstanceNo, line: String) {
+        if let Some(mailbox) = self.switchboard.socket(instance) {
+            mailbox.order(Order::Line(line));
+        }
+    }
+
+    /// Whether an instance has mail and no socket at any desk; with the oldest row.
+    pub(crate) async fn unserved_mail(&self, instance: InstanceNo) -> Result<Option<Arc<Delivery>>, StoreError> {
+        if self.switchboard.is_served(instance) {
+            return Ok(None);
+        }
+        if !self.lease.is_alone() {
+            let presence = self.sessions.presence(instance).await?;
+            if self.lease.is_other(presence.served_by) && !presence.idle {
+                return Ok(None); // another desk has its socket
+            }
+        }
+        let oldest = self.ledger.pending(instance, Seq::NONE, 1).await?.into_iter().next();
+        Ok(oldest.map(|(_, delivery)| delivery))
+    }
+
+    /// Passes a line to the server that has the socket of the instance. False: none has it.
+    pub(super) async fn tell_elsewhere(&self, instance: InstanceNo, line: String) -> Result<bool, StoreError> {
+        if self.lease.is_alone() {
+            return Ok(false);
+        }
+        let presence = self.sessions.presence(instance).await?;
+        let is_there = self.lease.is_other(presence.served_by) && !presence.idle;
+        if is_there {
+            self.bus.ring(To::Desk(presence.served_by), Ring::Line(instance, line));
+        }
+        Ok(is_there)
+    }
+
+    /// Whether others take this server for a live one, if there are others.
+    pub(super) fn may_act(&self) -> bool {
+        !self.bus.has_others() || self.lease.is_good()
+    }
+
+    /// Whether this server is the one that wakes the instance.
+    pub(crate) async fn claim_wake(&self, instance: InstanceNo) -> Result<bool, StoreError> {
+        if self.lease.is_alone() {
+            return Ok(true);
+        }
+        let (me, live, now_ms) = (self.lease.me(), self.lease.live(), self.env.now_ms());
+        self.sessions.claim_wake(instance, me, live, self.cooldown_ms, now_ms).await
+    }
+}
