@@ -126,7 +126,8 @@ impl ClusterPlane {
         self.lease.note_directory(version);
         loop {
             let mut behind = Vec::new();
-            if !self.lease.is_alone() {
+            // Whether it is alone is known from the last renewal only; one that has just begun counts as well.
+            if self.bus.has_others() {
                 for (desk, _) in self.lease.desks().await? {
                     if desk.number != self.lease.me() && desk.directory_seen < version {
                         behind.push(desk.name);

@@ -66,8 +66,8 @@ pub trait Journal: Send + Sync {
         outcome: Outcome,
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>>;
-    /// Marks open entries of servers that are not `live` as unknown. Returns how many. The list may be some seconds old, so a
-    /// server with a higher number than all of them began after it was made, and is left alone.
+    /// Marks open entries of servers that are not `live` as unknown. Returns how many. The list may be some seconds old: a
+    /// store that several servers share looks at their leases as well.
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64>;
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>>;
 }

@@ -44,7 +44,8 @@ pub trait Sessions: Send + Sync {
     /// People are told that rows wait, up to this one. Returns up to which they had been told; `None`: as far already.
     fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>>;
     /// This server wakes the instance, and others leave it alone for `cooldown_ms`. False: another server that is `live` does,
-    /// or did so a short while ago. An instance that dials ends the claim.
+    /// or did so a short while ago. An instance that dials ends the claim. The list may be some seconds old: a store that
+    /// several servers share looks at their leases as well.
     fn claim_wake(
         &self,
         instance: InstanceNo,

@@ -55,11 +55,7 @@ impl Journal for MemoryStore {
 
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         let mut doubted = 0;
-        let newest = live.iter().max();
-        let is_left = |entry: &&mut JournalEntry| {
-            let is_gone = !live.contains(&entry.desk) && newest.is_none_or(|newest| entry.desk <= *newest);
-            entry.outcome == Outcome::Open && is_gone
-        };
+        let is_left = |entry: &&mut JournalEntry| entry.outcome == Outcome::Open && !live.contains(&entry.desk);
         for entry in self.state().journal.values_mut().filter(is_left) {
             entry.outcome = Outcome::Unknown;
             entry.note = "the server stopped before the platform answered".into();

@@ -71,16 +71,14 @@ impl Journal for PostgresStore {
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         // A server that enlisted after the list was made is live as well; only the database's clock can tell.
         let by_lease = self.clock == Clock::Database;
-        let newest = live.iter().max().map(|newest| signed(*newest));
         self.worker.write(async move |connection| {
             let note = "the desk went down before the platform answered";
             let sql = "UPDATE journal SET outcome = 'unknown', note = $1 WHERE id IN (
-                         SELECT id FROM journal j WHERE outcome = 'open' AND desk <> ALL($2)
-                         AND desk <= coalesce($4, desk) AND NOT ($3 AND EXISTS (
+                         SELECT id FROM journal j WHERE outcome = 'open' AND desk <> ALL($2) AND NOT ($3 AND EXISTS (
                            SELECT 1 FROM desk WHERE number = j.desk
                            AND lease_until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint))
                          ORDER BY id FOR UPDATE)";
-            connection.execute(sql, &[&note, &signed_all(&live), &by_lease, &newest]).await
+            connection.execute(sql, &[&note, &signed_all(&live), &by_lease]).await
         })
     }
 

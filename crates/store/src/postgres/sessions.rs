@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
 use super::heads::read_position;
-use super::{PostgresStore, now, signed, signed_all, unsigned};
+use super::{Clock, PostgresStore, now, signed, signed_all, unsigned};
 
 /// The caller adds which.
 const SELECT: &str = "SELECT p.instance, coalesce(h.desk, 0), coalesce(h.session, 0), p.idle, p.seen_ms,
@@ -110,14 +110,19 @@ impl Sessions for PostgresStore {
     ) -> Stored<'_, bool> {
         let (instance, me, live) = (signed(instance), signed(me), signed_all(&live));
         let (cooldown, now) = (signed(cooldown_ms), self.clock.at(now_ms));
+        // A server that enlisted after the list was made is live as well; only the database's clock can tell.
+        let by_lease = self.clock == Clock::Database;
         self.worker.write(async move |connection| {
             let sql = concat!(
                 "INSERT INTO presence AS p (instance, waked_by, waked_ms) VALUES ($2, $3, ",
                 now!("$1"),
                 ") ON CONFLICT (instance) DO UPDATE SET waked_by = excluded.waked_by, waked_ms = excluded.waked_ms
-                   WHERE p.waked_by IN (0, $3) OR p.waked_by <> ALL ($4) OR p.waked_ms + $5 <= excluded.waked_ms"
+                   WHERE p.waked_by IN (0, $3) OR p.waked_ms + $5 <= excluded.waked_ms
+                     OR (p.waked_by <> ALL ($4) AND NOT ($6 AND EXISTS (
+                       SELECT 1 FROM desk WHERE number = p.waked_by
+                       AND lease_until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint)))"
             );
-            Ok(connection.execute(sql, &[&now, &instance, &me, &live, &cooldown]).await? == 1)
+            Ok(connection.execute(sql, &[&now, &instance, &me, &live, &cooldown, &by_lease]).await? == 1)
         })
     }
 

@@ -76,11 +76,10 @@ impl Journal for SqliteStore {
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
             let note = "the desk went down before the platform answered";
-            let newest = live.iter().max().map(|newest| signed(*newest));
             let live = serde_json::to_string(&live).unwrap_or_default();
             let sql = "UPDATE journal SET outcome = 'unknown', note = ?1
-                       WHERE outcome = 'open' AND desk NOT IN (SELECT value FROM json_each(?2)) AND desk <= ifnull(?3, desk)";
-            books.connection.execute(sql, (note, &live, newest)).map(|rows| rows as u64).map_err(fault)
+                       WHERE outcome = 'open' AND desk NOT IN (SELECT value FROM json_each(?2))";
+            books.connection.execute(sql, [note, &live]).map(|rows| rows as u64).map_err(fault)
         };
         self.writer.write(work, |_| {})
     }

@@ -11,6 +11,8 @@ use frontdesk_wire::InstanceNo;
 pub(super) struct Poke {
     pub(super) desk: DeskNo,
     pub(super) at_ms: u64,
+    /// Its desk had heard of the store a short while ago.
+    pub(super) was_in_touch: bool,
 }
 
 /// What the store knows of a desk, and what the desk heard of the store.

@@ -194,13 +194,15 @@ impl Network {
         self.book.say(format!("d{me} calls the wake URL of {gateway}: {is_answered}"));
         let mut facts = self.book.facts();
         let now_ms = facts.now_ms;
-        let before = facts.pokes.insert(gateway.to_owned(), Poke { desk: me, at_ms: now_ms });
+        let mine = facts.leases.get(&me).copied().unwrap_or_default();
+        let was_in_touch = mine.heard_ms + IN_TOUCH_MS >= now_ms;
+        let before = facts.pokes.insert(gateway.to_owned(), Poke { desk: me, at_ms: now_ms, was_in_touch });
         let Some(before) = before.filter(|it| now_ms < it.at_ms + COOLDOWN_MS) else { return };
         let has_come = facts.came_ms.get(gateway).is_some_and(|at_ms| *at_ms >= before.at_ms);
-        let of = |desk: DeskNo| facts.leases.get(&desk).copied().unwrap_or_default();
-        let (mine, its) = (of(me), of(before.desk));
-        // Both knew each other when they called.
-        let are_in_touch = mine.heard_ms + IN_TOUCH_MS >= now_ms
+        let its = facts.leases.get(&before.desk).copied().unwrap_or_default();
+        // Both knew each other when they called, and others still take the first one for live.
+        let are_in_touch = was_in_touch
+            && before.was_in_touch
             && its.heard_ms + IN_TOUCH_MS >= now_ms
             && mine.enlisted_ms + IN_TOUCH_MS <= before.at_ms
             && its.enlisted_ms + IN_TOUCH_MS <= before.at_ms;

@@ -77,6 +77,7 @@ impl Sessions for DeskStore {
     ) -> Stored<'_, bool> {
         let (book, always) = (self.book.clone(), self.sabotage == Some(Sabotage::GrantEveryWake));
         self.pass("claim_wake", move |store| {
+            let live = with_leases(&book, store, live);
             let claimed = at_once(store.claim_wake(instance, me, live, cooldown_ms, book.now_ms()))?;
             book.say(format!("d{me} may wake i{instance}: {claimed}"));
             Ok(claimed || always)
@@ -126,7 +127,7 @@ impl Journal for DeskStore {
         let (book, doubts_all) = (self.book.clone(), self.sabotage == Some(Sabotage::DoubtEverybody));
         self.pass("doubt_open_entries", move |store| {
             let before = open_entries(store);
-            let known = if doubts_all { Vec::new() } else { live };
+            let known = if doubts_all { Vec::new() } else { with_leases(&book, store, live) };
             let doubted = at_once(store.doubt_open_entries(known))?;
             check_doubted(&book, store, &before);
             Ok(doubted)
@@ -136,6 +137,13 @@ impl Journal for DeskStore {
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
         self.store.entries(tenant, limit)
     }
+}
+
+/// A store that several desks share looks at their leases as well: the list may be old.
+fn with_leases(book: &Book, store: &dyn Store, mut live: Vec<DeskNo>) -> Vec<DeskNo> {
+    let desks = at_once(store.desks(book.now_ms())).unwrap();
+    live.extend(desks.iter().map(|(desk, _)| desk.number));
+    live
 }
 
 fn open_entries(store: &dyn Store) -> Vec<JournalEntry> {

@@ -95,15 +95,6 @@ pub async fn entries_of_live_desks_stay_open(Harness { store, .. }: Harness) {
     assert_eq!(outcomes, [(4, Outcome::Open), (3, Outcome::Unknown)]);
 }
 
-/// Regression: a list of live desks that was on its way for some seconds doubted what a desk that began meanwhile was doing.
-pub async fn entries_of_desks_that_began_later_stay_open(Harness { store, .. }: Harness) {
-    for desk in [3, 10] {
-        store.open_entry(JournalEntry { desk: DeskNo(desk), ..entry("acme", desk) }).await.unwrap();
-    }
-    assert_eq!(store.doubt_open_entries(vec![DeskNo(4), DeskNo(9)]).await.unwrap(), 1);
-    assert_eq!(store.entries(None, 1).await.unwrap()[0].outcome, Outcome::Open);
-}
-
 pub async fn a_late_receipt_is_applied_to_its_entry(Harness { store, .. }: Harness) {
     let id = store.open_entry(entry("acme", 1)).await.unwrap();
     let apply = async |bot, receipt, outcome, note| {
