@@ -36,10 +36,12 @@ pub struct TestSchema {
     name: String,
 }
 
+/// Of the schemas of this process.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
 impl TestSchema {
     pub fn create() -> Self {
         let server = server();
-        static LAST: AtomicU64 = AtomicU64::new(0);
         let name = format!("test_{}_{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed));
         run(&server, format!("DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}"));
         Self { server, name }

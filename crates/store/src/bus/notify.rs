@@ -28,7 +28,7 @@ async fn run(target: Target, queues: Arc<Queues>) {
         match serve(&target, &queues, &mut pause).await {
             Ok(never) => match never {},
             Err(fault) => {
-                tracing::warn!(error = %fault.unwritten(), "the bus over Postgres was lost; connecting again")
+                tracing::warn!(error = %fault.unwritten(), "the bus over Postgres was lost; connecting again");
             }
         }
         tokio::time::sleep(pause).await;

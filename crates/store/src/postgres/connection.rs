@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, WrongType};
 use tokio_postgres::{AsyncMessage, Client, Config, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -70,11 +70,9 @@ impl Fault {
 pub(crate) fn fault(error: tokio_postgres::Error) -> Fault {
     let Some(db) = error.as_db_error() else {
         // A value that cannot be sent is a defect of ours, and the connection is well.
-        return match error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>()) {
-            true => Fault::Lost(describe(&error)),
-            false if error.source().is_some_and(|source| source.is::<tokio_postgres::types::WrongType>()) => {
-                Fault::Store(StoreError::Unavailable(describe(&error)))
-            }
+        let is_ours = error.source().is_some_and(<dyn std::error::Error>::is::<WrongType>);
+        return match is_ours && !error.is_closed() {
+            true => Fault::Store(StoreError::Unavailable(describe(&error))),
             false => Fault::Lost(describe(&error)),
         };
     };

@@ -229,7 +229,8 @@ impl Carrier {
         let instance = caller.instance.no;
         match effect {
             Effect::Begin(beginning) => {
-                self.pending.push(Box::pin(async move { Done::Begun(desk.delivery().begin(&caller, beginning).await) }))
+                self.pending
+                    .push(Box::pin(async move { Done::Begun(desk.delivery().begin(&caller, beginning).await) }));
             }
             Effect::Read { after, limit } => self.pending.push(Box::pin(async move {
                 Done::Read(desk.delivery().read_rows(instance, after, limit).await, limit)
