@@ -206,7 +206,7 @@ impl Config {
         if !self.desk.name.is_empty() {
             rules.desk_name.clone_from(&self.desk.name);
         } else if let Ok(host) = rustix::system::uname().nodename().to_str() {
-            rules.desk_name = host.to_owned();
+            host.clone_into(&mut rules.desk_name);
         }
         rules
     }

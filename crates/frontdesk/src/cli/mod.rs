@@ -82,8 +82,8 @@ struct ServeArgs {
     /// URL at which agents and browsers reach this server
     #[arg(long)]
     public_url: Option<String>,
-    /// Database that several servers share: postgres://user:password@host/database
-    #[arg(long, env = "FRONTDESK_STORE_URL", hide_env_values = true)]
+    /// Database that several servers share
+    #[arg(long, value_name = "postgres://...", env = "FRONTDESK_STORE_URL", hide_env_values = true)]
     store: Option<String>,
     /// How servers that share a database tell each other of changes; default: by the database
     #[arg(long, env = "FRONTDESK_BUS_URL", hide_env_values = true)]
