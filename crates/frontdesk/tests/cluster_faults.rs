@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 const GATEWAYS: u64 = 300;
 const POSTERS: u64 = 8;
 /// Until all is delivered again after a fault. It is printed how long it took.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A private Postgres that this test may end.
 struct Postgres {
