@@ -45,8 +45,15 @@ fn a_seed_replays_to_the_same_log() {
 /// A checker that finds nothing proves nothing.
 #[test]
 fn every_sabotage_is_found() {
-    for sabotage in Sabotage::ALL {
-        let found = (0..100).find_map(|seed| run(seed, Some(sabotage)).err());
+    for (sabotage, what) in [
+        (Sabotage::ForgetRows, "has 0 rows"),
+        (Sabotage::BelieveWritten, "never got it"),
+        (Sabotage::ForgetPositions, "was saved as acked before"),
+        (Sabotage::GrantEveryWake, "wakes gw-"),
+        (Sabotage::DoubtEverybody, "is doubted although"),
+        (Sabotage::MissRevocations, "although it was revoked"),
+    ] {
+        let found = (0..40).filter_map(|seed| run(seed, Some(sabotage)).err()).find(|it| it.what.contains(what));
         let found = found.unwrap_or_else(|| panic!("{sabotage:?} was not found"));
         println!("{sabotage:?}: seed {}, step {}: {}", found.seed, found.step, found.what);
     }

@@ -1,14 +1,19 @@
 //! Faults that must not happen, to show that the invariants find them.
 
-use frontdesk_core::port::store::Acceptance;
+use std::sync::Arc;
+
+use frontdesk_core::port::store::{Acceptance, Delivery, Seq, Store, StoreError};
+use frontdesk_wire::InstanceNo;
+
+use super::store::at_once;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     /// Some events are accepted, and their rows are not written.
     ForgetRows,
-    /// What a session only inferred counts as acked, whoever serves the instance.
-    BelieveInferred,
-    /// A session begins at the beginning of its ledger.
+    /// What a session has written counts as acked, whoever serves the instance and whoever read it.
+    BelieveWritten,
+    /// A session begins at the beginning of its ledger, and reads rows that were settled.
     ForgetPositions,
     /// Every desk may wake every agent.
     GrantEveryWake,
@@ -18,15 +23,15 @@ pub enum Sabotage {
     MissRevocations,
 }
 
-impl Sabotage {
-    pub const ALL: [Self; 6] = [
-        Self::ForgetRows,
-        Self::BelieveInferred,
-        Self::ForgetPositions,
-        Self::GrantEveryWake,
-        Self::DoubtEverybody,
-        Self::MissRevocations,
-    ];
+pub(super) fn all_rows(
+    store: &dyn Store,
+    instance: InstanceNo,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<(Seq, Arc<Delivery>)>, StoreError> {
+    let mut rows = at_once(store.mail(instance, None, Seq::NONE, usize::MAX))?;
+    rows.reverse();
+    Ok(rows.into_iter().filter(|row| row.seq > after).take(limit).map(|row| (row.seq, row.delivery)).collect())
 }
 
 pub(super) fn without_rows(mut batch: Vec<Acceptance>) -> Vec<Acceptance> {

@@ -107,11 +107,11 @@ impl Ledger for DeskStore {
     }
 
     fn settle(&self, instance: InstanceNo, settlement: Settlement) -> Stored<'_, bool> {
-        let (book, believes) = (self.book.clone(), self.sabotage == Some(Sabotage::BelieveInferred));
+        let (book, believes) = (self.book.clone(), self.sabotage == Some(Sabotage::BelieveWritten));
         self.pass("settle", move |store| {
             let mut settlement = settlement;
-            if believes && let Some(inferred) = settlement.inferred.take() {
-                settlement.acked = inferred;
+            if believes {
+                settlement.acked.through = settlement.acked.sent;
             }
             book.facts().settled.entry(settlement.session).or_default().merge(&settlement.acked);
             let text = format!("settled i{instance} by s{} {:?}", settlement.session, seqs(&settlement.acked));
@@ -127,7 +127,11 @@ impl Ledger for DeskStore {
     }
 
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>> {
-        self.pass("pending", move |store| at_once(store.pending(instance, after, limit)))
+        let forgets = self.sabotage == Some(Sabotage::ForgetPositions);
+        self.pass("pending", move |store| match forgets {
+            true => super::sabotage::all_rows(store, instance, after, limit),
+            false => at_once(store.pending(instance, after, limit)),
+        })
     }
 
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
