@@ -1,6 +1,7 @@
 //! The whole desk, put together. The only place that names a concrete backend.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -9,10 +10,12 @@ use frontdesk_connectors::Bundled;
 use frontdesk_core::port::bus::{Bus, NoBus};
 use frontdesk_core::port::platform::Platform;
 use frontdesk_core::port::stores::Stores;
+use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Desk, Env, Parts};
 use frontdesk_platforms::Kit;
 use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_store::bus::{notify_bus, redis_bus};
+use frontdesk_store::portable::{ExportFile, ImportFile, Progress};
 use frontdesk_store::postgres::{Clock, PostgresStore};
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_wire::Secret;
@@ -20,6 +23,8 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+pub use frontdesk_store::portable::Report;
 
 use crate::config::Config;
 use crate::edge::{self, App, AppParts, Budgets, ConnectionLimits, page::Pages, scheduler_webhook::SchedulerWebhook};
@@ -179,7 +184,7 @@ fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<B
     let url = &config.store.url;
     let store = PostgresStore::open(url, epoch(env), Clock::Database).context("opening the database failed")?;
     let checks = [
-        ("master key", keys.sealer.derive(&["key check"]), "keys.master_file"),
+        ("master key", key_check(&keys.sealer), "keys.master_file"),
         ("admin token", keys.sealer.derive(&["admin token check", keys.admin_token.expose()]), "keys.admin_token_file"),
     ];
     for (name, check, setting) in checks {
@@ -200,6 +205,11 @@ fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<B
     Ok((store, Arc::new(bus)))
 }
 
+/// Tells one master key from another.
+fn key_check(sealer: &Sealer) -> String {
+    sealer.derive(&["key check"])
+}
+
 /// For a new database.
 fn epoch(env: &dyn Env) -> u32 {
     let mut seed = [0; 4];
@@ -210,4 +220,41 @@ fn epoch(env: &dyn Env) -> u32 {
 /// Mends what a start refuses, in a data folder that no desk uses. Returns what was done, a sentence each.
 pub fn repair(config: &Config) -> anyhow::Result<Vec<String>> {
     SqliteStore::repair(&config.data_dir).context("repairing the database failed")
+}
+
+/// Writes everything that the store has to a file. The second number counts media files that were not there any more.
+pub fn export(config: &Config, to: &Path, report: Report) -> anyhow::Result<(Progress, usize)> {
+    let file = ExportFile::create(to, report).context("creating the file failed")?;
+    let done = match config.store.url.as_str() {
+        "" => {
+            let key = keys::master(&config.data_dir, &config.keys)?;
+            SqliteStore::export(&config.data_dir, key.as_ref().map(key_check), file)
+        }
+        url => PostgresStore::export(url, file).map(|done| (done, 0)),
+    };
+    done.context("the export failed")
+}
+
+/// Fills an empty store from a file. The file is read once before, so that nothing is begun with one that is damaged.
+pub fn import(config: &Config, from: &Path, mut report: impl FnMut(&str) -> Report) -> anyhow::Result<Progress> {
+    ImportFile::open(from, report("checked"))?.check()?;
+    let file = ImportFile::open(from, report("imported"))?;
+    let key = keys::master(&config.data_dir, &config.keys)?;
+    match (file.key_check(), key) {
+        (Some(check), Some(key)) if key_check(&key) != check => bail!(
+            "the file was exported from a server with another master key, so that its secrets could not be read: use the \
+             master.key of that server"
+        ),
+        (Some(_), None) if config.store.url.is_empty() => bail!(
+            "{} has no master.key: copy that of the exported server there first, the file has secrets that were sealed \
+             with it",
+            config.data_dir.display()
+        ),
+        _ => {}
+    }
+    let done = match config.store.url.as_str() {
+        "" => SqliteStore::import(&config.data_dir, file),
+        url => PostgresStore::import(url, file),
+    };
+    done.context("the import failed; nothing was written")
 }

@@ -31,12 +31,8 @@ pub(crate) fn open(folder: &Path, files: &Settings, env: &dyn Env, may_be_new: b
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.with_context(|| format!("cannot create the data folder {}", folder.display()))?;
     }
-    let or_in_folder = |given: &PathBuf, name: &str| match given.as_os_str().is_empty() {
-        true => folder.join(name),
-        false => given.clone(),
-    };
-    let master_file = or_in_folder(&files.master_file, "master.key");
-    let admin_token_file = or_in_folder(&files.admin_token_file, "admin.token");
+    let master_file = or_in(folder, &files.master_file, "master.key");
+    let admin_token_file = or_in(folder, &files.admin_token_file, "admin.token");
     if !may_be_new && master_file.exists() {
         bail!(
             "{} has no database, but there is a master key for one: all known gateways would be rejected as unknown. Restore the \
@@ -44,15 +40,36 @@ pub(crate) fn open(folder: &Path, files: &Settings, env: &dyn Env, may_be_new: b
             folder.display()
         );
     }
-    let master = secret_file(&master_file, || env.random_hex(32))?;
+    let sealer = sealer(&secret_file(&master_file, || env.random_hex(32))?, &master_file)?;
+    let admin_token = secret_file(&admin_token_file, || format!("fda_{}", env.random_hex(24)))?;
+    Ok(Keys { sealer, admin_token })
+}
+
+/// The master key if there is one. Creates nothing.
+pub(crate) fn master(folder: &Path, files: &Settings) -> anyhow::Result<Option<Sealer>> {
+    let path = or_in(folder, &files.master_file, "master.key");
+    let is_there = path.try_exists().with_context(|| format!("cannot read {}", path.display()))?;
+    match is_there {
+        true => sealer(&secret_file(&path, String::new)?, &path).map(Some),
+        false => Ok(None),
+    }
+}
+
+fn or_in(folder: &Path, given: &Path, name: &str) -> PathBuf {
+    match given.as_os_str().is_empty() {
+        true => folder.join(name),
+        false => given.to_owned(),
+    }
+}
+
+fn sealer(master: &Secret, path: &Path) -> anyhow::Result<Sealer> {
     let mut key = Zeroizing::new([0; 32]);
     let decoded = Zeroizing::new(hex::decode(master.expose()).unwrap_or_default());
     if decoded.len() != key.len() {
-        bail!("{} must contain 64 hex digits; restore it from a backup", master_file.display());
+        bail!("{} must contain 64 hex digits; restore it from a backup", path.display());
     }
     key.copy_from_slice(&decoded);
-    let admin_token = secret_file(&admin_token_file, || format!("fda_{}", env.random_hex(24)))?;
-    Ok(Keys { sealer: Sealer::new(key), admin_token })
+    Ok(Sealer::new(key))
 }
 
 /// Reads the file, or creates it with a new secret (mode 0600, synced).

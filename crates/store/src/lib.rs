@@ -8,6 +8,7 @@
 pub mod bus;
 mod listeners;
 pub mod memory;
+pub mod portable;
 pub mod postgres;
 mod ranking;
 pub mod sqlite;

@@ -1,8 +1,10 @@
-//! The command line. `serve`, `demo`, `bench` and `config` run locally; all other commands use the admin API.
+//! The command line. `serve`, `demo`, `bench`, `config`, `export` and `import` run locally; all other commands use the
+//! admin API.
 
 mod agents;
 mod demo;
 mod demo_agent;
+mod portable;
 mod remote;
 mod serve;
 mod verbs;
@@ -61,6 +63,15 @@ enum Verb {
     /// Check the settings, or print all of them with their defaults
     #[command(subcommand)]
     Config(ConfigVerb),
+    /// Write everything in a store to a file, also while servers use it
+    ///
+    /// The file contains messages as text, and secrets sealed with the master key. It is created with mode 0600. The
+    /// master key is not in it: whoever imports the file needs the same one.
+    Export(portable::PortableArgs),
+    /// Fill an empty store from a file of `export`; no server may use the store
+    ///
+    /// The servers of the new store need the master key of the old one.
+    Import(portable::PortableArgs),
     /// Run a benchmark on this machine
     Bench {
         #[command(subcommand)]
@@ -150,6 +161,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             );
             Ok(())
         }
+        Verb::Export(args) => portable::export(&args, portable::settings(&target, &args)?),
+        Verb::Import(args) => portable::import(&args, portable::settings(&target, &args)?),
         Verb::Bench { what } => crate::bench::run(what, target.json),
         Verb::BenchLoad => crate::bench::load(),
         Verb::BenchSink => crate::bench::sink(),

@@ -10,10 +10,11 @@ use frontdesk_core::port::store::StoreError;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, WrongType};
-use tokio_postgres::{AsyncMessage, Client, Config, Row, Statement};
+use tokio_postgres::types::{ToSql, Type, WrongType};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, RowStream, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// A server that does not answer in this time is taken for gone.
@@ -231,6 +232,17 @@ impl Connection {
     /// Statements without parameters.
     pub(crate) async fn batch(&self, sql: &str) -> Result<(), Fault> {
         self.client.batch_execute(sql).await.map_err(fault)
+    }
+
+    /// Rows as they come, for results that do not fit into memory.
+    pub(crate) async fn stream(&self, sql: &str) -> Result<RowStream, Fault> {
+        self.client.query_raw(sql, std::iter::empty::<Param<'_>>()).await.map_err(fault)
+    }
+
+    /// `COPY ... FROM STDIN (FORMAT binary)`.
+    pub(crate) async fn copy_in(&self, sql: &str, types: &[Type]) -> Result<BinaryCopyInWriter, Fault> {
+        let sink = self.client.copy_in(sql).await.map_err(fault)?;
+        Ok(BinaryCopyInWriter::new(sink, types))
     }
 
     fn failed(&self, sql: &str, error: tokio_postgres::Error) -> Fault {

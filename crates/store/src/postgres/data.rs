@@ -45,13 +45,7 @@ impl Data for PostgresStore {
             let (has_detail, text) = (row.detail.is_some(), row.detail.take().unwrap_or_else(|| row.summary.clone()));
             row.score = None;
             let json = serde_json::to_string(&row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-            let distinct: BTreeSet<String> = words(&text).collect();
-            let hashes: BTreeSet<i64> = distinct
-                .iter()
-                .map(|word| word_hash(tenant, word))
-                .chain(marks.iter().map(|mark| mark_hash(tenant, mark)))
-                .collect();
-            let hashes: Vec<i64> = hashes.into_iter().collect();
+            let hashes = hashes(tenant, &marks, &text);
             let (tenant, expires) = (tenant.to_owned(), row.expires_at.map(signed));
             let write = self.worker.write(async move |connection| {
                 let sql = "INSERT INTO data_row (tenant, id, expires_at, has_detail, json, text, words)
@@ -97,6 +91,14 @@ impl Data for PostgresStore {
             self.read_rows(&asked.tenant, found, ranked.then_some(query.phrases.len())).await
         })
     }
+}
+
+/// What the index has of a row.
+pub(super) fn hashes(tenant: &str, marks: &[String], text: &str) -> Vec<i64> {
+    let distinct: BTreeSet<String> = words(text).collect();
+    let of_words = distinct.iter().map(|word| word_hash(tenant, word));
+    let all: BTreeSet<i64> = of_words.chain(marks.iter().map(|mark| mark_hash(tenant, mark))).collect();
+    all.into_iter().collect()
 }
 
 impl PostgresStore {

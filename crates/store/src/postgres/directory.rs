@@ -98,7 +98,7 @@ async fn write(connection: &Connection, seen: u64, changes: &[Change]) -> Result
     Ok(unsigned(version))
 }
 
-fn number_of(json: &str) -> Option<i64> {
+pub(super) fn number_of(json: &str) -> Option<i64> {
     #[derive(serde::Deserialize)]
     struct Numbered {
         no: Option<u64>,

@@ -21,6 +21,7 @@ mod ledger;
 mod locks;
 mod media;
 mod phrases;
+mod portable;
 mod retention;
 mod schema;
 mod sessions;

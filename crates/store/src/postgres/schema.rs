@@ -26,7 +26,30 @@ pub(super) async fn migrate(database: &Database, epoch_seed: u32) -> Result<u32,
     database.writers.transaction(async |connection| migrate_by(connection, epoch_seed).await).await
 }
 
-async fn migrate_by(connection: &Connection, epoch_seed: u32) -> Result<u32, Fault> {
+/// For whoever only reads the database: it must have the schema of this version. Returns its epoch.
+pub(super) async fn check(connection: &Connection) -> Result<u32, Fault> {
+    let found = connection.query_one("SELECT to_regclass('meta') IS NOT NULL", &[]).await?;
+    if !found.get::<_, bool>(0) {
+        return Err(StoreError::Unavailable("the database has no tables of frontdesk".into()).into());
+    }
+    let newest = MIGRATIONS.last().map_or(0, |migration| migration.number);
+    let has_newest = read(connection, &format!("migration {newest}")).await?.is_some();
+    let has_newer = read(connection, &format!("migration {}", newest + 1)).await?.is_some();
+    let epoch = read(connection, "epoch").await?.and_then(|epoch| epoch.parse().ok());
+    match epoch {
+        Some(epoch) if has_newest && !has_newer => Ok(epoch),
+        _ => {
+            let why = format!(
+                "the database does not have version {newest} of its schema, which this frontdesk uses; start a server once \
+                 with this version, or use another one"
+            );
+            Err(StoreError::Unavailable(why).into())
+        }
+    }
+}
+
+/// Inside the transaction of the caller.
+pub(super) async fn migrate_by(connection: &Connection, epoch_seed: u32) -> Result<u32, Fault> {
     connection.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
     let meta =
         "CREATE TABLE IF NOT EXISTS meta (key text COLLATE \"C\" PRIMARY KEY, value text COLLATE \"C\" NOT NULL)";

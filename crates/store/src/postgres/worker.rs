@@ -20,7 +20,7 @@ const JOBS_MAX: usize = 4096;
 /// Connections for transactions.
 const WRITERS: usize = 4;
 /// Connections for reads, each shared by all that read.
-const READERS: usize = 2;
+const READERS: usize = 4;
 /// Work of one transaction, without its commit. Statements have a limit of their own on the server, which is shorter.
 const WORK_MAX: Duration = Duration::from_secs(12);
 const COMMIT_MAX: Duration = Duration::from_secs(12);

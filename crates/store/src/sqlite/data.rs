@@ -11,7 +11,7 @@ use super::{SqliteStore, fault, signed};
 use crate::ranking::{CANDIDATES, COUNTED_BYTES, Match, mark, marks, rank};
 
 /// Bits of a row number that count the rows of one tenant; the bits above identify the tenant.
-const ROW_BITS: u32 = 40;
+pub(super) const ROW_BITS: u32 = 40;
 /// Indexing a megabyte occupies the single writer for tens of milliseconds. At most this much is in its queue; further
 /// rows wait outside, so that other writes get their turn.
 pub(super) const ROOM_BYTES: usize = 256 << 10;
@@ -60,18 +60,40 @@ pub(crate) fn put(connection: &Connection, tenant: &str, mut row: PortableData) 
     let mut count = connection.prepare_cached(sql).map_err(fault)?;
     let (owner, last): (i64, i64) = count.query_row([tenant], |row| Ok((row.get(0)?, row.get(1)?))).map_err(fault)?;
     let no = (owner << ROW_BITS) | last;
-    let marks = marks(&row).join(" ");
     let (has_detail, text) = (row.detail.is_some(), row.detail.take().unwrap_or_else(|| row.summary.clone()));
     row.score = None;
     let json = serde_json::to_string(&row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    write(connection, owner, no, &Columns { row: &row, json: &json, has_detail, text: &text })
+}
+
+/// A row as it is stored: its JSON is without the text that is searched.
+pub(super) struct Columns<'a> {
+    pub(super) row: &'a PortableData,
+    pub(super) json: &'a str,
+    pub(super) has_detail: bool,
+    pub(super) text: &'a str,
+}
+
+/// Puts back a row that was exported, under its number.
+pub(super) fn restore(connection: &Connection, tenant: &str, no: i64, it: &Columns<'_>) -> Result<(), StoreError> {
+    let sql = "INSERT INTO data_tenant (tenant, last) VALUES (?1, ?2)
+               ON CONFLICT (tenant) DO UPDATE SET last = MAX(last, excluded.last) RETURNING no";
+    let mut count = connection.prepare_cached(sql).map_err(fault)?;
+    let owner: i64 = count.query_row((tenant, no), |row| row.get(0)).map_err(fault)?;
+    write(connection, owner, (owner << ROW_BITS) | no, it)
+}
+
+fn write(connection: &Connection, owner: i64, no: i64, it: &Columns<'_>) -> Result<(), StoreError> {
+    let Columns { row, json, has_detail, text } = it;
+    let marks = marks(row).join(" ");
     let sql = "INSERT INTO data_row (no, tenant, id, expires_at, has_detail, json, marks, text)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
-    let columns = (no, owner, &row.id, row.expires_at.map(signed), has_detail, json, &marks, &text);
+    let columns = (no, owner, &row.id, row.expires_at.map(signed), has_detail, json, &marks, text);
     insert.execute(columns).map_err(fault)?;
     let sql = "INSERT INTO data_word (rowid, text, marks) VALUES (?1, ?2, ?3)";
     let mut index = connection.prepare_cached(sql).map_err(fault)?;
-    index.execute((no, &text, &marks)).map(drop).map_err(fault)
+    index.execute((no, text, &marks)).map(drop).map_err(fault)
 }
 
 pub(crate) fn get(

@@ -9,11 +9,13 @@ use super::readers::{DESK, turn};
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
+/// The message of an event: its place is the event's number, or it came with a place of its own.
+const OF_EVENT: &str = "((event = ?1 AND origin IS NULL) OR origin = ?1)";
 /// Characters read of each text in lists.
 const SHOWN_CHARS: i64 = 1_000;
 
 /// Appends a message to its inbox, and returns its place. With one writer, events become readable in the order of their
-/// numbers: the number of the event is the place.
+/// numbers: the number of the event is the place. Only messages that were imported may have another one.
 pub(super) fn append(
     connection: &Connection,
     tenant: &str,
@@ -43,8 +45,10 @@ pub(super) fn append(
 
 /// The place of the message that an event became; 0 if it became none.
 pub(super) fn place_of(connection: &Connection, event: EventId) -> Result<Place, StoreError> {
-    let mut query = connection.prepare_cached("SELECT 1 FROM letter WHERE event = ?1").map_err(fault)?;
-    Ok(if query.exists([signed(event)]).map_err(fault)? { Place(event.0) } else { Place::NONE })
+    let sql = format!("SELECT event FROM letter WHERE {OF_EVENT}");
+    let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+    let place = query.query_row([signed(event)], |row| row.get(0).map(unsigned)).optional().map_err(fault)?;
+    Ok(place.unwrap_or(Place::NONE))
 }
 
 fn last(connection: &Connection, agent: InstanceNo) -> Result<Place, StoreError> {
@@ -78,16 +82,17 @@ impl Inbox for SqliteStore {
 
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>> {
         self.readers.read(DESK, move |connection| {
-            let mut query = connection.prepare_cached(&select("event = ?1")).map_err(fault)?;
+            let mut query = connection.prepare_cached(&select(OF_EVENT)).map_err(fault)?;
             query.query_row([signed(event)], stored).optional().map_err(fault)
         })
     }
 
     fn note_receipts(&self, event: EventId, it: InboxMessage) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
-            let sql = "UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5 WHERE agent = ?1 AND event = ?2";
-            let mut put = books.connection.prepare_cached(sql).map_err(fault)?;
-            put.execute((signed(it.agent), signed(event), it.kind, it.session_id, it.receipts)).map(drop).map_err(fault)
+            let sql =
+                format!("UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5 WHERE agent = ?2 AND {OF_EVENT}");
+            let mut put = books.connection.prepare_cached(&sql).map_err(fault)?;
+            put.execute((signed(event), signed(it.agent), it.kind, it.session_id, it.receipts)).map(drop).map_err(fault)
         };
         self.writer.write(work, |()| {})
     }
@@ -95,7 +100,8 @@ impl Inbox for SqliteStore {
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let tenant = tenant.to_owned();
         self.readers.read(turn(&tenant), move |connection| {
-            let sql = "SELECT event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts
+            let sql = "SELECT event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts,
+                              COALESCE(origin, event)
                        FROM letter WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query
@@ -159,13 +165,16 @@ impl Inbox for SqliteStore {
 }
 
 fn select(which: &str) -> String {
-    format!("SELECT event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts FROM letter WHERE {which}")
+    format!(
+        "SELECT event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts, COALESCE(origin, event)
+         FROM letter WHERE {which}"
+    )
 }
 
 fn stored(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     Ok(StoredMessage {
         place: unsigned(row.get(0)?),
-        event: unsigned(row.get(0)?),
+        event: unsigned(row.get(9)?),
         at_ms: unsigned(row.get(1)?),
         message: InboxMessage {
             agent: unsigned(row.get(2)?),

@@ -15,6 +15,7 @@ mod inbox;
 mod journal;
 mod ledger;
 mod media;
+mod portable;
 mod private;
 mod readers;
 mod repair;

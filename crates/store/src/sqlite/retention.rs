@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use frontdesk_core::port::store::{Purged, Retention, StoreError};
 use frontdesk_wire::{EventId, InstanceNo, Seq};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::readers::DESK;
 use super::threads::Books;
@@ -43,6 +43,8 @@ pub(super) struct Round {
     last_event: EventId,
     /// Unsettled rows of the ledgers, to be compared with the events; both are in rising order.
     owed: BTreeMap<InstanceNo, Backlog>,
+    /// Events of unsettled rows that came with an import, in which rows and events need not rise together.
+    imported: HashSet<EventId>,
     ledgers: VecDeque<(InstanceNo, Seq)>,
     /// Files up to this one were checked.
     media: String,
@@ -91,10 +93,10 @@ impl Round {
             let last: i64 = moment.query_row(last, [], |row| row.get(0)).map_err(fault)?;
             let mut query = moment.prepare_cached(sql).map_err(fault)?;
             let ledgers = query.query_map([], row).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)?;
-            Ok((unsigned(last), ledgers))
+            Ok((unsigned(last), ledgers, owed_of_import(&moment)?))
         });
-        let (last, ledgers) = found.await?;
-        self.last_event = last;
+        let (last, ledgers, imported) = found.await?;
+        (self.last_event, self.imported) = (last, imported);
         let behind = ledgers.iter().filter(|(_, through, last)| last > through);
         self.owed = behind
             .map(|(no, through, _)| (*no, Backlog { seq: *through, events: VecDeque::new(), is_read: false }))
@@ -119,7 +121,8 @@ impl Round {
             let free = old.iter().copied().filter(|event| !kept.contains(event)).collect();
             Ok((owed, old, free))
         });
-        let (owed, old, free): (_, Vec<EventId>, Vec<EventId>) = found.await?;
+        let (owed, old, mut free): (_, Vec<EventId>, Vec<EventId>) = found.await?;
+        free.retain(|event| !self.imported.contains(event));
         self.owed = owed;
         let count = free.len();
         if count > 0 {
@@ -280,6 +283,17 @@ fn owed_until(
     }
     owed.retain(|_, backlog| !backlog.is_read || !backlog.events.is_empty());
     Ok(kept)
+}
+
+/// Events with unsettled rows up to the last one that was imported out of order; see `portable`.
+fn owed_of_import(connection: &Connection) -> Result<HashSet<EventId>, StoreError> {
+    let sql = "SELECT value FROM meta WHERE key = 'unordered through'";
+    let through: Option<i64> = connection.query_row(sql, [], |row| row.get(0)).optional().map_err(fault)?;
+    let Some(through) = through else { return Ok(HashSet::new()) };
+    let sql = "SELECT m.event FROM position p JOIN mail m ON m.instance = p.instance AND m.seq > p.through
+               WHERE m.event <= ?1";
+    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+    query.query_map([through], |row| row.get(0).map(unsigned)).and_then(Iterator::collect).map_err(fault)
 }
 
 fn delete_events(connection: &Connection, events: &[EventId]) -> Result<(), StoreError> {

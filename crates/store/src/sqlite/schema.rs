@@ -8,10 +8,12 @@ use super::fault;
 
 pub(crate) const SKILLS_AND_DATA: &str = include_str!("migrations/0005_skills_and_data.sql");
 
+const EPOCH: &str = "SELECT value FROM meta WHERE key = 'epoch'";
+
 /// From this migration on numbers are unique; a database with duplicates must be repaired first.
 const UNIQUE_NUMBERS: u32 = 8;
 
-const MIGRATIONS: [(u32, &str); 14] = [
+const MIGRATIONS: [(u32, &str); 15] = [
     (1, include_str!("migrations/0001_spine.sql")),
     (2, include_str!("migrations/0002_own_json.sql")),
     (3, include_str!("migrations/0003_alarms.sql")),
@@ -26,7 +28,22 @@ const MIGRATIONS: [(u32, &str); 14] = [
     (12, include_str!("migrations/0012_sessions.sql")),
     (13, include_str!("migrations/0013_remote_media.sql")),
     (14, include_str!("migrations/0014_fragments.sql")),
+    (15, include_str!("migrations/0015_places.sql")),
 ];
+
+/// For whoever only reads the database: it must have the schema of this version. Returns its epoch.
+pub(super) fn check(connection: &Connection) -> Result<u32, StoreError> {
+    let present: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fault)?;
+    let newest = MIGRATIONS.last().map_or(0, |(number, _)| *number);
+    if present != newest {
+        let text = format!(
+            "the database has version {present} of its schema, this frontdesk uses {newest}; start the server once with \
+             this version, or use another one"
+        );
+        return Err(StoreError::Unavailable(text));
+    }
+    connection.query_row(EPOCH, [], |row| row.get(0)).map_err(fault)
+}
 
 /// Migrates the database and returns its epoch. `repair` is called before numbers become unique.
 pub(super) fn migrate(
@@ -68,6 +85,5 @@ pub(super) fn migrate(
         transaction.pragma_update(None, "user_version", number).map_err(fault)?;
         transaction.commit().map_err(fault)?;
     }
-    let epoch = "SELECT value FROM meta WHERE key = 'epoch'";
-    connection.query_row(epoch, [], |row| row.get(0)).map_err(fault)
+    connection.query_row(EPOCH, [], |row| row.get(0)).map_err(fault)
 }
