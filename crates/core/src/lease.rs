@@ -32,7 +32,7 @@ pub struct Lease {
     directory_seen: AtomicU64,
     /// The version of the directory at the last renewal.
     directory_head: AtomicU64,
-    /// The beginning of the last renewal whose version of the directory was read, on the steady clock; 0 is none.
+    /// The beginning of the last renewal whose version of the directory was read, on the steady clock, plus 1; 0 is none.
     known_ms: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ impl Lease {
     /// Whether this desk has read all changes of the directory that were committed until a short while ago.
     pub fn knows_directory(&self) -> bool {
         let known_ms = self.known_ms.load(Ordering::SeqCst);
-        known_ms != 0 && self.env.steady_ms().saturating_sub(known_ms) < KNOWN_MS
+        known_ms != 0 && (self.env.steady_ms() + 1).saturating_sub(known_ms) < KNOWN_MS
     }
 
     fn note_renewal(&self, began_ms: u64, renewal: &Renewal) {
@@ -175,7 +175,7 @@ impl Lease {
         let renewed_ms = self.renewed_ms.load(Ordering::SeqCst);
         let seen = self.directory_seen.fetch_max(version, Ordering::SeqCst).max(version);
         if seen >= self.directory_head.load(Ordering::SeqCst) {
-            self.known_ms.fetch_max(renewed_ms.max(1), Ordering::SeqCst);
+            self.known_ms.fetch_max(renewed_ms + 1, Ordering::SeqCst);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::bus::{Bus, NoBus};
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::store::Store;
 use frontdesk_core::vault::Sealer;
@@ -23,6 +24,12 @@ impl Outcall for NoWay {
 }
 
 pub async fn desk_over(store: Arc<dyn Store>, env: Arc<dyn Env>, rules: Rules) -> Arc<Desk> {
+    desk_on_bus(store, env, rules, Arc::new(NoBus)).await
+}
+
+/// One of several desks.
+pub async fn desk_on_bus(store: Arc<dyn Store>, env: Arc<dyn Env>, rules: Rules, bus: Arc<dyn Bus>) -> Arc<Desk> {
     let sealer = Sealer::new(Zeroizing::new([7; 32]));
-    Arc::new(Desk::open(store, Parts::new(env, sealer, Arc::new(NoWay), rules)).await.unwrap())
+    let parts = Parts { bus, ..Parts::new(env, sealer, Arc::new(NoWay), rules) };
+    Arc::new(Desk::open(store, parts).await.unwrap())
 }
