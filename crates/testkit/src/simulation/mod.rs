@@ -91,6 +91,8 @@ struct Simulation {
     entries: Vec<Entry>,
     ledgers: Ledgers,
     last_wire: u64,
+    /// The version of the directory up to which instances are known.
+    directory_seen: u64,
     /// What tasks of desks have achieved since the last look.
     happened: Arc<Mutex<Vec<Happened>>>,
 }
@@ -119,6 +121,7 @@ impl Simulation {
             entries: Vec::new(),
             ledgers: Ledgers::default(),
             last_wire: 0,
+            directory_seen: 0,
             happened: Arc::default(),
         };
         simulation.set_up();
@@ -155,8 +158,9 @@ impl Simulation {
 
     /// The numbers that the store has given to instances.
     fn find_instances(&mut self) {
-        let records = at_once(self.store.changed_since(0)).unwrap().records;
-        for record in records.iter().filter(|it| it.kind == "instance") {
+        let changes = at_once(self.store.changed_since(self.directory_seen)).unwrap();
+        self.directory_seen = changes.version;
+        for record in changes.records.iter().filter(|it| it.kind == "instance") {
             let Some(json) = &record.json else { continue };
             let json: serde_json::Value = serde_json::from_str(json).unwrap();
             let (name, no) = (json["name"].as_str().unwrap(), frontdesk_wire::InstanceNo(json["no"].as_u64().unwrap()));
