@@ -100,7 +100,27 @@ pub struct Meters {
 }
 
 impl Meters {
+    /// Series that alerts compare with their past are there from the start: one that appears with its first failure has
+    /// not risen.
+    fn begin_at_zero(&self) {
+        let series: [(&Family<Why, Counter>, &[&'static str]); 4] = [
+            (&self.wakes, &["answered", "bad_status", "refused", "failed", "no_wake_url"]),
+            (&self.alarms_ended, &["fired", "dead", "skipped", "cancelled"]),
+            (&self.alarm_tries, &["taken", "refused", "failed"]),
+            (&self.listener_ends, &["lost", "misconfigured", "panicked"]),
+        ];
+        for (family, reasons) in series {
+            for why in reasons {
+                drop(family.get_or_create(&Why { why }));
+            }
+        }
+        for outcome in ["delivered", "rejected", "unknown"] {
+            drop(self.actions.get_or_create(&ActionLabels { op: "send", outcome }));
+        }
+    }
+
     pub fn register(&self, registry: &mut Registry) {
+        self.begin_at_zero();
         let r = registry;
         r.register("events_accepted", "Events stored", self.events_accepted.clone());
         r.register("events_duplicate", "Events that were received before", self.events_duplicate.clone());
