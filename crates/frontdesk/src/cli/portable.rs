@@ -13,7 +13,7 @@ use crate::print::{err_line, out_line};
 pub(super) struct PortableArgs {
     /// File to write or read
     file: PathBuf,
-    /// Database that several servers share: postgres://user:password@host/database; default: the one in the data folder
+    /// URL of a database that several servers share, as for `serve`; default: the database in the data folder
     #[arg(long)]
     store: Option<String>,
 }

@@ -11,7 +11,7 @@ use frontdesk_wire::{DeskNo, InstanceNo, Seq};
 use serde_json::json;
 
 /// `odd` is put into every text of others.
-pub async fn fill(store: &dyn Store, odd: &str) {
+pub(crate) async fn fill(store: &dyn Store, odd: &str) {
     directory(store, odd).await;
     mail(store, odd).await;
     inbox(store, odd).await;

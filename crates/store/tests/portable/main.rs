@@ -35,13 +35,13 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    fn from_sqlite(&self, data: &Path, name: &str) -> Result<PathBuf, PortableError> {
+    fn sqlite_export(&self, data: &Path, name: &str) -> Result<PathBuf, PortableError> {
         let path = self.at(name);
         SqliteStore::export(data, Some("check".into()), ExportFile::create(&path, Box::new(|_| {}))?)?;
         Ok(path)
     }
 
-    fn from_postgres(&self, schema: &TestSchema, name: &str) -> Result<PathBuf, PortableError> {
+    fn postgres_export(&self, schema: &TestSchema, name: &str) -> Result<PathBuf, PortableError> {
         let path = self.at(name);
         PostgresStore::export(&schema.url(), ExportFile::create(&path, Box::new(|_| {}))?)?;
         Ok(path)
@@ -68,7 +68,9 @@ fn tables(path: &Path) -> BTreeMap<String, Vec<String>> {
         let name = line[2..].split('"').next().unwrap().to_owned();
         tables.entry(name).or_default().push(line.to_owned());
     }
-    tables.values_mut().for_each(|lines| lines.sort());
+    for lines in tables.values_mut() {
+        lines.sort();
+    }
     tables
 }
 
@@ -96,16 +98,16 @@ async fn everything_goes_to_postgres_and_back() {
         let (data, copy) = (files.at("data"), files.at("copy"));
         let store = sqlite(&data);
         fill::fill(&*store, odd).await;
-        let first = files.from_sqlite(&data, "first").unwrap(); // the store is in use
+        let first = files.sqlite_export(&data, "first").unwrap(); // the store is in use
         drop(store);
         assert_eq!(std::fs::metadata(&first).unwrap().permissions().mode() & 0o777, 0o600);
         let found = tables(&first);
         assert_eq!(found.len(), 29, "every table has rows: {:?}", found.keys());
         into_postgres(&first, &schema).unwrap();
-        let second = files.from_postgres(&schema, "second").unwrap();
+        let second = files.postgres_export(&schema, "second").unwrap();
         assert_same(&first, &second);
         into_sqlite(&second, &copy).unwrap();
-        let third = files.from_sqlite(&copy, "third").unwrap();
+        let third = files.sqlite_export(&copy, "third").unwrap();
         assert_same(&first, &third);
         if odd == PLAIN {
             let read = |path| std::fs::read(path).unwrap();
@@ -124,7 +126,7 @@ async fn a_store_goes_on_where_it_was() {
     let newest = store.accept(vec![acceptance(900, &[])]).await.unwrap()[0].event;
     let session = store.attach(InstanceNo(8), frontdesk_wire::DeskNo(1), 1).await.unwrap().session;
     drop(store);
-    into_postgres(&files.from_sqlite(&data, "one").unwrap(), &schema).unwrap();
+    into_postgres(&files.sqlite_export(&data, "one").unwrap(), &schema).unwrap();
 
     let store = postgres(&schema);
     assert_facts(&*store, &before).await;
@@ -166,7 +168,9 @@ async fn facts(store: &dyn Store) -> Vec<String> {
         DataQuery { filters: vec![("domain_tags".into(), vec!["tag".into()])], phrases: vec![], ..words.clone() };
     for query in [words, tagged] {
         let mut found = store.data_query("acme", query).await.unwrap();
-        found.iter_mut().for_each(|row| row.score = None); // a backend may count an odd letter as two
+        for row in &mut found {
+            row.score = None; // a backend may count an odd letter as two
+        }
         facts.push(format!("{found:?}"));
     }
     for id in ["big", "empty", "small"] {
@@ -193,7 +197,7 @@ async fn a_reader_with_a_saved_place_misses_nothing_in_the_embedded_store() {
         store.messages(InstanceNo(9), saved, 99).await.unwrap().into_iter().map(|it| it.event).collect();
     assert!(!rest.is_empty());
     drop(store);
-    let first = files.from_postgres(&schema, "first").unwrap();
+    let first = files.postgres_export(&schema, "first").unwrap();
     let data = files.at("data");
     into_sqlite(&first, &data).unwrap();
     let store = sqlite(&data);
@@ -223,7 +227,7 @@ async fn retention_keeps_events_that_were_imported_out_of_order() {
     schema.run("UPDATE mail SET event = 451 - event WHERE instance = 7");
     drop(store);
     let data = files.at("data");
-    into_sqlite(&files.from_postgres(&schema, "first").unwrap(), &data).unwrap();
+    into_sqlite(&files.postgres_export(&schema, "first").unwrap(), &data).unwrap();
     let store = sqlite(&data);
     let far = 1 << 50;
     let all = Retention { events_before_ms: far, verdicts_before_ms: far, now_ms: far, ..Retention::default() };
@@ -242,7 +246,7 @@ async fn a_damaged_file_is_refused_and_leaves_nothing() {
     let store = sqlite(&data);
     fill::fill(&*store, PLAIN).await;
     drop(store);
-    let whole = std::fs::read(files.from_sqlite(&data, "whole").unwrap()).unwrap();
+    let whole = std::fs::read(files.sqlite_export(&data, "whole").unwrap()).unwrap();
     let text = String::from_utf8(whole.clone()).unwrap();
     let event = text.find("\n[\"event\"").unwrap() + 1;
     let last = text[..text.len() - 1].rfind('\n').unwrap() + 1;
@@ -275,7 +279,7 @@ async fn a_damaged_file_is_refused_and_leaves_nothing() {
         let left: Vec<_> =
             std::fs::read_dir(&target).map(|all| all.flatten().map(|it| it.file_name()).collect()).unwrap_or_default();
         assert!(left.iter().all(|name| name == "frontdesk.lock"), "{name}: {left:?}");
-        let why = refusal(files.from_postgres(&schema, "nothing").map(drop));
+        let why = refusal(files.postgres_export(&schema, "nothing").map(drop));
         assert!(why.contains("no tables of frontdesk"), "{name}: {why}");
         assert!(!files.at("nothing").exists(), "an export that failed leaves no file");
     }
@@ -291,7 +295,7 @@ async fn only_an_empty_store_that_nobody_uses_takes_an_import() {
     let data = files.at("data");
     let store = sqlite(&data);
     fill::fill(&*store, PLAIN).await;
-    let path = files.from_sqlite(&data, "one").unwrap();
+    let path = files.sqlite_export(&data, "one").unwrap();
     assert!(refusal(into_sqlite(&path, &data)).contains("in use by another frontdesk process"));
     drop(store);
     assert!(refusal(into_sqlite(&path, &data)).contains("has a database already"));
@@ -306,7 +310,7 @@ async fn only_an_empty_store_that_nobody_uses_takes_an_import() {
     frontdesk_core::port::store::Desks::resign(&shared, me).await.unwrap();
     accept(&shared, acceptance(1, &[])).await;
     assert!(refusal(into_postgres(&path, &schema)).contains("not empty: its table \"event\" has rows"));
-    let why = refusal(files.from_sqlite(&data, "one").map(drop));
+    let why = refusal(files.sqlite_export(&data, "one").map(drop));
     assert!(why.contains("exists"), "a file is not written over: {why}");
     assert!(path.exists());
 }
@@ -342,11 +346,11 @@ proptest! {
         let store = sqlite(&data);
         runtime.block_on(fill::fill(&*store, &odd));
         drop(store);
-        let first = files.from_sqlite(&data, "first").unwrap();
+        let first = files.sqlite_export(&data, "first").unwrap();
         into_postgres(&first, &schema).unwrap();
-        let second = files.from_postgres(&schema, "second").unwrap();
+        let second = files.postgres_export(&schema, "second").unwrap();
         assert_same(&first, &second);
         into_sqlite(&second, &files.at("copy")).unwrap();
-        assert_same(&first, &files.from_sqlite(&files.at("copy"), "third").unwrap());
+        assert_same(&first, &files.sqlite_export(&files.at("copy"), "third").unwrap());
     }
 }
