@@ -18,7 +18,7 @@ struct Cluster {
     desks: Vec<Desk>,
     // Dropped after the servers.
     _keys: tempfile::TempDir,
-    _schema: TestSchema,
+    schema: TestSchema,
 }
 
 impl Cluster {
@@ -40,7 +40,7 @@ impl Cluster {
         // Each has read what the others wrote at their start.
         let (_, list) = desks[0].api.ask(Method::GET, "/admin/v1/desks", &desks[0].api.admin, None).await.unwrap();
         assert_eq!(list["desks"].as_array().unwrap().len(), names.len(), "{list}");
-        Self { desks, _keys: keys, _schema: schema }
+        Self { desks, _keys: keys, schema }
     }
 
     fn logs(&self) -> String {
@@ -146,7 +146,7 @@ async fn a_socket_at_another_server_replaces_the_one_before() {
 async fn a_server_with_other_keys_is_refused() {
     let cluster = Cluster::start(&["desk-a"], &[]).await;
     let other = tempfile::tempdir().unwrap();
-    let url = cluster._schema.url();
+    let url = cluster.schema.url();
     let file = |name: &str| other.path().join(name).to_str().unwrap().to_owned();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_frontdesk"));
     command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(other.path());
