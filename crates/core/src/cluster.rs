@@ -114,7 +114,9 @@ impl ClusterPlane {
                     platform.heard(&text).await;
                 }
             }
-            Heard::Ring(Ring::Line(instance, line)) => self.delivery.served().tell(instance, line),
+            Heard::Ring(Ring::Interrupt(instance, session_key, chat_id)) => {
+                self.delivery.served().interrupt_here(instance, &session_key, &chat_id);
+            }
         }
         Ok(())
     }

@@ -121,10 +121,14 @@ impl Lease {
             return first;
         }
         let again = ledger.accept(batch).await;
-        if again.is_err() {
-            self.note_doubts(); // the first attempt may have been stored, whatever became of this one
-        }
-        again
+        again.map_err(|error| {
+            self.note_doubts();
+            // The first attempt may have been stored, whatever became of this one.
+            match error {
+                StoreError::Unavailable(why) => StoreError::Unknown(why),
+                other => other,
+            }
+        })
     }
 
     /// Rows may have been written without an answer, so that nobody was told of them.

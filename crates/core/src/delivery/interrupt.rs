@@ -1,11 +1,9 @@
 //! `/stop`: from a user to the instance that runs the turn, and from a gateway to another instance.
 
-use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::session_aliases;
 use frontdesk_wire::{ChatId, InstanceNo};
 
 use super::DeliveryPlane;
-use super::switchboard::Order;
 use crate::directory::Caller;
 use crate::directory::index::TenantIndex;
 use crate::port::store::StoreError;
@@ -91,10 +89,9 @@ impl DeliveryPlane {
 
     /// Sends the interrupt to the socket of the instance, here or at another server.
     async fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> Result<bool, StoreError> {
-        let line = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() }.line();
-        let told = match self.switchboard.socket(instance) {
-            Some(mailbox) => mailbox.order(Order::Line(line)),
-            None => self.served.tell_elsewhere(instance, line).await?,
+        let told = match self.switchboard.is_live(instance) {
+            true => self.served.interrupt_here(instance, session_key, chat_id),
+            false => self.served.interrupt_elsewhere(instance, session_key, chat_id).await?,
         };
         if told {
             self.meters.interrupts.inc();

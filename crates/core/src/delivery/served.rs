@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use frontdesk_wire::{Close, DeskNo, InstanceNo, Seq};
+use frontdesk_wire::frame::DeskFrame;
+use frontdesk_wire::{ChatId, Close, DeskNo, InstanceNo, Seq};
 
 use super::switchboard::{Order, Switchboard, Unserved};
 use crate::base::Base;
@@ -129,11 +130,10 @@ impl Served {
         Ok(())
     }
 
-    /// Passes on to a socket what another server has for it. Without one it is too late.
-    pub(crate) fn tell(&self, instance: InstanceNo, line: String) {
-        if let Some(mailbox) = self.switchboard.socket(instance) {
-            mailbox.order(Order::Line(line));
-        }
+    /// Sends an interrupt to the socket of the instance at this server. False: there is none, or its queue is full.
+    pub(crate) fn interrupt_here(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> bool {
+        let frame = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() };
+        self.switchboard.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Line(frame.line())))
     }
 
     /// Whether an instance has mail and no socket at any desk; with the oldest row.
@@ -151,15 +151,21 @@ impl Served {
         Ok(oldest.map(|(_, delivery)| delivery))
     }
 
-    /// Passes a line to the server that has the socket of the instance. False: none has it.
-    pub(super) async fn tell_elsewhere(&self, instance: InstanceNo, line: String) -> Result<bool, StoreError> {
+    /// Passes an interrupt to the server that has the socket of the instance. False: none has it.
+    pub(super) async fn interrupt_elsewhere(
+        &self,
+        instance: InstanceNo,
+        session_key: &str,
+        chat_id: &ChatId,
+    ) -> Result<bool, StoreError> {
         if self.lease.is_alone() {
             return Ok(false);
         }
         let presence = self.sessions.presence(instance).await?;
         let is_there = self.lease.is_other(presence.served_by) && !presence.idle;
         if is_there {
-            self.bus.ring(To::Desk(presence.served_by), Ring::Line(instance, line));
+            let ring = Ring::Interrupt(instance, session_key.to_owned(), chat_id.clone());
+            self.bus.ring(To::Desk(presence.served_by), ring);
         }
         Ok(is_there)
     }

@@ -3,7 +3,7 @@
 //! A ring may be lost, late or doubled. The store has the facts; whoever hears a ring looks there, and sweeps find what no
 //! ring told. So nothing depends on a ring but speed.
 
-use frontdesk_wire::{DeskNo, InstanceNo, SessionNo};
+use frontdesk_wire::{ChatId, DeskNo, InstanceNo, SessionNo};
 use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
@@ -24,8 +24,9 @@ pub enum Ring {
     Inboxes(Vec<InstanceNo>),
     /// What a platform tells its counterparts at other servers, in its own words.
     Platform(String, String),
-    /// What a socket of the instance is to be told: an interrupt. Nobody else has it, so it may get lost with the ring.
-    Line(InstanceNo, String),
+    /// Interrupt this session (its key and chat) on the socket of the instance. Nobody else has it, so it may get lost with
+    /// the ring. One that is late is not sent: it would stop another turn.
+    Interrupt(InstanceNo, String, ChatId),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -157,12 +157,20 @@ async fn unknown_path(request: Request) -> Response {
     }
 }
 
+/// They tell how the server is, and need no proof.
+const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
 /// Around every handler. One layer and not three, because each one costs a copy of the route and two allocations.
 async fn around(State(app): State<App>, request: Request, next: Next) -> Response {
     let form = error::Form::of(request.uri().path());
-    let response = match is_misplaced_socket(&request) {
-        true => (StatusCode::BAD_REQUEST, "WebSocket upgrades are accepted at /relay only").into_response(),
-        false => to_end::run_to_end(&app, request, next).await,
+    let response = if is_misplaced_socket(&request) {
+        (StatusCode::BAD_REQUEST, "WebSocket upgrades are accepted at /relay only").into_response()
+    } else if !app.desk.directory().is_current() && !OPEN_PATHS.contains(&request.uri().path()) {
+        // Tokens may have been revoked at another server. Nobody is authenticated until that is known.
+        let text = "this server has not reached its database for some seconds; try again later";
+        error::in_form(error::Refusal::new(Code::Unavailable, text).into_response(), form).await
+    } else {
+        to_end::run_to_end(&app, request, next).await
     };
     count_refusal(&app, response, form).await
 }

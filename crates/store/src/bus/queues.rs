@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::bus::{Bus, Heard, Ring, To};
@@ -20,6 +21,7 @@ const ROWS_MAX: usize = 100_000;
 const ROWS_PER_RING: usize = 300;
 /// Of other rings. Longer ones are not sent.
 const RING_MAX_BYTES: usize = 7_000;
+const RING_AGE_MAX: Duration = Duration::from_secs(3);
 /// Rings that were heard and not taken yet.
 const HEARD_MAX: usize = 4_096;
 
@@ -31,7 +33,8 @@ struct Waiting {
     rows: BTreeMap<DeskNo, BTreeSet<InstanceNo>>,
     rows_count: usize,
     directory: Option<u64>,
-    others: VecDeque<(To, Ring, usize)>,
+    /// With their bytes, and when they came.
+    others: VecDeque<(To, Ring, usize, Instant)>,
     others_bytes: usize,
 }
 
@@ -97,9 +100,9 @@ impl Queues {
                     return;
                 }
                 waiting.others_bytes += bytes;
-                waiting.others.push_back((to, ring, bytes));
+                waiting.others.push_back((to, ring, bytes, now()));
                 while waiting.others.len() > WAITING_MAX || waiting.others_bytes > WAITING_MAX_BYTES {
-                    let Some((.., bytes)) = waiting.others.pop_front() else { break };
+                    let Some((_, _, bytes, _)) = waiting.others.pop_front() else { break };
                     waiting.others_bytes -= bytes;
                 }
             }
@@ -113,8 +116,10 @@ impl Queues {
         loop {
             let Waiting { rows, directory, others, .. } =
                 std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-            let mut messages: Vec<Message> =
-                others.iter().map(|(to, ring, _)| (self.channel(*to), encode(ring))).collect();
+            // What waited while the bus was away is of no use any more.
+            let is_young = |it: &&(To, Ring, usize, Instant)| it.3.elapsed() < RING_AGE_MAX;
+            let young = others.iter().filter(is_young);
+            let mut messages: Vec<Message> = young.map(|(to, ring, ..)| (self.channel(*to), encode(ring))).collect();
             messages.extend(directory.map(|version| (self.channel(To::All), encode(&Ring::Directory(version)))));
             for (desk, instances) in rows {
                 let instances: Vec<InstanceNo> = instances.into_iter().collect();
@@ -154,6 +159,11 @@ impl Queues {
         }
         inbox.rings.pop_front().map(Heard::Ring)
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "how long a ring waited in this process, which nothing is decided by")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn encode(ring: &Ring) -> String {
@@ -251,7 +261,7 @@ mod tests {
         }
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
         assert_eq!(queues.next_heard(), Some(Heard::Missed), "whoever hears is told to look at everything");
-        queues.add(To::All, Ring::Line(InstanceNo(1), "x".repeat(9_000)));
+        queues.add(To::All, Ring::Interrupt(InstanceNo(1), "x".repeat(9_000), "c".into()));
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
     }
 

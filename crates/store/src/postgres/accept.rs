@@ -32,14 +32,11 @@ type Caller = Asked<Vec<Acceptance>, Vec<Accepted>>;
 
 impl PostgresStore {
     pub(super) fn accept_grouped(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
-        Box::pin(async move {
-            let answered = self.accepts.group.add(batch);
-            let (accepts, listeners) = (self.accepts.clone(), self.listeners.clone());
-            let work = async move |database: &Database| {
-                accepts.run(database, &listeners).await;
-                Ok(())
-            };
-            self.worker.ask(work).await?;
+        let (accepts, listeners) = (self.accepts.clone(), self.listeners.clone());
+        self.worker.ask(async move |database: &Database| {
+            // Joined here and not by the caller: one that goes away while the queue is full leaves nothing behind.
+            let answered = accepts.group.add(batch);
+            accepts.run(database, &listeners).await;
             answered.await.map_err(|_| StoreError::Unknown("work on the store panicked".into()))?
         })
     }
@@ -66,10 +63,24 @@ impl Accepts {
             // One event that Postgres refuses must not take the others with it.
             Err(StoreError::Unavailable(why)) if callers.len() > 1 => {
                 tracing::warn!(why, callers = callers.len(), "a group of events was refused; trying them one by one");
+                let mut failed = None;
                 for caller in callers {
-                    match self.accept_together(database, std::slice::from_ref(&caller)).await {
-                        Ok(made) => report(listeners, vec![caller], made),
-                        Err(error) => caller.answer(Err(error)),
+                    // Two in a row: it is not the events, and the others would wait for nothing.
+                    let is_away = matches!(&failed, Some((_, 2)));
+                    let made = match &failed {
+                        Some((error, _)) if is_away => Err(StoreError::clone(error)),
+                        _ => self.accept_together(database, std::slice::from_ref(&caller)).await,
+                    };
+                    match made {
+                        Ok(made) => {
+                            failed = None;
+                            report(listeners, vec![caller], made);
+                        }
+                        Err(error) => {
+                            let times = failed.map_or(0, |(_, times)| times) + u8::from(!is_away);
+                            failed = Some((error.clone(), times));
+                            caller.answer(Err(error));
+                        }
                     }
                 }
             }

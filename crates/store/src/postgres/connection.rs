@@ -19,6 +19,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// A server that does not answer in this time is taken for gone.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// The same for one of several addresses.
+const ADDRESS_MAX: Duration = Duration::from_secs(1);
 /// Statements that a connection keeps prepared; there are about a hundred of ours.
 const PREPARED_MAX: usize = 500;
 
@@ -137,7 +139,7 @@ impl Target {
             .parse()
             .map_err(|error| StoreError::Unavailable(format!("the address of the store is not valid: {error}")))?;
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        config.connect_timeout(CONNECT_MAX).keepalives_idle(Duration::from_secs(5));
+        config.connect_timeout(ADDRESS_MAX).keepalives_idle(Duration::from_secs(5));
         config.tcp_user_timeout(Duration::from_secs(8));
         let tls = rustls::ClientConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
             .with_safe_default_protocol_versions()
@@ -175,8 +177,10 @@ impl Target {
             connection.batch(SESSION).await?;
             Ok(connection)
         };
-        let connected = tokio::time::timeout(CONNECT_MAX, connecting).await;
-        let gave_up = || Fault::Lost(format!("Postgres did not answer within {} s", CONNECT_MAX.as_secs()));
+        // Hosts are tried one after another: one that is silent must leave time for the next.
+        let limit = CONNECT_MAX + ADDRESS_MAX * u32::try_from(self.config.get_hosts().len()).unwrap_or(u32::MAX);
+        let connected = tokio::time::timeout(limit, connecting).await;
+        let gave_up = || Fault::Lost(format!("Postgres did not answer within {} s", limit.as_secs()));
         let connected = connected.unwrap_or_else(|_| Err(gave_up()));
         // Nothing was asked yet.
         connected.map_err(|fault| Fault::Store(fault.unwritten()))

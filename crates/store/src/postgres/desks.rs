@@ -10,7 +10,7 @@ const FORGET_MS: i64 = 60_000;
 impl Desks for PostgresStore {
     fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo> {
         let now = self.clock.at(now_ms);
-        self.worker.ask(async move |database| {
+        self.lease_worker.ask(async move |database| {
             let (name, version) = (&name, &version);
             let enlist = async |connection: &super::connection::Connection| {
                 let sql = concat!("DELETE FROM desk WHERE lease_until_ms < ", now!("$1"), " - $2");
@@ -30,7 +30,7 @@ impl Desks for PostgresStore {
 
     fn renew(&self, me: DeskNo, seen: u64, now_ms: u64) -> Stored<'_, Renewal> {
         let now = self.clock.at(now_ms);
-        self.worker.ask(async move |database| {
+        self.lease_worker.ask(async move |database| {
             let renew = async |connection: &super::connection::Connection| {
                 let sql = concat!(
                     "UPDATE desk SET lease_until_ms = ",
@@ -92,7 +92,7 @@ impl Desks for PostgresStore {
     }
 
     fn resign(&self, me: DeskNo) -> Stored<'_, ()> {
-        self.worker.ask(async move |database| {
+        self.lease_worker.ask(async move |database| {
             let work = async |connection: &super::connection::Connection| {
                 // In the order of names, as everywhere.
                 let sql = "UPDATE duty SET desk = 0 WHERE name IN
@@ -109,7 +109,7 @@ impl Desks for PostgresStore {
         self.worker.read(async move |connection| {
             let sql = concat!(
                 "SELECT number, name, version, lease_until_ms, directory_seen,
-                 (SELECT count(*) FROM head h WHERE h.desk = desk.number),
+                 (SELECT count(*) FROM head h WHERE h.desk = desk.number AND h.desk <> 0),
                  array(SELECT d.name FROM duty d WHERE d.desk = desk.number ORDER BY d.name)
                  FROM desk WHERE lease_until_ms > ",
                 now!("$1"),

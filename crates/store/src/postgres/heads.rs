@@ -17,10 +17,10 @@ pub(super) type Settles = Group<(InstanceNo, Settlement), bool>;
 
 impl PostgresStore {
     pub(super) fn settle_grouped(&self, instance: InstanceNo, settlement: Settlement) -> Stored<'_, bool> {
-        Box::pin(async move {
-            let answered = self.settles.add((instance, settlement));
-            let settles = self.settles.clone();
-            self.worker.ask(async move |database| settle_group(database, &settles).await).await?;
+        let settles = self.settles.clone();
+        self.worker.ask(async move |database: &Database| {
+            let answered = settles.add((instance, settlement));
+            settle_group(database, &settles).await?;
             answered.await.map_err(|_| StoreError::Unknown("work on the store panicked".into()))?
         })
     }

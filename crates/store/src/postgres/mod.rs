@@ -68,6 +68,8 @@ impl Clock {
 
 pub struct PostgresStore {
     worker: Worker,
+    /// For leases alone: no queue of other work may delay a renewal.
+    lease_worker: Worker,
     accepts: Accepts,
     settles: Settles,
     listeners: Listeners,
@@ -83,13 +85,15 @@ impl PostgresStore {
     /// Opens a database, and creates its tables in an empty one. `epoch_seed` is used only when creating. Waits for the
     /// server.
     pub fn open(url: &str, epoch_seed: u32, clock: Clock) -> Result<Self, StoreError> {
-        let worker = Worker::start(Target::of(url)?)?;
+        let target = Target::of(url)?;
+        let (worker, lease_worker) = (Worker::start(target.clone())?, Worker::start(target)?);
         let epoch = worker.ask_blocking(async move |database| {
             check_pooler(database).await?;
             schema::migrate(database, epoch_seed).await
         })?;
         Ok(Self {
             worker,
+            lease_worker,
             accepts: Accepts::default(),
             settles: Settles::default(),
             listeners: Listeners::default(),

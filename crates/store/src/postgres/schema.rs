@@ -73,7 +73,8 @@ pub(super) async fn migrate_by(connection: &Connection, epoch_seed: u32) -> Resu
             None => {
                 connection.batch(sql).await?;
                 write(connection, &name, &sha256_hex(sql)).await?;
-                write(connection, "needs", &needs.to_string()).await?;
+                let before: i64 = read(connection, "needs").await?.and_then(|it| it.parse().ok()).unwrap_or(0);
+                write(connection, "needs", &before.max(*needs).to_string()).await?;
                 tracing::info!(number, "database migrated");
             }
         }

@@ -269,8 +269,9 @@ impl Writers {
                 }
                 return Err(failed.unwritten());
             }
-            if connection.batch("ROLLBACK").await.is_ok() {
-                self.idle.borrow_mut().push(connection);
+            let rolled_back = tokio::time::timeout(COMMIT_MAX, connection.batch("ROLLBACK")).await;
+            if matches!(rolled_back, Ok(Ok(()))) {
+                self.idle.borrow_mut().push(connection); // otherwise it is dropped, and its transaction with it
             }
             match failed {
                 Fault::Retry(why) if attempt < ATTEMPTS => tracing::debug!(why, "a transaction is repeated"),
