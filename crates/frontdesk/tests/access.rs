@@ -258,7 +258,8 @@ fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
          DROP TABLE presence; CREATE TABLE presence (instance INTEGER PRIMARY KEY, json TEXT NOT NULL);
          ALTER TABLE event DROP COLUMN attempt;
          DROP TABLE media_remote; DROP TABLE media_mail; DROP TABLE fragment;
-         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'migration 11', 'migration 12', 'migration 13', 'migration 14', 'directory_version', 'directory_floor');
+         DROP INDEX letter_origin; ALTER TABLE letter DROP COLUMN origin;
+         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'migration 11', 'migration 12', 'migration 13', 'migration 14', 'migration 15', 'directory_version', 'directory_floor');
          PRAGMA user_version = 7;
          UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
          UPDATE mail SET seq = seq + {shift}, instance = {kept} WHERE instance = {lost};"

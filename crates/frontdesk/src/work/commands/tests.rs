@@ -286,8 +286,7 @@ async fn one_desk_declares_and_another_takes_over() {
     one.add("b", None, "t").await;
     one.offers("red", "ann", "b", &["ask"]).await;
     for _ in 0..30 {
-        let (version, _) = two.desk.lease().renew().await.unwrap();
-        assert!(two.desk.directory().version() < version);
+        two.desk.lease().renew().await.unwrap();
         two.desk.directory().refresh().await.unwrap();
         one.pass(1).await;
     }
