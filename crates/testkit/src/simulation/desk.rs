@@ -33,6 +33,8 @@ pub(super) enum State {
     Running,
     /// Stopped by a signal: it does nothing, and finds its clocks later.
     Stopped,
+    /// Its machine is suspended: its clocks stand still as well, so that it does not notice.
+    Suspended,
     Down,
 }
 
@@ -69,6 +71,9 @@ impl Slot {
 
     /// The wall clock and the steady clock go on, also of a desk that is stopped.
     pub(super) fn advance(&self, by_ms: u64) {
+        if self.state == State::Suspended {
+            return;
+        }
         self.env.advance_ms(by_ms * self.rate / 1_000);
     }
 

@@ -139,13 +139,14 @@ impl Simulation {
         let slot = self.dice.below(DESKS);
         match self.slots[slot].state {
             State::Down => self.start(slot),
-            State::Stopped => {
+            State::Stopped | State::Suspended => {
                 self.book.say(format!("{} goes on", self.slots[slot].name));
                 self.slots[slot].state = State::Running;
             }
             State::Running if self.dice.chance(70) => {
-                self.book.say(format!("{} is stopped", self.slots[slot].name));
-                self.slots[slot].state = State::Stopped;
+                let state = if self.dice.chance(30) { State::Suspended } else { State::Stopped };
+                self.book.say(format!("{} is {state:?}", self.slots[slot].name));
+                self.slots[slot].state = state;
                 let by_ms = self.dice.throw() % 15_000;
                 self.pass(by_ms).await;
             }
