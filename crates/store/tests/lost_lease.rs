@@ -2,14 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use frontdesk_core::delivery::wake::WakeTask;
 use frontdesk_core::directory::{Caller, Unproven};
+use frontdesk_core::port::BoxFuture;
+use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::store::{LEASE_MS, Store};
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::bus::LocalHub;
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
-use frontdesk_testkit::desk::desk_on_bus;
+use frontdesk_testkit::desk::desk_calling;
 use frontdesk_testkit::session::{caller, carry_out, serving, written};
 use frontdesk_testkit::store_suite::acceptance;
 use frontdesk_wire::api::GatewayNew;
@@ -21,16 +25,33 @@ struct Cluster {
     store: Arc<dyn Store>,
     env: Arc<TestEnv>,
     hub: LocalHub,
+    calls: Arc<Calls>,
+}
+
+/// Counts calls of wake URLs.
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+impl Outcall for Calls {
+    fn check(&self, _: &str) -> Result<(), OutcallError> {
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::ready(Ok(Answer::of(200))))
+    }
 }
 
 impl Cluster {
     fn new() -> Self {
-        Self { store: Arc::new(MemoryStore::new(1)), env: Arc::default(), hub: LocalHub::default() }
+        let (store, hub) = (Arc::new(MemoryStore::new(1)), LocalHub::default());
+        Self { store, env: Arc::default(), hub, calls: Arc::default() }
     }
 
     async fn open(&self, name: &str) -> Arc<Desk> {
         let rules = Rules { settle_ms: 0, desk_name: name.into(), ..Rules::default() };
-        desk_on_bus(self.store.clone(), self.env.clone(), rules, self.hub.join()).await
+        desk_calling(self.store.clone(), self.env.clone(), rules, self.hub.join(), self.calls.clone()).await
     }
 
     /// Time passes, in which only these servers renew their leases.
@@ -157,4 +178,22 @@ async fn mail_of_an_instance_without_its_socket_is_found() {
     other.delivery().switchboard().take_unserved(); // as if the ring was lost
     other.cluster().sweep().await.unwrap();
     assert!(other.delivery().switchboard().take_unserved().contains_key(&no));
+}
+
+/// A server that believed to be alone woke an agent without a claim, and so did one that had just begun.
+#[tokio::test]
+async fn a_server_that_believes_to_be_alone_claims_a_wake() {
+    let cluster = Cluster::new();
+    let one = cluster.open("one").await;
+    caller(&one).await;
+    let wake_url = Some("https://wake.example/bot".into());
+    let ask = GatewayNew { id: "bot".into(), tenant: "acme".into(), instance: None, wake_url };
+    one.directory().add_gateway(ask).await.unwrap();
+    let no = one.directory().read(|view| view.instance("acme", "bot").unwrap().no);
+    cluster.store.accept(vec![acceptance(1, &[no.0])]).await.unwrap();
+    let other = cluster.open("other").await;
+    assert!(one.lease().is_alone(), "as of its last renewal");
+    one.delivery().run(WakeTask::Poke(no, 1)).await;
+    other.delivery().run(WakeTask::Poke(no, 1)).await;
+    assert_eq!(cluster.calls.0.load(Ordering::SeqCst), 1);
 }

@@ -29,7 +29,18 @@ pub async fn desk_over(store: Arc<dyn Store>, env: Arc<dyn Env>, rules: Rules) -
 
 /// One of several desks.
 pub async fn desk_on_bus(store: Arc<dyn Store>, env: Arc<dyn Env>, rules: Rules, bus: Arc<dyn Bus>) -> Arc<Desk> {
+    desk_calling(store, env, rules, bus, Arc::new(NoWay)).await
+}
+
+/// One of several desks, which calls wake URLs by this client.
+pub async fn desk_calling(
+    store: Arc<dyn Store>,
+    env: Arc<dyn Env>,
+    rules: Rules,
+    bus: Arc<dyn Bus>,
+    outcall: Arc<dyn Outcall>,
+) -> Arc<Desk> {
     let sealer = Sealer::new(Zeroizing::new([7; 32]));
-    let parts = Parts { bus, ..Parts::new(env, sealer, Arc::new(NoWay), rules) };
+    let parts = Parts { bus, ..Parts::new(env, sealer, outcall, rules) };
     Arc::new(Desk::open(store, parts).await.unwrap())
 }

@@ -177,7 +177,8 @@ impl Served {
 
     /// Whether this server is the one that wakes the instance.
     pub(crate) async fn claim_wake(&self, instance: InstanceNo) -> Result<bool, StoreError> {
-        if self.lease.is_alone() {
+        // That it is alone is known from the last renewal only; another one may have begun since.
+        if self.lease.is_alone() && !self.bus.has_others() {
             return Ok(true);
         }
         let (me, live, now_ms) = (self.lease.me(), self.lease.live(), self.env.now_ms());
