@@ -17,6 +17,7 @@ use frontdesk_testkit::store_suite::alarms::alarm;
 use frontdesk_testkit::store_suite::data::row;
 use frontdesk_testkit::store_suite::media::item;
 use frontdesk_testkit::store_suite::{accept, acceptance, purge};
+use frontdesk_wire::InstanceNo;
 use frontdesk_wire::agents::PortableData;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -298,4 +299,18 @@ async fn data_are_found_as_in_the_embedded_store() {
         found += ours.len();
     }
     assert!(found > 1_000, "{found}");
+}
+
+/// A list of live servers may be some seconds old: one that is not in it and has a lease is live as well.
+#[tokio::test]
+async fn a_claim_by_an_old_list_takes_no_wake_from_a_newer_server() {
+    let schema = TestSchema::create();
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&schema.url(), 1, Clock::Database).unwrap());
+    let old = store.enlist("old".into(), "1".into(), 0).await.unwrap();
+    let newer = store.enlist("newer".into(), "1".into(), 0).await.unwrap();
+    let claim = |desk, live| store.claim_wake(InstanceNo(7), desk, live, 60_000, 0);
+    assert!(claim(newer, vec![old, newer]).await.unwrap());
+    assert!(!claim(old, vec![old]).await.unwrap(), "it has a lease");
+    store.resign(newer).await.unwrap();
+    assert!(claim(old, vec![old]).await.unwrap(), "it is gone");
 }
