@@ -13,6 +13,8 @@ const GOOD_MS: u64 = 4_000;
 /// A desk that has not known for this long that its directory is the newest one authenticates nobody: others do not wait for
 /// its confirmation of a revocation once its lease has run out.
 const KNOWN_MS: u64 = 3_000;
+/// A version of the directory that nobody has read.
+const UNKNOWN: u64 = u64::MAX;
 /// Attempts that one start of a desk can name.
 const ATTEMPT_BITS: u32 = 40;
 
@@ -30,7 +32,7 @@ pub struct Lease {
     has_doubts: AtomicBool,
     /// The version of the directory that this desk has read, for whoever waits until all desks know of a change.
     directory_seen: AtomicU64,
-    /// The version of the directory at the last renewal.
+    /// The version of the directory at the last renewal; [`UNKNOWN`] after the lease was lost.
     directory_head: AtomicU64,
     /// The beginning of the last renewal whose version of the directory was read, on the steady clock, plus 1; 0 is none.
     known_ms: AtomicU64,
@@ -82,6 +84,8 @@ impl Lease {
     }
 
     fn note_renewal(&self, began_ms: u64, renewal: &Renewal) {
+        let known = renewal.directory_version;
+        let _ = self.directory_head.compare_exchange(UNKNOWN, known, Ordering::SeqCst, Ordering::SeqCst);
         self.directory_head.fetch_max(renewal.directory_version, Ordering::SeqCst);
         self.renewed_ms.store(began_ms, Ordering::SeqCst);
         self.note_live(&renewal.live);
@@ -163,6 +167,9 @@ impl Lease {
             }
             Err(StoreError::Conflict) => {
                 let (lost, began_ms) = (self.me(), self.env.steady_ms());
+                // Revocations did not wait for this desk, whatever its own clock says: one that was suspended stood still.
+                self.directory_head.store(UNKNOWN, Ordering::SeqCst);
+                self.known_ms.store(0, Ordering::SeqCst);
                 self.enlist().await?;
                 tracing::warn!(%lost, now = %self.me(), "the lease of this desk had run out; it has a new number");
                 let renewal =

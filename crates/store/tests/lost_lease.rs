@@ -197,3 +197,20 @@ async fn a_server_that_believes_to_be_alone_claims_a_wake() {
     other.delivery().run(WakeTask::Poke(no, 1)).await;
     assert_eq!(cluster.calls.0.load(Ordering::SeqCst), 1);
 }
+
+/// A server whose machine was suspended does not see by its clock that its lease has run out; the store tells it.
+#[tokio::test]
+async fn a_server_that_lost_its_lease_reads_the_directory_before_it_lets_anybody_in() {
+    let cluster = Cluster::new();
+    let (one, other) = (cluster.open("one").await, cluster.open("other").await);
+    caller(&one).await;
+    let bearer = bearer(&one).await;
+    renew(&other).await;
+    assert!(other.directory().prove_gateway(&bearer).is_ok());
+    cluster.store.resign(other.lease().me()).await.unwrap(); // as if the lease had run out; no clock has moved
+    one.directory().revoke("bot").await.unwrap();
+    other.lease().renew().await.unwrap();
+    assert_eq!(other.directory().prove_gateway(&bearer).err(), Some(Unproven::Unavailable));
+    renew(&other).await;
+    assert_eq!(other.directory().prove_gateway(&bearer).err(), Some(Unproven::Unauthorized));
+}
