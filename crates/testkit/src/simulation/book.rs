@@ -43,6 +43,9 @@ pub(super) struct Facts {
     pub(super) noticed: BTreeMap<InstanceNo, Seq>,
     /// Credentials up to this one are revoked, and every live desk has confirmed it.
     pub(super) revoked: BTreeMap<String, u32>,
+    /// Desks whose clocks stood still, each with the time at which it went on. Until the store has answered a renewal since
+    /// then, such a desk cannot know that its lease has run out, and lets in who was revoked.
+    pub(super) unaware: BTreeMap<String, u64>,
     pub(super) leases: BTreeMap<DeskNo, LeaseFacts>,
 }
 
@@ -63,6 +66,12 @@ impl Book {
         let mut facts = self.facts();
         let line = format!("{:>7} {}", facts.now_ms - crate::TestEnv::START_MS, text.as_ref());
         facts.log.push(line);
+    }
+
+    /// Whether this credential is revoked, and this desk must know it.
+    pub(super) fn is_revoked(&self, gateway: &str, credential: u32, desk: &str) -> bool {
+        let facts = self.facts();
+        facts.revoked.get(gateway).is_some_and(|revoked| credential <= *revoked) && !facts.unaware.contains_key(desk)
     }
 
     /// An invariant does not hold.

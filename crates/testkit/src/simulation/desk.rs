@@ -77,10 +77,31 @@ impl Slot {
         self.env.advance_ms(by_ms * self.rate / 1_000);
     }
 
+    pub(super) fn stop(&mut self, state: State) {
+        self.book.say(format!("{} is {state:?}", self.name));
+        if state == State::Suspended {
+            self.book.facts().unaware.insert(self.name.clone(), u64::MAX);
+        }
+        self.state = state;
+    }
+
+    /// Goes on with everything that it believed.
+    pub(super) fn go_on(&mut self) {
+        self.book.say(format!("{} goes on", self.name));
+        let mut facts = self.book.facts();
+        let now_ms = facts.now_ms;
+        if let Some(since_ms) = facts.unaware.get_mut(&self.name) {
+            *since_ms = now_ms.min(*since_ms);
+        }
+        drop(facts);
+        self.state = State::Running;
+    }
+
     /// Starts a desk. The store answers meanwhile.
     pub(super) fn start(&mut self, store: &Arc<dyn Store>, hub: &Hub, sabotage: Option<Sabotage>) {
         self.link.set_weather(Weather::CALM);
         self.book.say(format!("{} starts", self.name));
+        self.book.facts().unaware.remove(&self.name);
         let store = DeskStore::new(store.clone(), self.link.clone(), self.book.clone(), sabotage);
         let (store, sealer) = (Arc::new(store), Sealer::new(Zeroizing::new([7; 32])));
         let wake = WakeRules { cooldown_ms: COOLDOWN_MS, retry_max_ms: 20_000, notice_after_ms: 30_000 };

@@ -21,7 +21,8 @@ impl Simulation {
             }
             match it.state {
                 State::Down => self.start(slot),
-                State::Running | State::Stopped | State::Suspended => it.state = State::Running,
+                State::Running => {}
+                State::Stopped | State::Suspended => it.go_on(),
             }
         }
         self.pass(10_000).await;

@@ -45,7 +45,7 @@ struct State {
 }
 
 pub(super) struct Link {
-    name: String,
+    pub(super) name: String,
     book: Book,
     state: Mutex<State>,
 }

@@ -97,7 +97,7 @@ impl Simulation {
             self.book.say(format!("{} is refused by {}", it.name, self.slots[slot].name));
             return;
         };
-        if self.book.facts().revoked.get(&it.name).is_some_and(|revoked| it.credential <= *revoked) {
+        if self.book.is_revoked(&it.name, it.credential, &self.slots[slot].name) {
             self.book.fail(format!("{} may dial {} although it was revoked", it.name, self.slots[slot].name));
         }
         self.last_wire += 1;
@@ -140,13 +140,11 @@ impl Simulation {
         match self.slots[slot].state {
             State::Down => self.start(slot),
             State::Stopped | State::Suspended => {
-                self.book.say(format!("{} goes on", self.slots[slot].name));
-                self.slots[slot].state = State::Running;
+                self.slots[slot].go_on();
             }
             State::Running if self.dice.chance(70) => {
                 let state = if self.dice.chance(30) { State::Suspended } else { State::Stopped };
-                self.book.say(format!("{} is {state:?}", self.slots[slot].name));
-                self.slots[slot].state = state;
+                self.slots[slot].stop(state);
                 let by_ms = self.dice.throw() % 15_000;
                 self.pass(by_ms).await;
             }

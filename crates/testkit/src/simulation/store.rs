@@ -236,13 +236,21 @@ impl Desks for DeskStore {
 
     fn renew(&self, me: DeskNo, seen: u64, _: u64) -> Stored<'_, Renewal> {
         let (store, book) = (self.store.clone(), self.book.clone());
-        let heard = book.clone();
-        // What it learns is as of the time at which the store answered.
-        let ask = move || at_once(store.renew(me, seen, book.now_ms())).map(|renewal| (renewal, book.now_ms()));
-        self.link.pass("renew", ask, move |(renewal, at_ms)| {
-            heard.facts().leases.entry(me).or_default().heard_ms = at_ms;
+        let (heard, name) = (book.clone(), self.link.name.clone());
+        // What it learns is as of the time at which the store answered, also if it is that the lease has run out.
+        let ask = move || Ok((at_once(store.renew(me, seen, book.now_ms())), book.now_ms()));
+        let told = move |(renewal, at_ms): (Result<Renewal, StoreError>, u64)| {
+            let mut facts = heard.facts();
+            if facts.unaware.get(&name).is_some_and(|since_ms| at_ms >= *since_ms) {
+                facts.unaware.remove(&name);
+            }
+            if renewal.is_ok() {
+                facts.leases.entry(me).or_default().heard_ms = at_ms;
+            }
             renewal
-        })
+        };
+        let asked = self.link.pass("renew", ask, told);
+        Box::pin(async move { asked.await? })
     }
 
     fn take_duty(&self, me: DeskNo, duty: String, _: u64) -> Stored<'_, Option<u64>> {

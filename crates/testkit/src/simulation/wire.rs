@@ -187,11 +187,8 @@ impl Carrier {
         for (instance, seq) in text.lines().filter_map(row_of) {
             let Wire { number, gateway, credential, .. } = &*self.wire;
             self.book.say(format!("wire {number} of {gateway} gets i{instance}.{seq} from s{session}"));
-            let facts = self.book.facts();
-            let is_revoked = facts.revoked.get(gateway).is_some_and(|revoked| credential <= revoked);
-            let is_settled = facts.settled.get(&session).is_some_and(|known| known.settled(seq));
-            drop(facts);
-            if is_revoked {
+            let is_settled = self.book.facts().settled.get(&session).is_some_and(|known| known.settled(seq));
+            if self.book.is_revoked(gateway, *credential, &self.desk.rules().desk_name) {
                 self.book.fail(format!("{gateway} gets i{instance}.{seq} although it was revoked everywhere"));
             }
             if is_settled {
@@ -207,7 +204,7 @@ impl Carrier {
                 let is_served = position.is_ok();
                 self.session.begun(position, now_ms);
                 let Wire { gateway, credential, .. } = &*self.wire;
-                let is_revoked = self.book.facts().revoked.get(gateway).is_some_and(|revoked| credential <= revoked);
+                let is_revoked = self.book.is_revoked(gateway, *credential, &self.desk.rules().desk_name);
                 if is_served && is_revoked && self.session.closing().is_none() {
                     self.book.fail(format!("{gateway} is served although it was revoked everywhere"));
                 }
