@@ -255,7 +255,7 @@ async fn rounds_of_both_get_along_with_what_comes_in() {
     let store: Arc<dyn Store> = stores[0].clone();
     purge(&*store, keep).await;
     assert_eq!(frontdesk_testkit::store_suite::owed(&*store, 8).await.len(), 300);
-    assert_eq!(store.mail(frontdesk_wire::InstanceNo(7), None, frontdesk_wire::Seq(0), 999).await.unwrap(), []);
+    assert_eq!(store.mail(InstanceNo(7), None, frontdesk_wire::Seq(0), 999).await.unwrap(), []);
     assert_eq!(store.report().await.unwrap().faults, [""; 0]);
 }
 
