@@ -80,11 +80,6 @@ impl ClusterPlane {
         self.bus.hear().await
     }
 
-    /// Whether this server does not hear its own rings.
-    pub fn is_deaf(&self) -> bool {
-        self.is_deaf.load(Ordering::Relaxed)
-    }
-
     pub async fn take(&self, heard: Heard) -> Result<(), StoreError> {
         match heard {
             Heard::Missed => self.sweep().await?,

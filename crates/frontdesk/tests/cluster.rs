@@ -7,6 +7,7 @@ mod process;
 use std::time::Duration;
 
 use frontdesk_testkit::postgres::TestSchema;
+use process::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
 use process::{Desk, Received, Socket, person, until};
 use reqwest::Method;
 use tokio::time::timeout;
@@ -155,4 +156,39 @@ async fn a_server_with_other_keys_is_refused() {
     let said = command.output().unwrap();
     let text = String::from_utf8_lossy(&said.stderr);
     assert!(!said.status.success() && text.contains("master key") && text.contains("keys.master_file"), "{text}");
+}
+
+/// Revocations at another server may be unknown to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_its_database_authenticates_nobody() {
+    let (schema, keys) = (TestSchema::create(), tempfile::tempdir().unwrap());
+    let url = schema.url();
+    let address = url.split('@').nth(1).unwrap().split('/').next().unwrap();
+    let proxy = Proxy::to(address.to_owned()).await;
+    let file = |name: &str| keys.path().join(name).to_str().unwrap().to_owned();
+    let desk = Desk::start(&[
+        ("STORE_URL", &url.replace(address, &proxy.address.to_string())),
+        ("KEYS_MASTER_FILE", &file("master.key")),
+        ("KEYS_ADMIN_TOKEN_FILE", &file("admin.token")),
+        ("PUBLIC_URL", "http://desk.example"),
+    ])
+    .await;
+    let ask = async |path: &str| desk.api.ask(Method::GET, path, &desk.api.admin, None).await.unwrap();
+    assert_eq!(ask("/admin/v1/tenants").await.0, 200);
+    proxy.cut(CUT_TO_CLIENT | CUT_TO_SERVER);
+    let refused = async || Some(ask("/admin/v1/tenants").await).filter(|(status, _)| *status == 503);
+    let (_, body) = until("it authenticates nobody", SOON, refused).await;
+    assert_eq!(body["code"], "unavailable", "{body}");
+    assert!(body["detail"].as_str().unwrap().starts_with("this server has not reached its database"), "{body}");
+    let (status, body) = ask("/v1/agents/alice").await;
+    assert_eq!(
+        (status, &body["error"]["class"]),
+        (503, &serde_json::json!("UnavailableError")),
+        "in the form of its route: {body}"
+    );
+    assert_eq!(ask("/healthz").await.0, 200);
+    proxy.cut(0);
+    proxy.hang_up();
+    let accepted = async || (ask("/admin/v1/tenants").await.0 == 200).then_some(());
+    until("it is back", SOON * 2, accepted).await;
 }

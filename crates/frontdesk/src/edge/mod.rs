@@ -149,11 +149,15 @@ pub(crate) fn router(app: App) -> Router {
 }
 
 async fn unknown_path(request: Request) -> Response {
-    let text = "no such path";
-    match error::Form::of(request.uri().path()) {
-        error::Form::Classed => agents::Refused(Fault::new(Class::NotFoundError, text)).into_response(),
-        error::Form::Plain => error::Refusal::new(Code::NotFound, text).plain().into_response(),
-        error::Form::Problem => error::Refusal::new(Code::NotFound, text).into_response(),
+    refused(error::Form::of(request.uri().path()), Code::NotFound, Class::NotFoundError, "no such path")
+}
+
+/// A refusal before any handler, in the form of the routes that it stands for.
+fn refused(form: error::Form, code: Code, class: Class, text: &str) -> Response {
+    match form {
+        error::Form::Classed => agents::Refused(Fault::new(class, text)).into_response(),
+        error::Form::Plain => error::Refusal::new(code, text).plain().into_response(),
+        error::Form::Problem => error::Refusal::new(code, text).into_response(),
     }
 }
 
@@ -168,7 +172,7 @@ async fn around(State(app): State<App>, request: Request, next: Next) -> Respons
     } else if !app.desk.directory().is_current() && !OPEN_PATHS.contains(&request.uri().path()) {
         // Tokens may have been revoked at another server. Nobody is authenticated until that is known.
         let text = "this server has not reached its database for some seconds; try again later";
-        error::in_form(error::Refusal::new(Code::Unavailable, text).into_response(), form).await
+        refused(form, Code::Unavailable, Class::UnavailableError, text)
     } else {
         to_end::run_to_end(&app, request, next).await
     };

@@ -1,8 +1,8 @@
 //! The ledger: events, one row per receiver, and positions.
 
 use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
@@ -32,24 +32,13 @@ impl Account {
     }
 }
 
-impl MemoryStore {
-    fn rows_committed(&self, rows: &[NewRow]) {
-        if rows.is_empty() {
-            return;
-        }
-        for listener in &*self.listeners.lock().unwrap_or_else(PoisonError::into_inner) {
-            listener.rows_committed(rows);
-        }
-    }
-}
-
 impl Ledger for MemoryStore {
     fn epoch(&self) -> u32 {
         self.epoch
     }
 
     fn attach_listener(&self, listener: Arc<dyn RowListener>) {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+        self.listeners.attach(listener);
     }
 
     fn may_lose_answers(&self) -> bool {
@@ -63,7 +52,7 @@ impl Ledger for MemoryStore {
         }
         let mut added = Vec::new();
         let accepted = batch.into_iter().map(|one| accept_one(&mut state, one, &mut added)).collect();
-        self.rows_committed(&added); // under the lock, to keep the order of commits
+        self.listeners.rows_committed(&added); // under the lock, to keep the order of commits
         if self.lose_answer.swap(false, Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Unknown("the answer was lost".into()))));
         }
@@ -171,7 +160,7 @@ impl Ledger for MemoryStore {
         let again = state.ledgers.entry(instance).or_default().append(delivery.clone());
         state.hold_media_again((instance, seq), (instance, again));
         let row = MadeRow { instance, seq: again, served_by: state.served_by(instance) };
-        self.rows_committed(&[NewRow { row, delivery }]);
+        self.listeners.rows_committed(&[NewRow { row, delivery }]);
         now(Some(again))
     }
 

@@ -23,17 +23,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_core::port::alarms::{Alarm, Ended};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
-    Accepted, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, RowListener,
-    SealedCapability, Stored,
+    Accepted, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability, Stored,
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
+use crate::listeners::Listeners;
 use crate::wakes::WakeClaims;
 
 #[derive(Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
-    listeners: Mutex<Vec<Arc<dyn RowListener>>>,
+    listeners: Listeners,
     wakes: WakeClaims,
     epoch: u32,
     /// Like a store behind a network.
