@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use frontdesk_wire::{Close, DeskNo};
 
-use crate::agents::AgentsPlane;
+use crate::agents::{AgentsPlane, Exchanges};
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::directory::DirectoryPlane;
@@ -35,6 +35,7 @@ pub struct ClusterPlane {
     directory: Arc<DirectoryPlane>,
     delivery: Arc<DeliveryPlane>,
     agents: Arc<AgentsPlane>,
+    exchanges: Arc<Exchanges>,
     platforms: Arc<Platforms>,
     meters: Arc<Meters>,
     /// On the steady clock.
@@ -50,6 +51,7 @@ impl ClusterPlane {
         directory: &Arc<DirectoryPlane>,
         delivery: &Arc<DeliveryPlane>,
         agents: &Arc<AgentsPlane>,
+        exchanges: &Arc<Exchanges>,
         platforms: &Arc<Platforms>,
     ) -> Self {
         let now_ms = base.env.steady_ms();
@@ -61,6 +63,7 @@ impl ClusterPlane {
             directory: directory.clone(),
             delivery: delivery.clone(),
             agents: agents.clone(),
+            exchanges: exchanges.clone(),
             platforms: platforms.clone(),
             meters: base.meters.clone(),
             rang_ms: AtomicU64::new(0),
@@ -104,6 +107,7 @@ impl ClusterPlane {
                 self.delivery.switchboard().close_session(instance, session, Close::Replaced);
             }
             Heard::Ring(Ring::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
+            Heard::Ring(Ring::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
             Heard::Ring(Ring::Platform(name, text)) => {
                 if let Some(platform) = self.platforms.get(&name) {
                     platform.heard(&text).await;
@@ -170,6 +174,7 @@ impl ClusterPlane {
         self.meters.bus_sweeps.inc();
         self.directory.refresh().await?;
         self.agents.streams_look();
+        self.exchanges.look_for_all_answers().await?;
         self.delivery.served().sweep_rows().await?;
         if self.lease.take_doubts()
             && let Err(error) = self.delivery.served().look_for_unserved().await

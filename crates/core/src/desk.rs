@@ -95,10 +95,10 @@ impl Desk {
         let agents = Arc::new(AgentsPlane::open(&base, &stores, &directory, &delivery, &cron, ways).await?);
         let messages = Arc::new(Messages::new(&base, &stores, &agents, &platforms));
         let inboxes = Arc::new(Inboxes::new(&base, &stores, &agents));
-        let exchanges = Arc::new(Exchanges::new(&base, &agents, &messages, &inboxes));
+        let exchanges = Arc::new(Exchanges::new(&base, &stores, &agents, &messages, &inboxes));
         let tenant_stores = Arc::new(TenantStores::new(&base, &stores, &directory));
         let upkeep = UpkeepPlane::new(&stores);
-        let cluster = ClusterPlane::new(&base, &directory, &delivery, &agents, &platforms);
+        let cluster = ClusterPlane::new(&base, &directory, &delivery, &agents, &exchanges, &platforms);
 
         outbound.listen(exchanges.clone());
         let wakes: Arc<dyn PlannedWakes> = messages.clone();

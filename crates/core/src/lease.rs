@@ -118,7 +118,7 @@ impl Lease {
             return ledger.accept(batch).await;
         }
         for it in &mut batch {
-            it.attempt = self.next_attempt();
+            it.attempt = self.next_token();
         }
         let first = ledger.accept(batch.clone()).await;
         if !matches!(first, Err(StoreError::Unknown(_))) {
@@ -145,7 +145,7 @@ impl Lease {
     }
 
     /// No other desk, and no other start of this one, gives the same.
-    fn next_attempt(&self) -> u64 {
+    pub(crate) fn next_token(&self) -> u64 {
         (self.me().0 << ATTEMPT_BITS) | (self.attempts.fetch_add(1, Ordering::Relaxed) + 1)
     }
 

@@ -6,6 +6,8 @@
 //! File names mirror each other. A backend decides nothing: the rules are in the desk.
 
 pub mod bus;
+mod claims;
+mod exchanges;
 mod listeners;
 pub mod memory;
 pub mod portable;
@@ -13,3 +15,10 @@ pub mod postgres;
 mod ranking;
 pub mod sqlite;
 mod wakes;
+
+use frontdesk_core::port::store::Stored;
+
+/// An answer that needs no waiting.
+fn ready<'a, T: Send + 'a>(value: T) -> Stored<'a, T> {
+    Box::pin(std::future::ready(Ok(value)))
+}

@@ -17,6 +17,7 @@ use super::speaker::Speaker;
 use crate::directory::facts::Agent;
 use crate::hash::short_hash;
 use crate::meters::Why;
+use crate::port::BoxFuture;
 use crate::port::inbox::StoredMessage;
 
 /// Result of a delivery, per connector.
@@ -40,7 +41,7 @@ pub(super) struct Asks<'a> {
     /// The asking agent; a late answer is delivered to its inbox.
     pub(super) by: Option<&'a str>,
     /// Called with the delivery id of the stored question, before the question is sent to a socket again.
-    pub(super) on_stored: &'a (dyn Fn(&str) + Sync),
+    pub(super) on_stored: &'a (dyn Fn(String) -> BoxFuture<'a, ()> + Sync),
 }
 
 impl Messages {
@@ -110,7 +111,7 @@ impl Messages {
         // Read after locking, so it includes the receipts of an earlier holder.
         let record = if fresh { record } else { serde_json::from_str(&stored.message.receipts).unwrap_or_default() };
         if let Some(asks) = &how.asks {
-            (asks.on_stored)(&stored.message.delivery_id);
+            (asks.on_stored)(stored.message.delivery_id.clone()).await;
         }
         if fresh {
             self.agents.tell_streams(to.agent.no);

@@ -12,13 +12,18 @@ use tokio::sync::{Notify, oneshot};
 use super::deliver::{Asks, How};
 use super::messages::reply_mark;
 use super::speaker::Speaker;
-use super::waiters::{Refused, Unheard};
-use super::{AgentsPlane, Inboxes, Messages};
+use super::{Addressee, AgentsPlane, Inboxes, Messages};
 use crate::base::Base;
 use crate::directory::Caller;
 use crate::env::Env;
+use crate::lease::Lease;
 use crate::meters::{Meters, Why};
 use crate::outbound::Listener;
+use crate::port::BoxFuture;
+use crate::port::bus::{Bus, Ring, To};
+use crate::port::exchanges::{self, Answer, Exchange, Heard, Mention, Reply};
+use crate::port::store::StoreError;
+use crate::port::stores::Stores;
 
 /// Maximum time to wait for an answer.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
@@ -26,9 +31,12 @@ pub const TIMEOUT_MAX_MS: u64 = 600_000;
 /// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
 pub type Line = oneshot::Sender<Result<AgentReply, Fault>>;
 
-/// Questions between agents, and the callers that wait for the answers.
+/// Questions between agents, and the callers that wait for the answers, here and at other servers.
 pub struct Exchanges {
     env: Arc<dyn Env>,
+    store: Arc<dyn exchanges::Exchanges>,
+    lease: Arc<Lease>,
+    bus: Arc<dyn Bus>,
     agents: Arc<AgentsPlane>,
     messages: Arc<Messages>,
     inboxes: Arc<Inboxes>,
@@ -38,12 +46,21 @@ pub struct Exchanges {
 impl Exchanges {
     pub(crate) fn new(
         base: &Base,
+        stores: &Stores,
         agents: &Arc<AgentsPlane>,
         messages: &Arc<Messages>,
         inboxes: &Arc<Inboxes>,
     ) -> Self {
-        let (agents, messages, inboxes) = (agents.clone(), messages.clone(), inboxes.clone());
-        Self { env: base.env.clone(), agents, messages, inboxes, meters: base.meters.clone() }
+        Self {
+            env: base.env.clone(),
+            store: stores.exchanges.clone(),
+            lease: base.lease.clone(),
+            bus: base.bus.clone(),
+            agents: agents.clone(),
+            messages: messages.clone(),
+            inboxes: inboxes.clone(),
+            meters: base.meters.clone(),
+        }
     }
 
     /// Asks, and returns after the answer is known and the question was handed to all connectors.
@@ -81,29 +98,38 @@ impl Exchanges {
         let to = self.agents.addressee(who.tenant, address).await?;
         let payload = &*who.signed(payload)?;
         let asker = self.asker(who, payload);
-        let ticket = self.agents.live.waiters.wait(who.tenant, correlation_id, to.agent.no, &to.agent.id);
-        let (ticket, mut answer) = ticket.map_err(|refused| match refused {
-            Refused::InFlight => {
-                let text = "an exchange with this correlation_id is in progress";
-                Fault::new(Class::ConflictError, text).with("correlation_id", correlation_id)
-            }
-            Refused::TooMany => Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"),
-        })?;
-        let stored = Notify::new();
-        let question = async {
-            // Registered before the commit: the answer may arrive before the commit returns.
-            let chat_id = super::deliver::chat_of_payload(payload);
-            let instances: Vec<InstanceNo> = to.relay.iter().map(|it| it.no).collect();
-            let delivery_id = self.messages.new_delivery_id();
-            ticket.asked(&delivery_id, &chat_id, instances.clone());
-            // A repeated question keeps the delivery id of the first one.
-            let named = |first: &str| {
-                ticket.asked(first, &chat_id, instances.clone());
-                stored.notify_one();
-            };
-            let how = How { asks: Some(Asks { by: asker.as_deref(), on_stored: &named }), dedup: None };
-            Box::pin(self.messages.deliver_to(&to, payload, delivery_id, how)).await.map(drop)
+        let exchange = Exchange {
+            token: self.lease.next_token(),
+            tenant: who.tenant.into(),
+            correlation_id: correlation_id.to_owned(),
+            desk: self.lease.me(),
+            asker: asker.clone(),
+            agent: to.agent.no,
+            agent_id: to.agent.id.clone(),
+            delivery_id: self.messages.new_delivery_id(),
+            chat_id: super::deliver::chat_of_payload(payload).into(),
+            instances: to.relay.iter().map(|it| it.no).collect(),
+            timeout_ms,
         };
+        let (token, delivery_id) = (exchange.token, exchange.delivery_id.clone());
+        let waiting = self.agents.live.waiters.wait(token, who.tenant, to.agent.no);
+        let (ticket, mut waiting) = waiting.ok_or_else(|| {
+            Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later")
+        })?;
+        // Opened before the question is committed: the answer may arrive before the commit returns.
+        self.open(exchange).await?;
+        let stored = Notify::new();
+        let on_stored = |first: String| -> BoxFuture<'_, ()> {
+            let is_repeated = first != delivery_id;
+            stored.notify_one();
+            Box::pin(async move {
+                if is_repeated && let Err(error) = self.store.name_question(token, first).await {
+                    tracing::warn!(%error, "a socket cannot answer a repeated question: naming it failed");
+                }
+            })
+        };
+        let how = How { asks: Some(Asks { by: asker.as_deref(), on_stored: &on_stored }), dedup: None };
+        let question = self.messages.deliver_to(&to, payload, delivery_id.clone(), how);
         let mut question = std::pin::pin!(question.fuse());
         // Also accepts the answer while a slow connector is still being called.
         let heard = async {
@@ -115,32 +141,23 @@ impl Exchanges {
             };
             tokio::select! {
                 biased;
-                reply = &mut answer => Ok(reply.ok()),
+                answer = &mut waiting => answer.map_err(|_| Fault::unknown_agent(&to.agent.id)), // it was deleted
                 Err(fault) = &mut question => Err(fault),
                 () = hung_up => Err(Fault::new(Class::TimeoutError, "the asker disconnected")),
             }
         };
-        let mut answered = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
-        if !matches!(answered, Ok(Ok(Some(_)))) {
-            ticket.leave();
-            if let Ok(reply) = answer.try_recv() {
-                answered = Ok(Ok(Some(reply))); // the replier was told that its reply was accepted
-            }
-        }
-        let is_answered = matches!(answered, Ok(Ok(Some(_))));
+        let heard = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
+        let is_late = heard.is_err();
+        let heard = heard.unwrap_or_else(|_| Err(no_answer(&to.agent.id, timeout_ms)));
+        let answered = self.or_last_moment(token, heard).await;
         let why = match &answered {
-            Ok(Ok(Some(_))) => "answered",
-            Ok(_) => "exchange_failed",
-            Err(_) => "unanswered",
+            Ok(_) => "answered",
+            Err(_) if is_late => "unanswered",
+            Err(_) => "exchange_failed",
         };
         self.meters.agent_messages.get_or_create(&Why { why }).inc();
-        let answer = match answered {
-            Ok(Ok(Some(reply))) => Ok(reply),
-            Ok(Ok(None)) => Err(Fault::unknown_agent(&to.agent.id)), // deleted during the exchange
-            Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(no_answer(&to.agent.id, timeout_ms)),
-        };
-        let unheard = line.take().and_then(|line| line.send(answer).err());
+        let is_answered = answered.is_ok();
+        let unheard = line.take().and_then(|line| line.send(answered.map(|it| reply_of(&to, correlation_id, it))).err());
         if asker.is_some() && is_answered {
             // The answer may have arrived before the question was committed.
             if !question.is_terminated() {
@@ -150,24 +167,54 @@ impl Exchanges {
                     _ = &mut question => {}
                 }
             }
-            let noted = match unheard {
-                // The asker disconnected just now, but the replier was told that its reply was accepted.
-                Some(Ok(reply)) => {
-                    let late =
-                        self.late_reply(who.tenant, &to.agent.id, Some(to.agent.no), correlation_id, reply.content);
-                    Box::pin(late).await.map(drop)
-                }
-                _ => self.note_answered(who.tenant, to.agent.no, correlation_id).await,
-            };
-            if let Err(fault) = noted {
-                tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
-            }
+            let unheard = unheard.and_then(Result::ok).map(|reply| reply.content);
+            self.close_answered(who.tenant, &to, correlation_id, unheard).await;
         }
-        ticket.leave(); // after the commit: until then further replies get `Answered`
+        // After the commit: until then further replies get `Answered`.
+        if is_answered && let Err(error) = self.store.end_exchange(token).await {
+            tracing::warn!(%error, "ending an exchange failed; it ends by itself");
+        }
+        drop(ticket);
         if !question.is_terminated() {
             let _ = question.await; // a failure is in the receipts; the asker has its answer
         }
         Ok(())
+    }
+
+    async fn open(&self, exchange: Exchange) -> Result<(), Fault> {
+        let (token, correlation_id) = (exchange.token, exchange.correlation_id.clone());
+        match self.store.open_exchange(exchange, self.lease.live(), self.env.now_ms()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let text = "an exchange with this correlation_id is in progress";
+                Err(Fault::new(Class::ConflictError, text).with("correlation_id", correlation_id))
+            }
+            Err(error) => {
+                let _ = self.store.end_exchange(token).await; // it may have been written; else there is nothing to end
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Whoever gives up asks the store once more: the agent may have been told in this moment that its reply was accepted.
+    async fn or_last_moment(&self, token: u64, heard: Result<Answer, Fault>) -> Result<Answer, Fault> {
+        let Err(fault) = heard else { return heard };
+        self.store.end_exchange(token).await?.ok_or(fault)
+    }
+
+    /// Later replies are refused. `unheard`: the asker disconnected just now, but the replier was told that its reply was
+    /// accepted, so it goes to the asker's inbox.
+    async fn close_answered(&self, tenant: &str, to: &Addressee, correlation_id: &str, unheard: Option<String>) {
+        let noted = match unheard {
+            Some(content) => {
+                let late = self.late_reply(tenant, &to.agent.id, Some(to.agent.no), correlation_id, content);
+                Box::pin(late).await.map(drop)
+            }
+            None => self.note_answered(tenant, to.agent.no, correlation_id).await,
+        };
+        if let Err(fault) = noted {
+            tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
+        }
     }
 
     /// The asking agent, if there is one: from its token, otherwise from the name that it claims.
@@ -194,26 +241,75 @@ impl Exchanges {
     ) -> Result<Replied, Fault> {
         let (id, no) = self.inboxes.inbox_of(who.tenant, address)?;
         who.check_own(&id, "answer as")?;
-        let now_ms = self.env.now_ms();
         if let Some(no) = no {
-            self.agents.live.streams.note_traffic(no, now_ms);
+            self.agents.live.streams.note_traffic(no, self.env.now_ms());
         }
         // 0 is never an agent number: an agent without an inbox was never asked anything.
-        let heard =
-            self.agents.live.waiters.reply(who.tenant, correlation_id, no.unwrap_or_default(), content.clone(), now_ms);
-        match heard {
-            Ok(()) => Ok(Replied { ok: true, delivered_to: None }),
-            Err(Unheard::OtherAgent) => {
+        match self.take_reply(who.tenant, correlation_id, no.unwrap_or_default(), content.clone()).await? {
+            Heard::At(..) => Ok(Replied { ok: true, delivered_to: None }),
+            Heard::OtherAgent => {
                 Err(Fault::new(Class::ForbiddenError, format!("{id} cannot reply: another agent was asked")))
             }
-            Err(Unheard::NobodyWaits) if self.late_reply(who.tenant, &id, no, correlation_id, content).await? => {
+            Heard::NobodyWaits if self.late_reply(who.tenant, &id, no, correlation_id, content).await? => {
                 Ok(Replied { ok: true, delivered_to: Some("inbox".into()) })
             }
-            Err(Unheard::NobodyWaits | Unheard::Answered) => {
+            Heard::NobodyWaits | Heard::Answered => {
                 let text = "nobody waits for this reply: the question was answered or is unknown, or no agent asked it";
                 Err(Fault::new(Class::GoneError, text).with("correlation_id", correlation_id))
             }
         }
+    }
+
+    /// The row of the exchange decides whether it is the answer. The asker is told here, or at its server.
+    async fn take_reply(
+        &self,
+        tenant: &str,
+        correlation_id: &str,
+        agent: InstanceNo,
+        content: String,
+    ) -> Result<Heard, StoreError> {
+        let (me, now_ms) = (self.lease.me(), self.env.now_ms());
+        let answer = Answer { content, at_ms: now_ms };
+        let (tenant, correlation_id) = (tenant.into(), correlation_id.to_owned());
+        let reply = Reply { tenant, correlation_id, agent, answer: answer.clone(), desk: me };
+        let heard = self.store.answer_exchange(reply, self.lease.live(), now_ms).await?;
+        match heard {
+            Heard::At(desk, token) if desk == me => self.agents.live.waiters.answer(token, answer),
+            Heard::At(desk, token) => self.bus.ring(To::Desk(desk), Ring::Answered(vec![token])),
+            _ => {}
+        }
+        Ok(heard)
+    }
+
+    /// Other servers took answers to these exchanges.
+    pub(crate) async fn look_for_answers(&self, tokens: Vec<u64>) -> Result<(), StoreError> {
+        if !tokens.is_empty() {
+            for (token, answer) in self.store.take_answers(tokens).await? {
+                self.agents.live.waiters.answer(token, answer);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for all who wait here, in case that a ring was lost.
+    pub(crate) async fn look_for_all_answers(&self) -> Result<(), StoreError> {
+        self.look_for_answers(self.agents.live.waiters.tokens()).await
+    }
+
+    /// Answers whose askers waited at a server that is gone reach the inboxes of asking agents.
+    pub async fn finish_left(&self) -> Result<(), StoreError> {
+        for (exchange, answer) in self.store.left_exchanges(self.lease.live(), self.env.now_ms()).await? {
+            let Exchange { token, tenant, agent, agent_id, correlation_id, .. } = exchange;
+            if exchange.asker.is_some() {
+                let late = self.late_reply(&tenant, &agent_id, Some(agent), &correlation_id, answer.content);
+                if let Err(fault) = Box::pin(late).await {
+                    tracing::warn!(%fault, "an answer whose asker is gone could not be delivered; it is tried again");
+                    continue;
+                }
+            }
+            self.store.end_exchange(token).await?;
+        }
+        Ok(())
     }
 
     /// Delivers a late reply to the asking agent. Returns whether this reply is in its inbox; only the first one is.
@@ -253,30 +349,38 @@ impl Exchanges {
 
 impl Listener for Exchanges {
     /// Called when an agent sends a message through its socket: if it answers a question, the asker gets it.
-    fn sending(&self, caller: &Caller, action: &Action) {
+    fn sending<'a>(&'a self, caller: &'a Caller, action: &'a Action) -> Option<BoxFuture<'a, Result<(), StoreError>>> {
         let (chat_id, content, reply_to, sealed) = match &action.act {
             Act::Send { chat_id, content, reply_to } => (chat_id, content, reply_to.as_deref(), false),
             Act::Draft { chat_id, content, sealed: true, .. } => (chat_id, content, None, true),
-            _ => return,
+            _ => return None,
         };
-        if !chat_id.starts_with("agent:") || self.agents.live.waiters.is_empty() {
-            return;
+        if !chat_id.starts_with("agent:") {
+            return None;
         }
         let named = action.meta("correlation_id");
         let thread = action.meta("thread_id");
         // A gateway sends everything in the thread of the question, including progress notices, and marks the final
         // message with `notify`. A simple agent just replies to the message.
         let is_last_word = sealed || action.metadata.get("notify").and_then(serde_json::Value::as_bool) == Some(true);
-        if named.is_none() && thread.is_some() && !is_last_word {
-            return;
-        }
         let message = thread.or(reply_to);
-        let meant = self.agents.live.waiters.meant(&caller.tenant, caller.instance.no, chat_id, named, message);
-        if let Some((correlation_id, agent)) = meant {
-            let now_ms = self.env.now_ms();
-            // The asker may have disconnected just now; then it is only a message in the chat.
-            let _ = self.agents.live.waiters.reply(&caller.tenant, &correlation_id, agent, content.clone(), now_ms);
+        if (named.is_none() && thread.is_some() && !is_last_word) || (named.is_none() && message.is_none()) {
+            return None;
         }
+        let mention = Mention {
+            tenant: caller.tenant.as_str().into(),
+            instance: caller.instance.no,
+            chat_id: chat_id.as_str().into(),
+            correlation_id: named.map(str::to_owned),
+            delivery_id: message.map(str::to_owned),
+        };
+        Some(Box::pin(async move {
+            if let Some((correlation_id, agent)) = self.store.meant_exchange(mention).await? {
+                // The asker may have disconnected just now; then it is only a message in the chat.
+                self.take_reply(&caller.tenant, &correlation_id, agent, content.clone()).await?;
+            }
+            Ok(())
+        }))
     }
 }
 
@@ -292,4 +396,13 @@ fn check_question(payload: &DeliveryPayload, timeout_ms: u64) -> Result<&str, Fa
 fn no_answer(agent: &str, timeout_ms: u64) -> Fault {
     let text = format!("{agent} did not answer within {timeout_ms} ms; the question stays in its inbox");
     Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms)
+}
+
+fn reply_of(to: &Addressee, correlation_id: &str, answer: Answer) -> AgentReply {
+    AgentReply {
+        correlation_id: correlation_id.to_owned(),
+        content: answer.content,
+        sent_at: answer.at_ms,
+        agent_id: to.agent.id.to_string(),
+    }
 }

@@ -23,6 +23,7 @@ use crate::directory::{Caller, DirectoryPlane, Place, View, tenant_of};
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::{ActionLabels, Meters};
+use crate::port::BoxFuture;
 use crate::port::platform::{ActingAs, Bot, LOOK_LIMIT, Platform, Platforms};
 use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
@@ -32,7 +33,8 @@ use crate::vault::{Sealer, answer_key};
 
 /// Hears what agents send, before it goes out. It may be the answer that somebody waits for.
 pub trait Listener: Send + Sync {
-    fn sending(&self, caller: &Caller, action: &Action);
+    /// `None`: it is of no interest. If hearing fails, the message is not sent.
+    fn sending<'a>(&'a self, caller: &'a Caller, action: &'a Action) -> Option<BoxFuture<'a, Result<(), StoreError>>>;
 }
 
 pub struct OutboundPlane {
@@ -138,15 +140,20 @@ impl OutboundPlane {
         asked: Asked,
     ) -> ActionResult {
         let op = action.act.op();
-        if let Some(listener) = self.listener.get() {
-            listener.sending(caller, &action);
-        }
+        let heard = match self.listener.get().and_then(|listener| listener.sending(caller, &action)) {
+            Some(hearing) => hearing.await.map_err(|error| unavailable(&error)),
+            None => Ok(()),
+        };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
         if ends_typing(&action.act) {
             self.typing.end(&caller.tenant, &TypingPlace::of(platform, bot, &action));
         }
         let typing = to_repeat(&action);
-        match self.try_act(caller, platform, bot, identities, action, asked).await {
+        let done = match heard {
+            Ok(()) => self.try_act(caller, platform, bot, identities, action, asked).await,
+            Err(refused) => Err(refused),
+        };
+        match done {
             Ok(result) => {
                 if let Some(action) = typing.filter(|_| result.success) {
                     self.keep_typing(caller, platform, bot, action);

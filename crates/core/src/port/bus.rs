@@ -22,6 +22,8 @@ pub enum Ring {
     Replaced(InstanceNo, SessionNo),
     /// New messages in the inboxes of these agents.
     Inboxes(Vec<InstanceNo>),
+    /// Answers to these exchanges, whose askers wait at the server.
+    Answered(Vec<u64>),
     /// What a platform tells its counterparts at other servers, in its own words.
     Platform(String, String),
     /// Interrupt this session (its key and chat) on the socket of the instance. Nobody else has it, so it may get lost with

@@ -3,11 +3,13 @@
 pub mod alarms;
 pub mod bus;
 pub mod chat;
+pub mod claims;
 pub mod connectors;
 pub mod cursors;
 pub mod data;
 pub mod desks;
 pub mod directory;
+pub mod exchanges;
 pub mod fragments;
 pub mod inbox;
 pub mod journal;

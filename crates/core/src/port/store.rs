@@ -5,10 +5,12 @@ pub use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
 pub use super::alarms::Alarms;
 pub use super::chat::{ChatAmend, ChatLog, ChatRecord, ChatRow, ChatWrite};
+pub use super::claims::{Claims, Mark};
 pub use super::cursors::Cursors;
 pub use super::data::Data;
 pub use super::desks::{DeskRecord, Desks, LEASE_MS, Renewal};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
+pub use super::exchanges::{Exchange, Exchanges};
 pub use super::fragments::{ChatGroups, Claim, Fragment, Fragments, Held};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
@@ -40,6 +42,8 @@ pub trait Store:
     + Desks
     + Cursors
     + Fragments
+    + Exchanges
+    + Claims
 {
 }
 impl<T> Store for T where
@@ -58,5 +62,7 @@ impl<T> Store for T where
         + Desks
         + Cursors
         + Fragments
+    + Exchanges
+    + Claims
 {
 }

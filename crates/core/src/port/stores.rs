@@ -7,7 +7,9 @@ use super::data::Data;
 use super::inbox::Inbox;
 use super::media::MediaStore;
 use super::skills::Skills;
-use super::store::{ChatLog, Cursors, Desks, Directory, Fragments, Journal, Ledger, Sessions, Store, Upkeep, Vault};
+use super::store::{
+    ChatLog, Claims, Cursors, Desks, Directory, Exchanges, Fragments, Journal, Ledger, Sessions, Store, Upkeep, Vault,
+};
 
 /// The traits of one store, each for the planes that use it.
 #[derive(Clone)]
@@ -27,6 +29,8 @@ pub struct Stores {
     pub desks: Arc<dyn Desks>,
     pub cursors: Arc<dyn Cursors>,
     pub fragments: Arc<dyn Fragments>,
+    pub exchanges: Arc<dyn Exchanges>,
+    pub claims: Arc<dyn Claims>,
 }
 
 impl<S: Store + 'static> From<Arc<S>> for Stores {
@@ -53,7 +57,9 @@ impl From<Arc<dyn Store>> for Stores {
             upkeep: store.clone(),
             desks: store.clone(),
             cursors: store.clone(),
-            fragments: store,
+            fragments: store.clone(),
+            exchanges: store.clone(),
+            claims: store,
         }
     }
 }

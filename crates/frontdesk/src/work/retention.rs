@@ -57,6 +57,9 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
                 continue;
             }
         }
+        if let Err(error) = desk.exchanges().finish_left().await {
+            tracing::warn!(%error, "looking for answers without an asker failed; retrying in one minute");
+        }
         let now_ms = desk.env().now_ms();
         let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));
         let or_never = |days: u64| if days == 0 { 0 } else { before(days) };

@@ -23,11 +23,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_core::port::alarms::{Alarm, Ended};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
-    Accepted, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability, Stored,
+    Accepted, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability,
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
 use crate::listeners::Listeners;
+use crate::claims::{LocalClaims, local_claims};
+use crate::exchanges::{LocalExchanges, local_exchanges};
+use crate::ready as now;
 use crate::wakes::WakeClaims;
 
 #[derive(Default)]
@@ -35,6 +38,8 @@ pub struct MemoryStore {
     state: Mutex<State>,
     listeners: Listeners,
     wakes: WakeClaims,
+    exchanges: LocalExchanges,
+    claims: LocalClaims,
     epoch: u32,
     /// Like a store behind a network.
     is_lossy: bool,
@@ -104,6 +109,9 @@ struct Chat {
     seq_of: HashMap<String, u64>,
 }
 
+local_exchanges!(MemoryStore);
+local_claims!(MemoryStore);
+
 impl MemoryStore {
     pub fn new(epoch: u32) -> Self {
         Self { epoch, ..Self::default() }
@@ -122,9 +130,4 @@ impl MemoryStore {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A result that is ready.
-fn now<'a, T: Send + 'a>(answer: T) -> Stored<'a, T> {
-    Box::pin(std::future::ready(Ok(answer)))
 }

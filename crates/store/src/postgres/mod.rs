@@ -6,11 +6,13 @@
 mod accept;
 mod alarms;
 mod chat;
+mod claims;
 pub(crate) mod connection;
 mod cursors;
 mod data;
 mod desks;
 mod directory;
+mod exchanges;
 mod fragments;
 mod groups;
 mod heads;
@@ -49,6 +51,25 @@ macro_rules! now {
     };
 }
 pub(crate) use now;
+
+/// Whether a server is gone: it is not in the list, nor has it a lease by the clock of the database. The parameters are the
+/// list, and whether leases run by that clock.
+macro_rules! gone {
+    ($desk:literal, $live:literal, $by_lease:literal) => {
+        concat!(
+            "(",
+            $desk,
+            " <> ALL (",
+            $live,
+            "::bigint[]) AND NOT (",
+            $by_lease,
+            "::boolean AND EXISTS (SELECT 1 FROM desk WHERE number = ",
+            $desk,
+            " AND lease_until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint)))"
+        )
+    };
+}
+pub(crate) use gone;
 
 /// Which clock leases run by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
 use super::heads::read_position;
-use super::{Clock, PostgresStore, now, signed, signed_all, unsigned};
+use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
 
 /// The caller adds which.
 const SELECT: &str = "SELECT p.instance, coalesce(h.desk, 0), coalesce(h.session, 0), p.idle, p.seen_ms,
@@ -117,10 +117,8 @@ impl Sessions for PostgresStore {
                 "INSERT INTO presence AS p (instance, waked_by, waked_ms) VALUES ($2, $3, ",
                 now!("$1"),
                 ") ON CONFLICT (instance) DO UPDATE SET waked_by = excluded.waked_by, waked_ms = excluded.waked_ms
-                   WHERE p.waked_by IN (0, $3) OR p.waked_ms + $5 <= excluded.waked_ms
-                     OR (p.waked_by <> ALL ($4) AND NOT ($6 AND EXISTS (
-                       SELECT 1 FROM desk WHERE number = p.waked_by
-                       AND lease_until_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint)))"
+                   WHERE p.waked_by IN (0, $3) OR p.waked_ms + $5 <= excluded.waked_ms OR ",
+                gone!("p.waked_by", "$4", "$6")
             );
             Ok(connection.execute(sql, &[&now, &instance, &me, &live, &cooldown, &by_lease]).await? == 1)
         })

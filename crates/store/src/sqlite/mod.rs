@@ -38,6 +38,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::Semaphore;
 
 use crate::listeners::Listeners;
+use crate::claims::{LocalClaims, local_claims};
+use crate::exchanges::{LocalExchanges, local_exchanges};
 use crate::wakes::WakeClaims;
 use desks::Leases;
 use readers::Readers;
@@ -63,9 +65,14 @@ pub struct SqliteStore {
     data_room: Semaphore,
     leases: Leases,
     wakes: WakeClaims,
+    exchanges: LocalExchanges,
+    claims: LocalClaims,
     /// Held while the store is open: two servers must not use the same folder.
     _lock: File,
 }
+
+local_exchanges!(SqliteStore);
+local_claims!(SqliteStore);
 
 impl SqliteStore {
     /// Opens or creates `frontdesk.db` and `media/` in a folder. `epoch_seed` is used only when creating.
@@ -93,6 +100,8 @@ impl SqliteStore {
             data_room: Semaphore::new(data::ROOM_BYTES),
             leases: Leases::default(),
             wakes: WakeClaims::default(),
+            exchanges: LocalExchanges::default(),
+            claims: LocalClaims::default(),
             _lock: lock,
         })
     }

@@ -1,0 +1,89 @@
+//! Who does something and how often something was tried, for the stores that one process has alone.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use frontdesk_core::port::store::{DeskNo, Mark};
+
+/// Claims and counts are looked through for old ones when there are this many.
+const KEPT_MAX: usize = 10_000;
+
+#[derive(Default)]
+pub(crate) struct LocalClaims {
+    /// Who has it, and until when.
+    held: Mutex<HashMap<Mark, (DeskNo, u64)>>,
+    /// How often, and until when that counts.
+    tries: Mutex<HashMap<Mark, (u32, u64)>>,
+}
+
+impl LocalClaims {
+    pub(crate) fn claim(&self, mark: Mark, me: DeskNo, live: &[DeskNo], limit_ms: u64, now_ms: u64) -> bool {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_held = |(desk, until_ms): &(DeskNo, u64)| live.contains(desk) && *until_ms > now_ms;
+        if held.get(&mark).is_some_and(is_held) {
+            return false;
+        }
+        if held.len() >= KEPT_MAX {
+            held.retain(|_, claim| is_held(claim));
+        }
+        held.insert(mark, (me, now_ms.saturating_add(limit_ms)));
+        true
+    }
+
+    pub(crate) fn release(&self, mark: Mark, me: DeskNo) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.get(&mark).is_some_and(|(desk, _)| *desk == me) {
+            held.remove(&mark);
+        }
+    }
+
+    pub(crate) fn tries(&self, mark: Mark, now_ms: u64) -> u32 {
+        let tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+        tries.get(&mark).filter(|(_, until_ms)| *until_ms > now_ms).map_or(0, |(count, _)| *count)
+    }
+
+    pub(crate) fn note_try(&self, mark: Mark, window_ms: u64, now_ms: u64) {
+        let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+        if tries.len() >= KEPT_MAX {
+            tries.retain(|_, (_, until_ms)| *until_ms > now_ms);
+        }
+        if tries.len() >= KEPT_MAX
+            && let Some(oldest) = tries.iter().min_by_key(|(_, (_, until_ms))| *until_ms).map(|(mark, _)| *mark)
+        {
+            tries.remove(&oldest);
+        }
+        let entry = tries.entry(mark).or_insert((0, 0));
+        if entry.1 <= now_ms {
+            *entry = (0, now_ms.saturating_add(window_ms));
+        }
+        entry.0 = entry.0.saturating_add(1);
+    }
+}
+
+/// Lets a store that has `claims: LocalClaims` be the port.
+macro_rules! local_claims {
+    ($store:ident) => {
+        const _: () = {
+            use frontdesk_core::port::store::{Claims, DeskNo, Mark, Stored};
+
+            impl Claims for $store {
+                fn claim(&self, mark: Mark, me: DeskNo, live: Vec<DeskNo>, limit_ms: u64, now_ms: u64) -> Stored<'_, bool> {
+                    $crate::ready(self.claims.claim(mark, me, &live, limit_ms, now_ms))
+                }
+
+                fn release(&self, mark: Mark, me: DeskNo) -> Stored<'_, ()> {
+                    $crate::ready(self.claims.release(mark, me))
+                }
+
+                fn tries(&self, mark: Mark, now_ms: u64) -> Stored<'_, u32> {
+                    $crate::ready(self.claims.tries(mark, now_ms))
+                }
+
+                fn note_try(&self, mark: Mark, window_ms: u64, now_ms: u64) -> Stored<'_, ()> {
+                    $crate::ready(self.claims.note_try(mark, window_ms, now_ms))
+                }
+            }
+        };
+    };
+}
+pub(crate) use local_claims;

@@ -1,0 +1,147 @@
+//! Two servers over one store: one of them is asked, the other one gets the reply.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use frontdesk_core::agents::Speaker;
+use frontdesk_core::port::bus::{Heard, Ring};
+use frontdesk_core::port::store::LEASE_MS;
+use frontdesk_core::{Desk, Rules};
+use frontdesk_store::bus::LocalHub;
+use frontdesk_store::memory::MemoryStore;
+use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::desk::desk_on_bus;
+use frontdesk_wire::Place;
+use frontdesk_wire::agents::{AgentPut, AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin};
+
+const HOME: Speaker<'static> = Speaker { tenant: "home", operator: false, caller: None, bound: None };
+
+struct Pair {
+    env: Arc<TestEnv>,
+    one: Arc<Desk>,
+    other: Arc<Desk>,
+}
+
+impl Pair {
+    async fn open() -> Self {
+        let (store, env, hub) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()), LocalHub::default());
+        let one = desk_on_bus(store.clone(), env.clone(), Rules::default(), hub.join()).await;
+        one.directory().create_tenant("home").await.unwrap();
+        for agent in ["alice", "bob"] {
+            one.agents().put_agent(HOME, agent, AgentPut::default()).await.unwrap();
+        }
+        let other = desk_on_bus(store, env.clone(), Rules::default(), hub.join()).await;
+        let pair = Self { env, one, other };
+        pair.renew().await;
+        pair
+    }
+
+    async fn renew(&self) {
+        for desk in [&self.one, &self.other] {
+            desk.lease().renew().await.unwrap();
+        }
+    }
+
+    /// Bob asks alice at the first server; `meanwhile` runs when the question is stored.
+    async fn asked(&self, meanwhile: impl Future<Output = ()>) -> Result<AgentReply, Fault> {
+        let payload = question("c-1");
+        let ask = self.one.exchanges().exchange(HOME, "alice", &payload, 60_000);
+        let reply = async {
+            while self.texts("alice").await.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            meanwhile.await;
+        };
+        tokio::join!(ask, reply).0
+    }
+
+    async fn reply(&self, content: &str) -> Result<Option<String>, Fault> {
+        let told = self.other.exchanges().reply(HOME, "alice", "c-1", content.into()).await;
+        told.map(|told| told.delivered_to)
+    }
+
+    async fn texts(&self, agent: &str) -> Vec<String> {
+        let page = self.other.inboxes().inbox(HOME, agent, Place(0)).await.unwrap();
+        page.messages.into_iter().map(|it| it.text).collect()
+    }
+}
+
+fn question(correlation_id: &str) -> DeliveryPayload {
+    let origin = Origin { caller_agent_id: Some("bob".into()), ..Origin::default() };
+    let correlation_id = Some(correlation_id.to_owned());
+    let meta = DeliveryMeta { dispatch_id: "d".into(), origin, correlation_id, ..DeliveryMeta::default() };
+    DeliveryPayload::Augment { content: "when?".into(), meta }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_at_another_server_reaches_the_asker() {
+    let pair = Pair::open().await;
+    let answer = pair.asked(async {
+        assert_eq!(pair.reply("at noon").await.unwrap(), None, "the asker gets it");
+        assert_eq!(pair.reply("at one").await.unwrap_err().class, Class::GoneError, "one reply");
+        loop {
+            let heard = pair.one.cluster().hear().await;
+            let is_it = matches!(heard, Heard::Ring(Ring::Answered(_)));
+            pair.one.cluster().take(heard).await.unwrap();
+            if is_it {
+                break;
+            }
+        }
+    });
+    assert_eq!(answer.await.unwrap().content, "at noon");
+    assert_eq!(pair.texts("bob").await, [""; 0], "not in its inbox as well");
+    assert_eq!(pair.reply("late").await.unwrap_err().class, Class::GoneError);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_ring_costs_time_and_nothing_else() {
+    let pair = Pair::open().await;
+    let answer = pair.asked(async {
+        pair.reply("at noon").await.unwrap();
+        pair.one.cluster().sweep().await.unwrap();
+    });
+    assert_eq!(answer.await.unwrap().content, "at noon");
+}
+
+/// Nobody rings and nobody sweeps: the time limit comes, and the row has the answer.
+#[tokio::test(start_paused = true)]
+async fn whoever_gives_up_looks_once_more() {
+    let pair = Pair::open().await;
+    let answer = pair.asked(async {
+        pair.reply("at noon").await.unwrap();
+    });
+    assert_eq!(answer.await.unwrap().content, "at noon");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_servers_do_not_ask_under_one_correlation_id() {
+    let pair = Pair::open().await;
+    let answer = pair.asked(async {
+        let again = pair.other.exchanges().exchange(HOME, "alice", &question("c-1"), 50).await;
+        assert_eq!(again.unwrap_err().class, Class::ConflictError);
+        pair.reply("at noon").await.unwrap();
+    });
+    answer.await.unwrap();
+    let again = pair.other.exchanges().exchange(HOME, "alice", &question("c-1"), 50).await;
+    assert_eq!(again.unwrap_err().class, Class::TimeoutError, "it may be asked again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_a_server_that_is_gone_reaches_the_asking_agent() {
+    let pair = Pair::open().await;
+    let question = question("c-1");
+    let mut asking = Box::pin(pair.one.exchanges().exchange(HOME, "alice", &question, 60_000));
+    while pair.texts("alice").await.is_empty() {
+        assert!(futures_util::poll!(&mut asking).is_pending());
+    }
+    assert_eq!(pair.reply("at noon").await.unwrap(), None, "accepted while its server was live");
+    drop(asking); // the process ends
+    for _ in 0..LEASE_MS / 1_000 {
+        pair.env.advance_ms(1_000);
+        pair.other.lease().renew().await.unwrap();
+    }
+    pair.other.exchanges().finish_left().await.unwrap();
+    pair.other.exchanges().finish_left().await.unwrap();
+    assert_eq!(pair.texts("bob").await, ["at noon"]);
+    assert_eq!(pair.reply("at one").await.unwrap_err().class, Class::GoneError, "it was answered");
+}

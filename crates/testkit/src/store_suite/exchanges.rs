@@ -1,0 +1,154 @@
+//! Rules for questions that somebody waits for, and for claims and tries.
+
+use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Heard, Mention, Reply};
+use frontdesk_core::port::store::Store;
+use frontdesk_wire::{DeskNo, InstanceNo};
+
+use super::Harness;
+
+const LIVE: [DeskNo; 2] = [DeskNo(1), DeskNo(2)];
+
+fn exchange(token: u64, correlation_id: &str) -> Exchange {
+    Exchange {
+        token,
+        tenant: "t".into(),
+        correlation_id: correlation_id.into(),
+        desk: DeskNo(1),
+        asker: Some("bob".into()),
+        agent: InstanceNo(7),
+        agent_id: "alice".into(),
+        delivery_id: format!("dl_{token}"),
+        chat_id: "agent:bob".into(),
+        instances: vec![InstanceNo(70), InstanceNo(71)],
+        timeout_ms: 1_000,
+    }
+}
+
+fn reply(correlation_id: &str, agent: u64, content: &str, desk: u64) -> Reply {
+    let answer = Answer { content: content.into(), at_ms: 5 };
+    Reply {
+        tenant: "t".into(),
+        correlation_id: correlation_id.into(),
+        agent: InstanceNo(agent),
+        answer,
+        desk: DeskNo(desk),
+    }
+}
+
+async fn open(store: &dyn Store, exchange: Exchange) -> bool {
+    store.open_exchange(exchange, LIVE.to_vec(), 100).await.unwrap()
+}
+
+async fn answer(store: &dyn Store, reply: Reply) -> Heard {
+    store.answer_exchange(reply, LIVE.to_vec(), 200).await.unwrap()
+}
+
+fn said(content: &str) -> Answer {
+    Answer { content: content.into(), at_ms: 5 }
+}
+
+pub async fn an_exchange_is_answered_once_by_the_agent_that_was_asked(Harness { store, .. }: Harness) {
+    assert!(open(&*store, exchange(1, "c")).await);
+    assert!(!open(&*store, exchange(2, "c")).await, "in progress");
+    assert!(open(&*store, Exchange { tenant: "u".into(), ..exchange(3, "c") }).await, "tenants do not share ids");
+    assert_eq!(answer(&*store, reply("x", 7, "no", 2)).await, Heard::NobodyWaits);
+    assert_eq!(answer(&*store, reply("c", 8, "no", 2)).await, Heard::OtherAgent);
+    assert_eq!(store.take_answers(vec![1, 3]).await.unwrap(), []);
+    assert_eq!(answer(&*store, reply("c", 7, "yes\0", 2)).await, Heard::At(DeskNo(1), 1));
+    assert_eq!(answer(&*store, reply("c", 7, "late", 2)).await, Heard::Answered);
+    assert_eq!(answer(&*store, reply("c", 8, "late", 2)).await, Heard::Answered);
+    assert_eq!(store.take_answers(vec![3, 1]).await.unwrap(), [(1, said("yes\0"))]);
+    assert_eq!(store.end_exchange(1).await.unwrap(), Some(said("yes\0")));
+    assert_eq!(store.end_exchange(1).await.unwrap(), None);
+    assert_eq!(answer(&*store, reply("c", 7, "late", 2)).await, Heard::NobodyWaits);
+    assert_eq!(store.end_exchange(3).await.unwrap(), None, "nobody answered it");
+}
+
+pub async fn a_correlation_id_is_free_when_the_asker_has_the_answer(Harness { store, .. }: Harness) {
+    open(&*store, exchange(1, "c")).await;
+    answer(&*store, reply("c", 7, "one", 2)).await;
+    assert!(!open(&*store, exchange(2, "c")).await, "nobody has read the answer");
+    store.take_answers(vec![1]).await.unwrap();
+    assert!(open(&*store, exchange(2, "c")).await);
+    assert_eq!(store.end_exchange(1).await.unwrap(), None, "the next one is left alone");
+    assert_eq!(answer(&*store, reply("c", 7, "two", 1)).await, Heard::At(DeskNo(1), 2));
+    assert!(open(&*store, exchange(3, "c")).await, "answered at the server where the asker waits");
+}
+
+pub async fn an_exchange_is_found_by_what_a_message_names(Harness { store, .. }: Harness) {
+    open(&*store, exchange(1, "c")).await;
+    open(&*store, exchange(2, "d")).await;
+    let mention = |correlation_id: Option<&str>, delivery_id: Option<&str>| Mention {
+        tenant: "t".into(),
+        instance: InstanceNo(71),
+        chat_id: "agent:bob".into(),
+        correlation_id: correlation_id.map(str::to_owned),
+        delivery_id: delivery_id.map(str::to_owned),
+    };
+    let meant = async |mention: Mention| store.meant_exchange(mention).await.unwrap().map(|(id, _)| id);
+    assert_eq!(meant(mention(None, None)).await, None, "no reference to a question");
+    assert_eq!(meant(mention(None, Some("dl_1"))).await.as_deref(), Some("c"));
+    assert_eq!(meant(mention(None, Some("dl_0"))).await, None, "a reply to another message");
+    assert_eq!(meant(mention(Some("d"), Some("dl_1"))).await.as_deref(), Some("d"), "the name is preferred");
+    assert_eq!(meant(mention(Some("x"), Some("dl_1"))).await.as_deref(), Some("c"));
+    store.name_question(1, "dl_first".into()).await.unwrap();
+    assert_eq!(meant(mention(None, Some("dl_1"))).await, None);
+    assert_eq!(meant(mention(None, Some("dl_first"))).await.as_deref(), Some("c"));
+    for other in [
+        Mention { tenant: "u".into(), ..mention(Some("c"), None) },
+        Mention { instance: InstanceNo(72), ..mention(Some("c"), None) },
+        Mention { chat_id: "agent:eve".into(), ..mention(Some("c"), None) },
+    ] {
+        assert_eq!(meant(other).await, None);
+    }
+    answer(&*store, reply("c", 7, "yes", 2)).await;
+    assert_eq!(meant(mention(Some("c"), None)).await, None, "it was answered");
+}
+
+pub async fn nobody_waits_at_a_server_that_is_gone(Harness { store, .. }: Harness) {
+    for (token, name) in [(1, "answered"), (2, "open"), (3, "late")] {
+        let desk = DeskNo(if token == 3 { 2 } else { 1 });
+        open(&*store, Exchange { desk, ..exchange(token, name) }).await;
+    }
+    answer(&*store, reply("answered", 7, "yes", 2)).await;
+    answer(&*store, reply("late", 7, "yes", 1)).await;
+    assert_eq!(store.left_exchanges(LIVE.to_vec(), 200).await.unwrap(), []);
+    let live = vec![DeskNo(2)];
+    let heard = store.answer_exchange(reply("open", 7, "yes", 2), live.clone(), 200).await.unwrap();
+    assert_eq!(heard, Heard::NobodyWaits);
+    let left = store.left_exchanges(live.clone(), 200).await.unwrap();
+    assert_eq!(left, [(exchange(1, "answered"), said("yes"))], "its asker may not have it");
+    assert_eq!(store.left_exchanges(live.clone(), 200).await.unwrap().len(), 1, "kept until it is ended");
+    store.end_exchange(1).await.unwrap();
+    assert_eq!(store.left_exchanges(live.clone(), 200).await.unwrap(), []);
+    let late_ms = 100 + 1_000 + EXCHANGE_LEFT_MS;
+    let left = store.left_exchanges(live.clone(), late_ms).await.unwrap();
+    assert_eq!(left.len(), 1, "its server did not end it in time");
+    assert!(store.open_exchange(exchange(4, "late"), live, late_ms).await.unwrap());
+}
+
+pub async fn one_server_at_a_time_has_a_claim(Harness { store, .. }: Harness) {
+    let claim = async |me: u64, live: &[DeskNo], now_ms: u64| {
+        store.claim([1; 16], DeskNo(me), live.to_vec(), 1_000, now_ms).await.unwrap()
+    };
+    assert!(claim(1, &LIVE, 0).await);
+    assert!(!claim(2, &LIVE, 999).await && !claim(1, &LIVE, 999).await);
+    assert!(claim(2, &LIVE, 1_000).await, "its time is over");
+    store.release([1; 16], DeskNo(1)).await.unwrap();
+    assert!(!claim(1, &LIVE, 1_001).await, "another one's claim is not released");
+    assert!(claim(1, &[DeskNo(1)], 1_001).await, "a server that is gone has none");
+    store.release([1; 16], DeskNo(1)).await.unwrap();
+    assert!(claim(2, &LIVE, 1_002).await);
+    assert!(store.claim([2; 16], DeskNo(1), LIVE.to_vec(), 1_000, 0).await.unwrap());
+}
+
+pub async fn tries_are_counted_in_a_window(Harness { store, .. }: Harness) {
+    for tried in 0..3 {
+        assert_eq!(store.tries([1; 16], 50).await.unwrap(), tried);
+        store.note_try([1; 16], 1_000, u64::from(tried)).await.unwrap();
+    }
+    assert_eq!(store.tries([2; 16], 50).await.unwrap(), 0);
+    assert_eq!((store.tries([1; 16], 999).await.unwrap(), store.tries([1; 16], 1_000).await.unwrap()), (3, 0));
+    store.note_try([1; 16], 1_000, 1_000).await.unwrap();
+    assert_eq!(store.tries([1; 16], 1_999).await.unwrap(), 1, "a new window starts at one");
+}
