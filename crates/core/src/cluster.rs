@@ -1,18 +1,20 @@
 //! This server among others on the same store: what it does when one of them rings, and what it does without rings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use frontdesk_wire::{Close, DeskNo};
 
 use crate::agents::{AgentsPlane, Exchanges};
 use crate::base::Base;
+use crate::cron::CronPlane;
 use crate::delivery::DeliveryPlane;
 use crate::directory::DirectoryPlane;
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::Meters;
+use crate::outbound::OutboundPlane;
 use crate::port::bus::{Bus, Heard, Ring, To};
 use crate::port::platform::Platforms;
 use crate::port::store::StoreError;
@@ -36,40 +38,47 @@ pub struct ClusterPlane {
     delivery: Arc<DeliveryPlane>,
     agents: Arc<AgentsPlane>,
     exchanges: Arc<Exchanges>,
+    outbound: Arc<OutboundPlane>,
+    cron: Arc<CronPlane>,
     platforms: Arc<Platforms>,
     meters: Arc<Meters>,
     /// On the steady clock.
     rang_ms: AtomicU64,
     heard_ms: AtomicU64,
     swept_ms: AtomicU64,
-    is_deaf: AtomicBool,
+}
+
+/// Those that rings are for.
+pub(crate) struct Planes {
+    pub(crate) directory: Arc<DirectoryPlane>,
+    pub(crate) delivery: Arc<DeliveryPlane>,
+    pub(crate) agents: Arc<AgentsPlane>,
+    pub(crate) exchanges: Arc<Exchanges>,
+    pub(crate) outbound: Arc<OutboundPlane>,
+    pub(crate) cron: Arc<CronPlane>,
+    pub(crate) platforms: Arc<Platforms>,
 }
 
 impl ClusterPlane {
-    pub(crate) fn new(
-        base: &Base,
-        directory: &Arc<DirectoryPlane>,
-        delivery: &Arc<DeliveryPlane>,
-        agents: &Arc<AgentsPlane>,
-        exchanges: &Arc<Exchanges>,
-        platforms: &Arc<Platforms>,
-    ) -> Self {
+    pub(crate) fn new(base: &Base, planes: Planes) -> Self {
         let now_ms = base.env.steady_ms();
         base.bus.listen_as(base.lease.me());
+        let Planes { directory, delivery, agents, exchanges, outbound, cron, platforms } = planes;
         Self {
             env: base.env.clone(),
             bus: base.bus.clone(),
             lease: base.lease.clone(),
-            directory: directory.clone(),
-            delivery: delivery.clone(),
-            agents: agents.clone(),
-            exchanges: exchanges.clone(),
-            platforms: platforms.clone(),
+            directory,
+            delivery,
+            agents,
+            exchanges,
+            outbound,
+            cron,
+            platforms,
             meters: base.meters.clone(),
             rang_ms: AtomicU64::new(0),
             heard_ms: AtomicU64::new(now_ms),
             swept_ms: AtomicU64::new(now_ms),
-            is_deaf: AtomicBool::new(false),
         }
     }
 
@@ -107,6 +116,11 @@ impl ClusterPlane {
                 self.delivery.switchboard().close_session(instance, session, Close::Replaced);
             }
             Heard::Ring(Ring::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
+            Heard::Ring(Ring::Sending(desk, platform, bot)) => self.outbound.bot_shared(desk, &platform, &bot),
+            Heard::Ring(Ring::Alarm(instance, id, next_ms, host)) => {
+                self.cron.alarm_armed(instance, id, next_ms, &host)
+            }
+            Heard::Ring(Ring::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
             Heard::Ring(Ring::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
             Heard::Ring(Ring::Platform(name, text)) => {
                 if let Some(platform) = self.platforms.get(&name) {
@@ -152,7 +166,7 @@ impl ClusterPlane {
             self.bus.ring(To::Desk(me), Ring::Echo(me.0));
         }
         let is_deaf = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed)) >= DEAF_MS;
-        if self.is_deaf.swap(is_deaf, Ordering::Relaxed) != is_deaf {
+        if self.lease.note_deaf(is_deaf) {
             self.meters.bus_deaf.set(i64::from(is_deaf));
             if is_deaf {
                 tracing::warn!("the bus is silent: other servers are heard by sweeps only");
@@ -161,6 +175,7 @@ impl ClusterPlane {
             }
         }
         self.delivery.served().adopt_sessions().await?;
+        self.agents.release_carried().await?;
         let every_ms = if is_deaf { DEAF_SWEEP_MS } else { SWEEP_MS };
         if now_ms.saturating_sub(self.swept_ms.load(Ordering::Relaxed)) >= every_ms {
             self.sweep().await?;
@@ -175,7 +190,7 @@ impl ClusterPlane {
         self.directory.refresh().await?;
         self.agents.streams_look();
         self.exchanges.look_for_all_answers().await?;
-        self.delivery.served().sweep_rows().await?;
+        self.delivery.served().sweep().await?;
         if self.lease.take_doubts()
             && let Err(error) = self.delivery.served().look_for_unserved().await
         {

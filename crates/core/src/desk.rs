@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::agents::{AgentsPlane, Exchanges, Inboxes, Messages, TenantStores, Ways};
 use crate::base::Base;
-use crate::cluster::ClusterPlane;
+use crate::cluster::{ClusterPlane, Planes};
 use crate::cron::{CronPlane, PlannedWakes};
 use crate::delivery::DeliveryPlane;
 use crate::directory::{DirectoryPlane, Guest, Management};
@@ -32,7 +32,7 @@ pub struct Desk {
     management: Arc<Management>,
     delivery: Arc<DeliveryPlane>,
     inbound: Arc<InboundPlane>,
-    outbound: OutboundPlane,
+    outbound: Arc<OutboundPlane>,
     cron: Arc<CronPlane>,
     agents: Arc<AgentsPlane>,
     messages: Arc<Messages>,
@@ -84,11 +84,12 @@ impl Desk {
 
         let directory = DirectoryPlane::open(&base, &stores, &sealer, &outcall, &platforms).await?;
         let directory = Arc::new(directory);
-        let management = Arc::new(Management::new(&base, &directory, &sealer, &platforms));
+        let management = Arc::new(Management::new(&base, &stores, &directory, &sealer, &platforms));
         let delivery = Arc::new(DeliveryPlane::open(&base, &stores, &directory, &platforms, &outcall).await?);
         let inbound = InboundPlane::new(&base, &stores, &directory, &management, &delivery, &sealer, &platforms);
         let inbound = Arc::new(inbound);
         let outbound = OutboundPlane::open(&base, &stores, &directory, &delivery, &sealer, &platforms).await?;
+        let outbound = Arc::new(outbound);
         let cron = Arc::new(CronPlane::open(&base, &stores, &directory, &sealer, &outcall).await?);
         let media = MediaPlane::new(&base, &stores, &directory, &sealer, &platforms);
         let ways = Ways { sealer, outcall: outcall.clone(), connectors };
@@ -98,7 +99,18 @@ impl Desk {
         let exchanges = Arc::new(Exchanges::new(&base, &stores, &agents, &messages, &inboxes));
         let tenant_stores = Arc::new(TenantStores::new(&base, &stores, &directory));
         let upkeep = UpkeepPlane::new(&stores);
-        let cluster = ClusterPlane::new(&base, &directory, &delivery, &agents, &exchanges, &platforms);
+        let cluster = ClusterPlane::new(
+            &base,
+            Planes {
+                directory: directory.clone(),
+                delivery: delivery.clone(),
+                agents: agents.clone(),
+                exchanges: exchanges.clone(),
+                outbound: outbound.clone(),
+                cron: cron.clone(),
+                platforms: platforms.clone(),
+            },
+        );
 
         outbound.listen(exchanges.clone());
         let wakes: Arc<dyn PlannedWakes> = messages.clone();

@@ -161,7 +161,7 @@ fn orders_and_rows_are_bounded_in_bytes() {
     assert_eq!(rows(&mailbox, 1), Some(vec![2, 3, 4]));
     (5..=9).for_each(large);
     assert_eq!(rows(&mailbox, 4), None, "above the bound the ledger is read");
-    (0..100).for_each(|_| board.answer(InstanceNo(8), line(), 0));
+    (0..100).for_each(|_| board.park(InstanceNo(8), line(), 0));
     assert_eq!(board.take_parked(InstanceNo(8), 1).len(), 1);
 }
 
@@ -222,15 +222,17 @@ fn closing_a_gateway_closes_its_sockets_only() {
 fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
     let board = Switchboard::default();
     let mailbox = served(&board, 7);
-    board.answer(InstanceNo(7), "first".into(), 0);
+    assert_eq!(board.answer(InstanceNo(7), "first".into()), Ok(()));
     assert!(matches!(mailbox.take_orders().pop_front(), Some(Order::Result(line)) if line == "first"));
     mailbox.finish();
-    board.answer(InstanceNo(7), "second".into(), 0);
+    assert_eq!(board.answer(InstanceNo(7), "second".into()), Err("second".into()));
     board.detach(InstanceNo(7), &mailbox);
-    board.answer(InstanceNo(7), "third".into(), 29_000);
+    assert_eq!(board.answer(InstanceNo(7), "third".into()), Err("third".into()));
+    board.park(InstanceNo(7), "second".into(), 0);
+    board.park(InstanceNo(7), "third".into(), 29_000);
     assert_eq!(board.take_parked(InstanceNo(7), 30_000), ["third"], "results are kept for 30 s");
     assert!(board.take_parked(InstanceNo(7), 30_000).is_empty(), "returned once");
-    (0..1_100).for_each(|number| board.answer(InstanceNo(7), number.to_string(), 0));
+    (0..1_100).for_each(|number| board.park(InstanceNo(7), number.to_string(), 0));
     let parked = board.take_parked(InstanceNo(7), 1);
     assert_eq!((parked.len(), parked[0].as_str()), (1_024, "76"), "the oldest are dropped first");
 }

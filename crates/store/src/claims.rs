@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use frontdesk_core::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::store::{DeskNo, Mark};
+use frontdesk_wire::InstanceNo;
 
 /// Claims and counts are looked through for old ones when there are this many.
 const KEPT_MAX: usize = 10_000;
@@ -14,6 +16,8 @@ pub(crate) struct LocalClaims {
     held: Mutex<HashMap<Mark, (DeskNo, u64)>>,
     /// How often, and until when that counts.
     tries: Mutex<HashMap<Mark, (u32, u64)>>,
+    /// Each with the time since when it is there.
+    parked: Mutex<HashMap<InstanceNo, Vec<(u64, String)>>>,
 }
 
 impl LocalClaims {
@@ -30,10 +34,12 @@ impl LocalClaims {
         true
     }
 
-    pub(crate) fn release(&self, mark: Mark, me: DeskNo) {
+    pub(crate) fn release(&self, marks: &[Mark], me: DeskNo) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.get(&mark).is_some_and(|(desk, _)| *desk == me) {
-            held.remove(&mark);
+        for mark in marks {
+            if held.get(mark).is_some_and(|(desk, _)| *desk == me) {
+                held.remove(mark);
+            }
         }
     }
 
@@ -58,25 +64,70 @@ impl LocalClaims {
         }
         entry.0 = entry.0.saturating_add(1);
     }
+
+    pub(crate) fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> bool {
+        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.retain(|_, lines| {
+            lines.retain(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
+            !lines.is_empty()
+        });
+        let lines = parked.entry(instance).or_default();
+        let bytes = lines.iter().map(|(_, line)| line.len()).sum::<usize>() + line.len();
+        let has_room = lines.len() < PARKED_MAX && bytes <= PARKED_MAX_BYTES;
+        if has_room {
+            lines.push((now_ms, line));
+        }
+        has_room
+    }
+
+    pub(crate) fn take_parked(&self, instances: &[InstanceNo], now_ms: u64) -> Vec<(InstanceNo, String)> {
+        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Vec::new();
+        for instance in instances {
+            let lines = parked.remove(instance).unwrap_or_default();
+            let young = lines.into_iter().filter(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
+            taken.extend(young.map(|(_, line)| (*instance, line)));
+        }
+        taken
+    }
 }
 
 /// Lets a store that has `claims: LocalClaims` be the port.
 macro_rules! local_claims {
     ($store:ident) => {
         const _: () = {
-            use frontdesk_core::port::store::{Claims, DeskNo, Mark, Stored};
+            use frontdesk_core::port::store::{Claims, DeskNo, InstanceNo, Mark, Stored};
 
             impl Claims for $store {
-                fn claim(&self, mark: Mark, me: DeskNo, live: Vec<DeskNo>, limit_ms: u64, now_ms: u64) -> Stored<'_, bool> {
+                fn claim(
+                    &self,
+                    mark: Mark,
+                    me: DeskNo,
+                    live: Vec<DeskNo>,
+                    limit_ms: u64,
+                    now_ms: u64,
+                ) -> Stored<'_, bool> {
                     $crate::ready(self.claims.claim(mark, me, &live, limit_ms, now_ms))
                 }
 
-                fn release(&self, mark: Mark, me: DeskNo) -> Stored<'_, ()> {
-                    $crate::ready(self.claims.release(mark, me))
+                fn release(&self, marks: Vec<Mark>, me: DeskNo) -> Stored<'_, ()> {
+                    $crate::ready(self.claims.release(&marks, me))
                 }
 
                 fn tries(&self, mark: Mark, now_ms: u64) -> Stored<'_, u32> {
                     $crate::ready(self.claims.tries(mark, now_ms))
+                }
+
+                fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool> {
+                    $crate::ready(self.claims.park(instance, line, now_ms))
+                }
+
+                fn take_parked(
+                    &self,
+                    instances: Vec<InstanceNo>,
+                    now_ms: u64,
+                ) -> Stored<'_, Vec<(InstanceNo, String)>> {
+                    $crate::ready(self.claims.take_parked(&instances, now_ms))
                 }
 
                 fn note_try(&self, mark: Mark, window_ms: u64, now_ms: u64) -> Stored<'_, ()> {

@@ -106,7 +106,7 @@ impl Messages {
         };
         let receivers = to.relay.iter().map(|it| it.no).collect();
         // Locked before the commit, so that only one of several concurrent repetitions calls the connectors.
-        let carrying = if to.ways.is_empty() { None } else { self.agents.live.in_flight.carry(dedup) };
+        let carrying = if to.ways.is_empty() { None } else { self.agents.carry(dedup).await? };
         let Committed { stored, fresh, gone, .. } = self.commit(to, &message, at_ms, receivers, &record).await?;
         // Read after locking, so it includes the receipts of an earlier holder.
         let record = if fresh { record } else { serde_json::from_str(&stored.message.receipts).unwrap_or_default() };

@@ -113,9 +113,8 @@ impl Exchanges {
         };
         let (token, delivery_id) = (exchange.token, exchange.delivery_id.clone());
         let waiting = self.agents.live.waiters.wait(token, who.tenant, to.agent.no);
-        let (ticket, mut waiting) = waiting.ok_or_else(|| {
-            Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later")
-        })?;
+        let (ticket, mut waiting) = waiting
+            .ok_or_else(|| Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"))?;
         // Opened before the question is committed: the answer may arrive before the commit returns.
         self.open(exchange).await?;
         let stored = Notify::new();
@@ -157,7 +156,8 @@ impl Exchanges {
         };
         self.meters.agent_messages.get_or_create(&Why { why }).inc();
         let is_answered = answered.is_ok();
-        let unheard = line.take().and_then(|line| line.send(answered.map(|it| reply_of(&to, correlation_id, it))).err());
+        let unheard =
+            line.take().and_then(|line| line.send(answered.map(|it| reply_of(&to, correlation_id, it))).err());
         if asker.is_some() && is_answered {
             // The answer may have arrived before the question was committed.
             if !question.is_terminated() {

@@ -1,42 +1,68 @@
 //! Messages that are being handed to connectors. A concurrent repetition of the same message does not call the
-//! connectors again.
+//! connectors again, here or at another server.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Dedup key of a message.
-type Mark = [u8; 16];
+use crate::port::store::Mark;
+
+/// Claims that are to be released; older ones end by themselves.
+const RELEASED_MAX: usize = 10_000;
 
 #[derive(Default, Clone)]
-pub struct InFlight {
-    marks: Arc<Mutex<HashSet<Mark>>>,
+pub struct InFlight(Arc<Mutex<Marks>>);
+
+#[derive(Default)]
+struct Marks {
+    held: HashSet<Mark>,
+    /// Held until now, and claimed in the store.
+    released: VecDeque<Mark>,
 }
 
 /// Guard held while a message is handed over. Dropping it, also by cancellation, lets the next caller proceed.
 pub struct Carrying {
     all: InFlight,
     mark: Mark,
+    is_claimed: bool,
 }
 
 impl Drop for Carrying {
     fn drop(&mut self) {
-        self.all.marks().remove(&self.mark);
+        self.all.with(|marks| {
+            marks.held.remove(&self.mark);
+            if self.is_claimed {
+                marks.released.push_back(self.mark);
+                let excess = marks.released.len().saturating_sub(RELEASED_MAX);
+                marks.released.drain(..excess);
+            }
+        });
+    }
+}
+
+impl Carrying {
+    /// It was claimed in the store, where it must be released.
+    pub fn claimed(&mut self) {
+        self.is_claimed = true;
     }
 }
 
 impl InFlight {
-    fn marks(&self) -> MutexGuard<'_, HashSet<Mark>> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn with<T>(&self, change: impl FnOnce(&mut Marks) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// `None`: another caller holds this message.
     pub fn carry(&self, mark: Mark) -> Option<Carrying> {
-        let first = self.marks().insert(mark);
-        first.then(|| Carrying { all: self.clone(), mark })
+        let is_first = self.with(|marks| marks.held.insert(mark));
+        is_first.then(|| Carrying { all: self.clone(), mark, is_claimed: false })
+    }
+
+    pub fn take_released(&self) -> Vec<Mark> {
+        self.with(|marks| marks.released.drain(..).collect())
     }
 
     pub fn len(&self) -> usize {
-        self.marks().len()
+        self.with(|marks| marks.held.len())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -53,10 +79,13 @@ mod tests {
         let all = InFlight::default();
         let first = all.carry([1; 16]).unwrap();
         assert!(all.carry([1; 16]).is_none());
-        let other = all.carry([2; 16]).unwrap();
+        let mut other = all.carry([2; 16]).unwrap();
+        other.claimed();
         drop(first);
         assert!(all.carry([1; 16]).is_some_and(|again| again.mark == [1; 16]));
+        assert!(all.take_released().is_empty());
         drop(other);
         assert!(all.is_empty());
+        assert_eq!((all.take_released(), all.take_released()), (vec![[2; 16]], vec![]));
     }
 }

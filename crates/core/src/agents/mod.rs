@@ -26,7 +26,7 @@ use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, Conn
 use frontdesk_wire::{InstanceId, InstanceNo, Secret};
 use tokio::sync::Notify;
 
-use self::in_flight::InFlight;
+use self::in_flight::{Carrying, InFlight};
 use self::streams::Streams;
 use self::waiters::Waiters;
 use crate::base::Base;
@@ -41,7 +41,7 @@ use crate::port::bus::{Bus, Ring, To};
 use crate::port::connectors::Connectors;
 use crate::port::inbox::Inbox;
 use crate::port::outcall::Outcall;
-use crate::port::store::StoreError;
+use crate::port::store::{Claims, Mark, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::vault::Sealer;
@@ -64,6 +64,8 @@ const SECRET_MAX_CHARS: usize = 1024;
 const CONNECTORS_MAX_BYTES: usize = 64 << 10;
 /// Time limit of the health check of a connector.
 const HEALTH_TIME: Duration = Duration::from_secs(10);
+/// How long a message may be handed to connectors, each of which has a time limit of its own.
+const CARRY_MAX_MS: u64 = 600_000;
 /// A connected agent is active if it had traffic within this time, otherwise idle.
 const ACTIVE_MS: u64 = 300_000;
 
@@ -115,6 +117,7 @@ pub struct AgentsPlane {
     delivery: Arc<DeliveryPlane>,
     cron: Arc<CronPlane>,
     inbox: Arc<dyn Inbox>,
+    claims: Arc<dyn Claims>,
     ways: Ways,
     live: LiveState,
     lease: Arc<Lease>,
@@ -167,10 +170,32 @@ impl AgentsPlane {
             delivery: delivery.clone(),
             cron: cron.clone(),
             inbox: stores.inbox.clone(),
+            claims: stores.claims.clone(),
             ways,
             live: LiveState::default(),
             rules: base.rules.clone(),
         })
+    }
+
+    /// The caller hands this message to its connectors, and nobody else does meanwhile. `None`: somebody does already.
+    async fn carry(&self, mark: Mark) -> Result<Option<Carrying>, StoreError> {
+        let Some(mut carrying) = self.live.in_flight.carry(mark) else { return Ok(None) };
+        if self.bus.has_others() {
+            let (me, live) = (self.lease.me(), self.lease.live());
+            if !self.claims.claim(mark, me, live, CARRY_MAX_MS, self.env.now_ms()).await? {
+                return Ok(None);
+            }
+            carrying.claimed();
+        }
+        Ok(Some(carrying))
+    }
+
+    /// Lets other servers hand over the messages that were handed over here without success.
+    pub(crate) async fn release_carried(&self) -> Result<(), StoreError> {
+        match self.live.in_flight.take_released() {
+            marks if marks.is_empty() => Ok(()),
+            marks => self.claims.release(marks, self.lease.me()).await,
+        }
     }
 
     /// In-memory state of this process.

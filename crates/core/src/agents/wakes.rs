@@ -124,7 +124,10 @@ impl Messages {
             asked.is_none() && matches!(session, Some(LiveSession::Stream(_))) && !to.relay.is_empty();
         let mut record =
             StoredReceipts { from: from.map(str::to_owned), instead_of_sockets, ..StoredReceipts::default() };
-        let carrying = self.agents.live.in_flight.carry(message.dedup);
+        let carrying = match plan {
+            Some(_) => self.agents.carry(message.dedup).await?,
+            None => self.agents.live.in_flight.carry(message.dedup), // nobody else has this one
+        };
         let Committed { stored, fresh, gone, rows } = self.commit(to, &message, at_ms, receivers, &record).await?;
         if !fresh {
             record = serde_json::from_str(&stored.message.receipts).unwrap_or_default();

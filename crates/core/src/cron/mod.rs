@@ -1,6 +1,7 @@
 //! Alarms: an agent arms one per job, the server calls the agent until the call is accepted, and stores the result.
 //! Alarms that are due soon are also kept in memory; the stored rows are authoritative.
 
+mod buckets;
 mod clock;
 mod keys;
 pub mod retry;
@@ -24,6 +25,7 @@ use frontdesk_wire::{EventId, InstanceId, InstanceNo, TenantId};
 use serde_json::json;
 use tokio::sync::Notify;
 
+use self::buckets::Buckets;
 use self::retry::{FireAnswer, conclude, is_missed};
 use self::schedule::{Caps, Next, Schedule};
 use crate::base::Base;
@@ -35,6 +37,7 @@ use crate::lease::Lease;
 use crate::meters::{Meters, Why};
 use crate::port::BoxFuture;
 use crate::port::alarms::{Alarm, AlarmState, Alarms, Arming, Concluded, Conclusion};
+use crate::port::bus::{Bus, Ring, To};
 use crate::port::outcall::{Call, Outcall};
 use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
 use crate::port::stores::Stores;
@@ -153,6 +156,7 @@ pub struct CronPlane {
     env: Arc<dyn Env>,
     directory: Arc<DirectoryPlane>,
     lease: Arc<Lease>,
+    bus: Arc<dyn Bus>,
     ledger: Arc<dyn Ledger>,
     alarms: Arc<dyn Alarms>,
     clock: AlarmClock,
@@ -176,6 +180,7 @@ impl CronPlane {
             env: base.env.clone(),
             directory: directory.clone(),
             lease: base.lease.clone(),
+            bus: base.bus.clone(),
             ledger: stores.ledger.clone(),
             alarms: stores.alarms.clone(),
             clock: AlarmClock::default(),
@@ -250,7 +255,7 @@ impl CronPlane {
     /// Arms an alarm and adds it to the schedule.
     pub(crate) async fn arm(&self, tenant: &str, alarm: Alarm) -> Result<Arming, DeskError> {
         self.check_armed(tenant, &alarm).await?;
-        let (next_ms, lane) = (alarm.next_ms, lane_of(&alarm.callback).to_owned());
+        let (instance, next_ms, lane) = (alarm.instance, alarm.next_ms, lane_of(&alarm.callback).to_owned());
         let arming = self.alarms.arm(vec![alarm]).await?.pop().ok_or(StoreError::Conflict)?;
         if arming.replaced {
             self.clock.schedule().note_stale();
@@ -259,6 +264,10 @@ impl CronPlane {
         }
         if arming.fresh {
             self.schedule_alarm(next_ms, arming.id, tenant, &lane);
+            let owner = Buckets::of(&self.lease).owner(&lane);
+            if owner != self.lease.me() {
+                self.bus.ring(To::Desk(owner), Ring::Alarm(instance, arming.id, next_ms, lane));
+            }
         }
         Ok(arming)
     }
@@ -389,7 +398,13 @@ impl CronPlane {
 
     // ---- schedule ------------------------------------------------------------------------
 
+    /// Another server armed an alarm that this one fires.
+    pub(crate) fn alarm_armed(&self, instance: InstanceNo, id: u64, next_ms: u64, lane: &str) {
+        self.schedule_alarm(next_ms, id, &self.directory.tenant_of_no(instance), lane);
+    }
+
     fn schedule_alarm(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
+        let next_ms = Buckets::of(&self.lease).tried_ms(lane, next_ms);
         if next_ms > self.clock.loaded_until_ms.load(Ordering::Acquire) {
             return; // later than the window: read from the store in time
         }
@@ -421,11 +436,15 @@ impl CronPlane {
 
     /// Starts to read everything again if too many entries of the schedule are stale (moved or cancelled alarms), which
     /// bounds its size however often agents change their alarms.
-    fn reload(&self, last: &Loading) -> Option<Loading> {
+    ///
+    /// Also if other servers came or went: then this one fires others than before.
+    fn reload(&self, last: &Loading, buckets: &mut Buckets) -> Option<Loading> {
         let mut schedule = self.clock.schedule();
-        if !last.done || !schedule.is_worn() {
+        let live = Buckets::of(&self.lease);
+        if !last.done || (!schedule.is_worn() && live == *buckets) {
             return None;
         }
+        *buckets = live;
         schedule.clear_waiting();
         Some(Loading { from: (0, 0), until_ms: last.until_ms, again: true, done: false })
     }
@@ -439,6 +458,7 @@ impl CronPlane {
             _ => (loading.until_ms, u64::MAX >> 1),
         };
         let tenants: Vec<TenantId> = page.iter().map(|it| self.directory.tenant_of_no(it.instance)).collect();
+        let buckets = Buckets::of(&self.lease);
         let mut schedule = self.clock.schedule();
         // Some alarms of this page may be due or firing, and must not be added again.
         let unknown = loading.again.then(|| schedule.unknown(page.iter().map(|it| it.id)));
@@ -446,7 +466,8 @@ impl CronPlane {
             if unknown.as_ref().is_some_and(|unknown| !unknown.contains(&it.id)) {
                 continue;
             }
-            schedule.add(it.next_ms, it.id, &tenant, lane_of(&it.callback));
+            let lane = lane_of(&it.callback);
+            schedule.add(buckets.tried_ms(lane, it.next_ms), it.id, &tenant, lane);
         }
         Ok(())
     }

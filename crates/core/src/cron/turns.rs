@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::buckets::Buckets;
 use super::clock::ClockWatch;
 use super::schedule::Next;
 use super::{CronPlane, LEASE_MS, Loading, STORE_PAUSE};
@@ -24,6 +25,8 @@ const CLAIM_PAUSE_MS: u64 = 1_000;
 /// State of the loop between turns. Times are of the monotonic clock.
 pub struct AlarmLoop {
     loading: Loading,
+    /// Those by which the schedule was filled.
+    buckets: Buckets,
     counted_ms: u64,
     is_counted: bool,
     swept_ms: u64,
@@ -50,6 +53,7 @@ impl CronPlane {
         let steady_ms = self.env.steady_ms();
         AlarmLoop {
             loading: Loading::default(),
+            buckets: Buckets::of(&self.lease),
             counted_ms: steady_ms, // not at once: alarms overdue after a restart go first
             is_counted: false,
             swept_ms: steady_ms,
@@ -64,7 +68,7 @@ impl CronPlane {
     }
 
     pub async fn turn(&self, state: &mut AlarmLoop) -> Turn {
-        if let Some(again) = self.reload(&state.loading) {
+        if let Some(again) = self.reload(&state.loading, &mut state.buckets) {
             state.loading = again;
         }
         state.set_back |= self.watch_clock(&mut state.watch);

@@ -1,6 +1,6 @@
 //! Which server serves which instance: this one, another one, or none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::base::Base;
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::port::bus::{Bus, Ring, To};
-use crate::port::store::{Attached, Delivery, Ledger, Presence, Sessions, StoreError};
+use crate::port::store::{Attached, Claims, Delivery, Ledger, Presence, Sessions, StoreError};
 use crate::port::stores::Stores;
 
 pub struct Served {
@@ -21,6 +21,7 @@ pub struct Served {
     bus: Arc<dyn Bus>,
     sessions: Arc<dyn Sessions>,
     ledger: Arc<dyn Ledger>,
+    claims: Arc<dyn Claims>,
     switchboard: Arc<Switchboard>,
     cooldown_ms: u64,
     /// The number of this server under which its sessions are stored; 0: some are under another one.
@@ -35,6 +36,7 @@ impl Served {
             bus: base.bus.clone(),
             sessions: stores.sessions.clone(),
             ledger: stores.ledger.clone(),
+            claims: stores.claims.clone(),
             switchboard: switchboard.clone(),
             cooldown_ms: base.rules.wake.cooldown_ms,
             adopted_as: AtomicU64::new(base.lease.me().0),
@@ -113,18 +115,68 @@ impl Served {
         }
     }
 
-    /// Finds rows that no ring told of: sockets that are behind the head of their ledger, and instances that have no socket
-    /// here although the store says so (the answer was lost when it began or ended).
-    pub(crate) async fn sweep_rows(&self) -> Result<(), StoreError> {
-        for (instance, newest) in self.ledger.heads(self.lease.me()).await? {
+    /// Finds what no ring told of: sockets that are behind the head of their ledger, instances that have no socket here
+    /// although the store says so (the answer was lost when it began or ended), sessions that were replaced, and results.
+    pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
+        let (me, sessions) = (self.lease.me(), self.switchboard.sessions());
+        let heads = self.ledger.heads(me).await?;
+        if self.adopted_as.load(Ordering::SeqCst) == me.0 && self.lease.me() == me {
+            let served: HashSet<_> = heads.iter().map(|(instance, session, _)| (*instance, *session)).collect();
+            for (instance, session) in sessions.iter().filter(|it| !served.contains(it)) {
+                self.switchboard.close_session(*instance, *session, Close::Replaced);
+            }
+        }
+        self.take_parked(sessions.into_iter().map(|(instance, _)| instance).collect()).await?;
+        for (instance, _, newest) in heads {
             match self.switchboard.socket(instance) {
                 Some(mailbox) if mailbox.newest() >= newest => {}
+                None if newest.is_none() => {}
                 Some(mailbox) if mailbox.is_idle() => {
                     mailbox.note_newest(newest); // once
                     self.switchboard.note_unserved(instance, Unserved::NewMail);
                 }
                 Some(mailbox) => mailbox.look(),
                 None => self.switchboard.note_unserved(instance, Unserved::Look),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes a result to the socket of the instance, wherever it is. Without one it is kept for the next.
+    pub(crate) async fn answer(&self, instance: InstanceNo, line: String) {
+        let (now_ms, Err(line)) = (self.env.now_ms(), self.switchboard.answer(instance, line)) else { return };
+        if !self.bus.has_others() {
+            return self.switchboard.park(instance, line, now_ms);
+        }
+        let told = async {
+            if !self.claims.park(instance, line.clone(), now_ms).await? {
+                tracing::warn!(%instance, "a result is dropped: too many wait for the next socket of this instance");
+                return Ok(());
+            }
+            match self.sessions.presence(instance).await?.served_by {
+                desk if self.lease.is_other(desk) => {
+                    self.bus.ring(To::Desk(desk), Ring::Results(instance));
+                    Ok(())
+                }
+                _ => self.take_parked(vec![instance]).await, // it may have connected just now
+            }
+        };
+        if let Err(error) = told.await {
+            tracing::warn!(%error, "a result could not be shared with other servers");
+            self.switchboard.park(instance, line, now_ms);
+        }
+    }
+
+    /// Takes the results that other servers kept for sockets of this one.
+    pub(crate) async fn take_parked(&self, mut instances: Vec<InstanceNo>) -> Result<(), StoreError> {
+        instances.retain(|instance| self.switchboard.socket(*instance).is_some());
+        if instances.is_empty() || !self.bus.has_others() {
+            return Ok(());
+        }
+        let now_ms = self.env.now_ms();
+        for (instance, line) in self.claims.take_parked(instances, now_ms).await? {
+            if let Err(line) = self.switchboard.answer(instance, line) {
+                self.switchboard.park(instance, line, now_ms);
             }
         }
         Ok(())

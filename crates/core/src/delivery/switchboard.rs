@@ -12,6 +12,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
 use super::window::Acks;
+use crate::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use crate::port::store::{Delivery, MadeRow, NewRow, Presence, SessionNo};
 
 /// Rows in memory per socket; after an overflow the session reads the ledger.
@@ -23,10 +24,6 @@ const ORDERS_MAX: usize = 1024;
 const ORDERS_MAX_BYTES: usize = 4 << 20;
 /// Recent turns per instance, to find the one that `/stop` means.
 const TURNS_MAX: usize = 128;
-/// Results kept for a gateway that reconnects, and for how long: its callers wait 30 s.
-const PARKED_MAX: usize = 1024;
-const PARKED_MAX_BYTES: usize = 1 << 20;
-const PARKED_MS: u64 = 30_000;
 /// Rows given up that are remembered per instance, for `frontdesk doctor`.
 const GIVEN_UP_MAX: usize = 32;
 /// Refused connections are logged once per gateway in this time, for at most this many gateways.
@@ -444,11 +441,14 @@ impl Switchboard {
         lock(&self.memory(instance)).acks = Some(acks);
     }
 
-    /// Passes a result to the current socket of the instance, or keeps it for the next one.
-    pub fn answer(&self, instance: InstanceNo, line: String, now_ms: u64) {
-        if self.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Result(line.clone()))) {
-            return;
-        }
+    /// Passes a result to the current socket of the instance, or back.
+    pub fn answer(&self, instance: InstanceNo, line: String) -> Result<(), String> {
+        let is_taken = self.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Result(line.clone())));
+        if is_taken { Ok(()) } else { Err(line) }
+    }
+
+    /// Keeps a result for the next socket of the instance at this server.
+    pub fn park(&self, instance: InstanceNo, line: String, now_ms: u64) {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
         memory.parked.retain(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);

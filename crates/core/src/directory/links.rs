@@ -8,9 +8,11 @@ use frontdesk_wire::{MessageEvent, Source};
 
 use super::admin::{link, unlink};
 use super::facts::{Binding, Fact, LinkCode};
+use super::link_codes::{TRIES_MAX, TRIES_WINDOW_MS};
 use super::place::{Place, tenant_of};
 use super::{Draft, Management, View};
 use crate::error::DeskError;
+use crate::hash::short_hash;
 use crate::meters::Why;
 use crate::port::platform::Command;
 
@@ -108,9 +110,9 @@ impl Management {
                 "Send /link followed by your code, like this: /link ABCD-EFGH. Your agent gives you the code.".into()
             );
         }
-        let tries_key = [tenant.unwrap_or_default(), &source.platform, &author].join("\u{1f}");
+        let tries = short_hash(&["link tries", tenant.unwrap_or_default(), &source.platform, &author]);
         let now_ms = self.env.now_ms();
-        if self.link_tries.is_over(&tries_key, now_ms) {
+        if self.claims.tries(tries, now_ms).await? >= TRIES_MAX {
             self.count_link("limited", &author, source);
             return Ok("Too many wrong codes. Wait ten minutes, then try again with a new code.".into());
         }
@@ -138,7 +140,7 @@ impl Management {
         };
         let outcome = self.directory.write(decide).await.map_err(DeskError::from)?;
         if !matches!(outcome, Linked::Done(_) | Linked::Again(_)) {
-            self.link_tries.wrong(tries_key, now_ms);
+            self.claims.note_try(tries, TRIES_WINDOW_MS, now_ms).await?;
         }
         let (counted, answer) = match outcome {
             Linked::Done(name) => (

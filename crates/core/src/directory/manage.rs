@@ -8,7 +8,7 @@ use frontdesk_wire::api::{DmDefaultAsk, LinkAsk, LinkOffer, PrincipalAsk, Releva
 use super::admin::unlink;
 use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal};
 use super::gateways::check_id;
-use super::link_codes::{self, Tries};
+use super::link_codes;
 use super::place::{Place, tenant_of};
 use super::{DirectoryPlane, Draft, Guest, View};
 use crate::base::Base;
@@ -16,6 +16,8 @@ use crate::env::Env;
 use crate::error::DeskError;
 use crate::meters::Meters;
 use crate::port::platform::Platforms;
+use crate::port::store::Claims;
+use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::vault::Sealer;
 
@@ -33,12 +35,13 @@ pub struct Management {
     pub(super) platforms: Arc<Platforms>,
     pub(super) meters: Arc<Meters>,
     pub(super) rules: Arc<Rules>,
-    pub(super) link_tries: Tries,
+    pub(super) claims: Arc<dyn Claims>,
 }
 
 impl Management {
     pub(crate) fn new(
         base: &Base,
+        stores: &Stores,
         directory: &Arc<DirectoryPlane>,
         sealer: &Arc<Sealer>,
         platforms: &Arc<Platforms>,
@@ -50,7 +53,7 @@ impl Management {
             platforms: platforms.clone(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
-            link_tries: Tries::default(),
+            claims: stores.claims.clone(),
         }
     }
 

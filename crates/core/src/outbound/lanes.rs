@@ -33,7 +33,7 @@ impl OutboundPlane {
             for request_id in replaced.into_iter().chain([request_id]) {
                 let line = DeskFrame::OutboundResult { request_id, result: result.clone() }.line();
                 if !mailbox.order(Order::Result(line.clone())) {
-                    self.delivery.switchboard().answer(caller.instance.no, line, self.env.now_ms());
+                    self.delivery.served().answer(caller.instance.no, line).await;
                 }
             }
             drop(room); // every request that it was for has its answer

@@ -5,6 +5,7 @@ mod lanes;
 mod pacing;
 pub mod scheduler;
 mod sending;
+mod sharing;
 mod typing;
 
 use std::sync::{Arc, OnceLock};
@@ -30,6 +31,7 @@ use crate::port::stores::Stores;
 use crate::prompts::Prompts;
 use crate::tail::Tail;
 use crate::vault::{Sealer, answer_key};
+use sharing::Sharing;
 
 /// Hears what agents send, before it goes out. It may be the answer that somebody waits for.
 pub trait Listener: Send + Sync {
@@ -47,6 +49,7 @@ pub struct OutboundPlane {
     sealer: Arc<Sealer>,
     platforms: Arc<Platforms>,
     pacer: Pacer,
+    sharing: Sharing,
     typing: Typing,
     lease: Arc<Lease>,
     prompts: Arc<Prompts>,
@@ -75,6 +78,7 @@ impl OutboundPlane {
             sealer: sealer.clone(),
             platforms: platforms.clone(),
             pacer: Pacer::new(base.env.clone()),
+            sharing: Sharing::new(base),
             typing: Typing::default(),
             lease: base.lease.clone(),
             prompts: base.prompts.clone(),
@@ -329,6 +333,11 @@ impl OutboundPlane {
         if self.try_act(&caller, &platform, &bot, &[], action, asked).await.is_err_and(|refused| !is_rate(&refused)) {
             self.typing.end(&caller.tenant, &place);
         }
+    }
+
+    /// Another server sends as this bot as well.
+    pub(crate) fn bot_shared(&self, desk: DeskNo, platform: &str, bot: &str) {
+        self.sharing.heard(desk, platform, bot);
     }
 
     /// Lets go the actions whose time has come. Returns when the next one's does, on the steady clock.

@@ -22,6 +22,12 @@ pub enum Ring {
     Replaced(InstanceNo, SessionNo),
     /// New messages in the inboxes of these agents.
     Inboxes(Vec<InstanceNo>),
+    /// The server sends as this bot (platform and id), whose budget is divided by all that do.
+    Sending(DeskNo, String, String),
+    /// An alarm was armed that the server fires: instance, id, time and host.
+    Alarm(InstanceNo, u64, u64, String),
+    /// Results for the socket of this instance were parked.
+    Results(InstanceNo),
     /// Answers to these exchanges, whose askers wait at the server.
     Answered(Vec<u64>),
     /// What a platform tells its counterparts at other servers, in its own words.

@@ -231,8 +231,8 @@ pub trait Ledger: Send + Sync {
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>>;
     /// Whether a row of this message is still owed to an instance.
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool>;
-    /// The newest row of each instance that this server serves.
-    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, Seq)>>;
+    /// The instances that this server serves, the sessions that do, and their newest rows.
+    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>>;
     fn waiting(&self) -> Stored<'_, Vec<Waiting>>;
     /// Newest first, rows below `before` (0 = from the top).
     fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>>;

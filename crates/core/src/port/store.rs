@@ -62,7 +62,7 @@ impl<T> Store for T where
         + Desks
         + Cursors
         + Fragments
-    + Exchanges
-    + Claims
+        + Exchanges
+        + Claims
 {
 }

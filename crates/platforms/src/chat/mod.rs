@@ -269,7 +269,7 @@ impl Platform for BuiltInChat {
 
     /// Each tenant has its own bucket, so a tenant that floods its chats delays only itself.
     fn cost(&self, acting_as: ActingAs<'_>, action: &Action) -> Cost {
-        Cost::of(action).in_bucket(acting_as.tenant, TENANT_RATE)
+        Cost::of(action).in_bot_bucket(acting_as.tenant, TENANT_RATE)
     }
 
     fn look<'a>(

@@ -312,7 +312,7 @@ impl Platform for Discord {
         if matches!(action.act, Act::FollowUp { .. }) {
             return Cost::of(action).in_bucket(self.buckets.of(&acting_as.bot.id, action), TOKEN_RATE);
         }
-        let cost = Cost::of(action).in_bucket("bot", BOT_RATE);
+        let cost = Cost::of(action).in_bot_bucket("bot", BOT_RATE);
         cost.in_bucket(self.buckets.of(&acting_as.bot.id, action), CHANNEL_RATE)
     }
 }

@@ -282,7 +282,7 @@ impl Platform for Homeservers {
         }
         let until_ms = locked(&self.limited).get(&acting_as.bot.id).copied().unwrap_or_default();
         let rate = if until_ms > self.env.steady_ms() { LIMITED_RATE } else { USUAL_RATE };
-        cost.in_bucket(MESSAGES, rate)
+        cost.in_bot_bucket(MESSAGES, rate)
     }
 
     fn split(&self, text: &str) -> Vec<String> {

@@ -427,11 +427,11 @@ impl Platform for Telegram {
         match &action.act {
             // Not counted by Telegram like messages.
             Act::Typing { .. } | Act::GetChatInfo { .. } | Act::Draft { sealed: false, .. } => {
-                cost.in_bucket("bot", BOT_RATE)
+                cost.in_bot_bucket("bot", BOT_RATE)
             }
             _ => {
                 let rate = if is_group(chat_id) { GROUP_RATE } else { CHAT_RATE };
-                cost.in_bucket("bot", BOT_RATE).in_bucket(chat_bucket(chat_id), rate)
+                cost.in_bot_bucket("bot", BOT_RATE).in_bucket(chat_bucket(chat_id), rate)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
-    NewRow, Position, RowListener, Settlement, StoreError, Stored, Waiting,
+    NewRow, Position, Presence, RowListener, Settlement, StoreError, Stored, Waiting,
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
@@ -91,11 +91,15 @@ impl Ledger for MemoryStore {
         now(owed)
     }
 
-    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, Seq)>> {
+    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>> {
         let state = self.state();
         let served = state.presences.iter().filter(|(_, known)| known.served_by == me);
-        let head = |instance: &InstanceNo| Some((*instance, *state.ledgers.get(instance)?.rows.last_key_value()?.0));
-        now(served.filter_map(|(instance, _)| head(instance)).collect())
+        let newest =
+            |instance: &InstanceNo| state.ledgers.get(instance).and_then(|account| account.rows.last_key_value());
+        let head = |(instance, known): (&InstanceNo, &Presence)| {
+            (*instance, known.session, newest(instance).map_or(Seq::NONE, |(seq, _)| *seq))
+        };
+        now(served.map(head).collect())
     }
 
     fn waiting(&self) -> Stored<'_, Vec<Waiting>> {

@@ -27,9 +27,9 @@ use frontdesk_core::port::store::{
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
-use crate::listeners::Listeners;
 use crate::claims::{LocalClaims, local_claims};
 use crate::exchanges::{LocalExchanges, local_exchanges};
+use crate::listeners::Listeners;
 use crate::ready as now;
 use crate::wakes::WakeClaims;
 

@@ -1,8 +1,11 @@
 //! Who does something, and how often something was tried.
 
-use frontdesk_core::port::store::{Claims, DeskNo, Mark, Stored};
+use frontdesk_core::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::store::{Claims, DeskNo, InstanceNo, Mark, Stored};
 
-use super::{Clock, PostgresStore, gone, now, signed, signed_all};
+use super::connection::Connection;
+use super::text::{given, kept};
+use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
 
 impl Claims for PostgresStore {
     fn claim(&self, mark: Mark, me: DeskNo, live: Vec<DeskNo>, limit_ms: u64, now_ms: u64) -> Stored<'_, bool> {
@@ -22,10 +25,12 @@ impl Claims for PostgresStore {
         })
     }
 
-    fn release(&self, mark: Mark, me: DeskNo) -> Stored<'_, ()> {
+    fn release(&self, marks: Vec<Mark>, me: DeskNo) -> Stored<'_, ()> {
         self.worker.write(async move |connection| {
-            let sql = "DELETE FROM claim WHERE mark = $1 AND desk = $2";
-            connection.execute(sql, &[&mark.as_slice(), &signed(me)]).await.map(drop)
+            let marks: Vec<&[u8]> = marks.iter().map(Mark::as_slice).collect();
+            let sql = "DELETE FROM claim WHERE mark IN (
+                         SELECT mark FROM claim WHERE mark = ANY ($1) AND desk = $2 ORDER BY mark FOR UPDATE)";
+            connection.execute(sql, &[&marks, &signed(me)]).await.map(drop)
         })
     }
 
@@ -54,6 +59,46 @@ impl Claims for PostgresStore {
                 " THEN t.until_ms ELSE excluded.until_ms END"
             );
             connection.execute(sql, &[&now, &mark.as_slice(), &signed(window_ms)]).await.map(drop)
+        })
+    }
+    fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool> {
+        let now = self.clock.at(now_ms);
+        self.worker.write(async move |connection| {
+            let sql = concat!(
+                "INSERT INTO parked (instance, at_ms, line) SELECT $2, ",
+                now!("$1"),
+                ", $3 FROM (SELECT count(*) AS lines, coalesce(sum(octet_length(line)), 0) AS bytes FROM parked
+                            WHERE instance = $2 AND at_ms + $6 > ",
+                now!("$1"),
+                ") AS k WHERE k.lines < $4 AND k.bytes + octet_length($3) <= $5"
+            );
+            let (instance, line, ttl) = (signed(instance), kept(&line), signed(PARKED_MS));
+            let max = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+            let (lines, bytes) = (max(PARKED_MAX), max(PARKED_MAX_BYTES));
+            Ok(connection.execute(sql, &[&now, &instance, &line, &lines, &bytes, &ttl]).await? == 1)
+        })
+    }
+
+    fn take_parked(&self, instances: Vec<InstanceNo>, now_ms: u64) -> Stored<'_, Vec<(InstanceNo, String)>> {
+        let (now, instances) = (self.clock.at(now_ms), signed_all(&instances));
+        self.worker.ask(async move |database| {
+            let sql = "SELECT 1 FROM parked WHERE instance = ANY ($1) LIMIT 1";
+            let look = async |connection: &Connection| connection.query_opt(sql, &[&instances]).await;
+            // A sweep asks for all that are served, and nearly always there is nothing.
+            if database.read(look).await?.is_none() {
+                return Ok(Vec::new());
+            }
+            let take = async |connection: &Connection| {
+                let sql = concat!(
+                    "WITH taken AS (DELETE FROM parked WHERE instance = ANY ($2) RETURNING no, instance, at_ms, line)
+                     SELECT instance, line FROM taken WHERE at_ms + $3 > ",
+                    now!("$1"),
+                    " ORDER BY no"
+                );
+                let rows = connection.query(sql, &[&now, &instances, &signed(PARKED_MS)]).await?;
+                Ok(rows.iter().map(|row| (unsigned(row.get(0)), given(row.get(1)))).collect())
+            };
+            database.writers.transaction(take).await
         })
     }
 }

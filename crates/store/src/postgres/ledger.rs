@@ -71,11 +71,11 @@ impl Ledger for PostgresStore {
         })
     }
 
-    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, Seq)>> {
+    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>> {
         self.worker.read(async move |connection| {
-            let sql = "SELECT instance, last_seq FROM head WHERE desk = $1 AND desk <> 0 AND last_seq > 0";
+            let sql = "SELECT instance, session, last_seq FROM head WHERE desk = $1 AND desk <> 0";
             let rows = connection.query(sql, &[&signed(me)]).await?;
-            Ok(rows.iter().map(|row| (unsigned(row.get(0)), unsigned(row.get(1)))).collect())
+            Ok(rows.iter().map(|row| (unsigned(row.get(0)), unsigned(row.get(1)), unsigned(row.get(2)))).collect())
         })
     }
 

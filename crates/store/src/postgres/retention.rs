@@ -206,7 +206,11 @@ async fn expire(connection: &Connection, keep: Retention) -> Result<(u64, bool),
         held_media::expire(connection, keep.now_ms).await?,
     ];
     // They are small, and nobody counts them.
-    for sql in ["DELETE FROM claim WHERE until_ms <= $1", "DELETE FROM tries WHERE until_ms <= $1"] {
+    for sql in [
+        "DELETE FROM claim WHERE until_ms <= $1",
+        "DELETE FROM tries WHERE until_ms <= $1",
+        "DELETE FROM parked WHERE at_ms <= $1::bigint - 600000",
+    ] {
         connection.execute(sql, &[&now]).await?;
     }
     let rows = data::expire(connection, keep.now_ms / 1000, STEP_BYTES).await?;

@@ -89,12 +89,13 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, Seq)>> {
+    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>> {
         self.readers.read(DESK, move |connection| {
-            let sql = "SELECT p.instance, (SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance) AS newest
-                       FROM presence p WHERE p.desk = ?1 AND newest IS NOT NULL";
+            let sql = "SELECT p.instance, p.session,
+                         COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0)
+                       FROM presence p WHERE p.desk = ?1";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let head = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
+            let head = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned(row.get(2)?)));
             query.query_map([signed(me)], head).and_then(Iterator::collect).map_err(fault)
         })
     }

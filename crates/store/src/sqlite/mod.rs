@@ -37,9 +37,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use tokio::sync::Semaphore;
 
-use crate::listeners::Listeners;
 use crate::claims::{LocalClaims, local_claims};
 use crate::exchanges::{LocalExchanges, local_exchanges};
+use crate::listeners::Listeners;
 use crate::wakes::WakeClaims;
 use desks::Leases;
 use readers::Readers;

@@ -139,7 +139,7 @@ impl Ledger for DeskStore {
         self.pass("owes", move |store| at_once(store.owes(instance, &message_id)))
     }
 
-    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, Seq)>> {
+    fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>> {
         self.pass("heads", move |store| at_once(store.heads(me)))
     }
 

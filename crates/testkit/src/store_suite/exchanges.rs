@@ -1,5 +1,6 @@
 //! Rules for questions that somebody waits for, and for claims and tries.
 
+use frontdesk_core::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Heard, Mention, Reply};
 use frontdesk_core::port::store::Store;
 use frontdesk_wire::{DeskNo, InstanceNo};
@@ -134,10 +135,10 @@ pub async fn one_server_at_a_time_has_a_claim(Harness { store, .. }: Harness) {
     assert!(claim(1, &LIVE, 0).await);
     assert!(!claim(2, &LIVE, 999).await && !claim(1, &LIVE, 999).await);
     assert!(claim(2, &LIVE, 1_000).await, "its time is over");
-    store.release([1; 16], DeskNo(1)).await.unwrap();
+    store.release(vec![[2; 16], [1; 16]], DeskNo(1)).await.unwrap();
     assert!(!claim(1, &LIVE, 1_001).await, "another one's claim is not released");
     assert!(claim(1, &[DeskNo(1)], 1_001).await, "a server that is gone has none");
-    store.release([1; 16], DeskNo(1)).await.unwrap();
+    store.release(vec![[2; 16], [1; 16]], DeskNo(1)).await.unwrap();
     assert!(claim(2, &LIVE, 1_002).await);
     assert!(store.claim([2; 16], DeskNo(1), LIVE.to_vec(), 1_000, 0).await.unwrap());
 }
@@ -151,4 +152,22 @@ pub async fn tries_are_counted_in_a_window(Harness { store, .. }: Harness) {
     assert_eq!((store.tries([1; 16], 999).await.unwrap(), store.tries([1; 16], 1_000).await.unwrap()), (3, 0));
     store.note_try([1; 16], 1_000, 1_000).await.unwrap();
     assert_eq!(store.tries([1; 16], 1_999).await.unwrap(), 1, "a new window starts at one");
+}
+
+pub async fn results_are_kept_for_the_next_socket(Harness { store, .. }: Harness) {
+    let (one, other) = (InstanceNo(1), InstanceNo(2));
+    for (instance, line) in [(one, "a"), (other, "b"), (one, "c\0")] {
+        assert!(store.park(instance, line.into(), 100).await.unwrap());
+    }
+    assert_eq!(store.take_parked(vec![InstanceNo(3)], 200).await.unwrap(), []);
+    assert_eq!(store.take_parked(vec![one], 200).await.unwrap(), [(one, "a".into()), (one, "c\0".into())]);
+    assert_eq!(store.take_parked(vec![one], 200).await.unwrap(), [], "given once");
+    assert_eq!(store.take_parked(vec![one, other], 100 + PARKED_MS).await.unwrap(), [], "nobody waits so long");
+    for _ in 0..PARKED_MAX {
+        assert!(store.park(one, String::new(), 1).await.unwrap());
+    }
+    assert!(!store.park(one, String::new(), 1).await.unwrap(), "too many");
+    assert!(!store.park(other, "x".repeat(PARKED_MAX_BYTES + 1), 1).await.unwrap(), "too large");
+    assert!(store.park(one, "late".into(), 1 + PARKED_MS).await.unwrap(), "the others are over");
+    assert_eq!(store.take_parked(vec![one], 1 + PARKED_MS).await.unwrap(), [(one, "late".into())]);
 }

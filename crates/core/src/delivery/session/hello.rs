@@ -114,6 +114,9 @@ impl DeliveryPlane {
         match self.socket_opened(caller).await {
             Ok(attached) => {
                 mailbox.begin(attached.session);
+                if let Err(error) = self.served.take_parked(vec![instance]).await {
+                    tracing::warn!(%error, "results from other servers come with the next sweep");
+                }
                 Ok(attached.position)
             }
             Err(error) => {

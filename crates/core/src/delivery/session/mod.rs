@@ -633,7 +633,7 @@ impl Session {
             for order in serving.mailbox.take_orders() {
                 if let Order::Result(line) = order {
                     // Arrived while the acks were saved: goes to the next socket.
-                    delivery.switchboard.answer(instance, line, delivery.env.now_ms());
+                    delivery.served.answer(instance, line).await;
                 }
             }
             if served {

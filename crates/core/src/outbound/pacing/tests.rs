@@ -43,7 +43,8 @@ fn ask(pacer: &Pacer, chat: &str, cost: Cost) -> Ask {
 }
 
 fn text(rate: Option<Rate>) -> Cost {
-    let cost = Cost { priority: Priority::Text, buckets: Vec::new(), droppable: false, replaces: None };
+    let cost =
+        Cost { priority: Priority::Text, buckets: Vec::new(), of_bot: Vec::new(), droppable: false, replaces: None };
     rate.map_or(cost.clone(), |rate| cost.in_bucket("bot", rate))
 }
 

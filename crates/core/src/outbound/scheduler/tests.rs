@@ -6,7 +6,7 @@ const SLOW: Rate = Rate { burst: 1, every_ms: 1_000 };
 const WAIT_MS: u64 = 25_000;
 
 fn cost(priority: Priority) -> Cost {
-    Cost { priority, buckets: Vec::new(), droppable: priority == Priority::Typing, replaces: None }
+    Cost { priority, buckets: Vec::new(), of_bot: Vec::new(), droppable: priority == Priority::Typing, replaces: None }
 }
 
 /// In a chat of its own unless it is named, limited by one bucket for the whole bot.

@@ -33,12 +33,21 @@ pub struct Rate {
     pub every_ms: u64,
 }
 
+impl Rate {
+    fn divided(self, by: u32) -> Self {
+        let by = by.max(1);
+        Self { burst: (self.burst / by).max(1), every_ms: self.every_ms.saturating_mul(by.into()) }
+    }
+}
+
 /// What one action takes from its bot's budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cost {
     pub priority: Priority,
     /// Budgets that it takes one token from, by name: `("chat:42", Rate { .. })`.
     pub buckets: Vec<(String, Rate)>,
+    /// Names of those that are of the whole bot: servers that use it at the same time divide them.
+    pub of_bot: Vec<String>,
     /// Worth nothing when it is late: it is dropped instead of waiting long.
     pub droppable: bool,
     /// A later action with the same key makes this one superfluous while it waits.
@@ -50,9 +59,27 @@ impl Cost {
     pub fn of(action: &Action) -> Self {
         let priority = Priority::of(&action.act);
         let replaces = replaces(&action.act);
-        Self { priority, buckets: Vec::new(), droppable: priority == Priority::Typing, replaces }
+        Self { priority, buckets: Vec::new(), of_bot: Vec::new(), droppable: priority == Priority::Typing, replaces }
     }
 
+    /// A budget of the whole bot.
+    #[must_use]
+    pub fn in_bot_bucket(mut self, name: impl Into<String>, rate: Rate) -> Self {
+        let name = name.into();
+        self.of_bot.push(name.clone());
+        self.in_bucket(name, rate)
+    }
+
+    /// The share of one of so many servers that use the bot.
+    #[must_use]
+    pub fn divided(mut self, servers: u32) -> Self {
+        for (_, rate) in self.buckets.iter_mut().filter(|(name, _)| self.of_bot.contains(name)) {
+            *rate = rate.divided(servers);
+        }
+        self
+    }
+
+    /// A budget of a chat or the like, which one server uses at a time.
     #[must_use]
     pub fn in_bucket(mut self, name: impl Into<String>, rate: Rate) -> Self {
         self.buckets.push((name.into(), rate));

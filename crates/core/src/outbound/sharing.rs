@@ -1,0 +1,85 @@
+//! Which other servers send as a bot at the moment. The budget of the bot is divided by their number.
+//!
+//! A server that uses a bot rings all others at once and then every second. One that was not heard for a while does not
+//! count. While rings are not heard, every live server counts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use frontdesk_wire::DeskNo;
+
+use crate::base::Base;
+use crate::env::Env;
+use crate::lease::Lease;
+use crate::port::bus::{Bus, Ring, To};
+
+/// How often a server says that it uses a bot.
+const RING_MS: u64 = 1_000;
+/// For how long a ring counts.
+const HEARD_MS: u64 = 3_000;
+/// Bots that are not used any more are forgotten when there are this many.
+const BOTS_MAX: usize = 4_096;
+
+pub(super) struct Sharing {
+    env: Arc<dyn Env>,
+    lease: Arc<Lease>,
+    bus: Arc<dyn Bus>,
+    /// By platform and bot.
+    bots: Mutex<HashMap<(String, String), Users>>,
+}
+
+/// Times on the steady clock.
+#[derive(Default)]
+struct Users {
+    rang_ms: Option<u64>,
+    others: HashMap<DeskNo, u64>,
+}
+
+impl Users {
+    fn is_used(&self, now_ms: u64) -> bool {
+        let is_young = |at_ms: &u64| now_ms.saturating_sub(*at_ms) < HEARD_MS;
+        self.rang_ms.as_ref().is_some_and(is_young) || self.others.values().any(is_young)
+    }
+}
+
+impl Sharing {
+    pub(super) fn new(base: &Base) -> Self {
+        let (env, lease, bus) = (base.env.clone(), base.lease.clone(), base.bus.clone());
+        Self { env, lease, bus, bots: Mutex::default() }
+    }
+
+    /// This server uses the bot now. Returns how many servers do.
+    pub(super) fn servers(&self, platform: &str, bot: &str) -> u32 {
+        if self.lease.is_alone() {
+            return 1;
+        }
+        let now_ms = self.env.steady_ms();
+        let count = self.with(platform, bot, now_ms, |users| {
+            if users.rang_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= RING_MS) {
+                users.rang_ms = Some(now_ms);
+                let ring = Ring::Sending(self.lease.me(), platform.to_owned(), bot.to_owned());
+                self.bus.ring(To::All, ring);
+            }
+            users.others.retain(|_, at_ms| now_ms.saturating_sub(*at_ms) < HEARD_MS);
+            users.others.len() + 1
+        });
+        let count = if self.lease.is_deaf() { self.lease.live().len() } else { count };
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Another server uses it.
+    pub(super) fn heard(&self, desk: DeskNo, platform: &str, bot: &str) {
+        if desk != self.lease.me() {
+            let now_ms = self.env.steady_ms();
+            self.with(platform, bot, now_ms, |users| users.others.insert(desk, now_ms));
+        }
+    }
+
+    fn with<T>(&self, platform: &str, bot: &str, now_ms: u64, change: impl FnOnce(&mut Users) -> T) -> T {
+        let mut bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
+        if bots.len() >= BOTS_MAX {
+            bots.retain(|_, users| users.is_used(now_ms));
+        }
+        change(bots.entry((platform.to_owned(), bot.to_owned())).or_default())
+    }
+}
