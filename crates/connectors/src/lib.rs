@@ -47,13 +47,13 @@ impl Connectors for Bundled {
         Ok(match spec {
             ConnectorSpec::Noop {} => Arc::new(NoOp::new(agent_id, env)),
             ConnectorSpec::Webhook { .. } => Arc::new(HttpWebhook::open(agent_id, spec, env, self.outcall.clone())?),
-            ConnectorSpec::File { dir } => {
+            ConnectorSpec::File { dir, .. } => {
                 let base = self.settings.file_base.as_deref().ok_or_else(|| {
                     Fault::invalid("file connectors are disabled; set [agents] file_base to the folder for their files")
                 })?;
                 Arc::new(FileDrop::open(agent_id, base, dir, env)?)
             }
-            ConnectorSpec::Tmux { target } => {
+            ConnectorSpec::Tmux { target, .. } => {
                 let settings = self.settings.tmux.clone().ok_or_else(|| {
                     Fault::invalid("tmux connectors are disabled; set [agents] tmux = true to enable them")
                 })?;

@@ -120,6 +120,7 @@ impl ClusterPlane {
             Heard::Ring(Ring::Alarm(instance, id, next_ms, host)) => {
                 self.cron.alarm_armed(instance, id, next_ms, &host)
             }
+            Heard::Ring(Ring::Errands) => self.agents.live().errand_notify.notify_one(),
             Heard::Ring(Ring::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
             Heard::Ring(Ring::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
             Heard::Ring(Ring::Platform(name, text)) => {

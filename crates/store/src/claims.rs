@@ -1,11 +1,12 @@
 //! Who does something and how often something was tried, for the stores that one process has alone.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use frontdesk_core::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::claims::{ERRANDS_MAX, Errand, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::store::{DeskNo, Mark};
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{EventId, InstanceNo};
 
 /// Claims and counts are looked through for old ones when there are this many.
 const KEPT_MAX: usize = 10_000;
@@ -16,6 +17,8 @@ pub(crate) struct LocalClaims {
     held: Mutex<HashMap<Mark, (DeskNo, u64)>>,
     /// How often, and until when that counts.
     tries: Mutex<HashMap<Mark, (u32, u64)>>,
+    errands: Mutex<Vec<(String, Errand)>>,
+    last_errand: AtomicU64,
     /// Each with the time since when it is there.
     parked: Mutex<HashMap<InstanceNo, Vec<(u64, String)>>>,
 }
@@ -65,6 +68,29 @@ impl LocalClaims {
         entry.0 = entry.0.saturating_add(1);
     }
 
+    pub(crate) fn add_errand(&self, server: String, event: EventId) -> bool {
+        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = || errands.iter().filter(|(name, _)| *name == server);
+        if own().any(|(_, errand)| errand.event == event) {
+            return true;
+        }
+        if own().count() >= ERRANDS_MAX {
+            return false;
+        }
+        let id = self.last_errand.fetch_add(1, Ordering::Relaxed) + 1;
+        errands.push((server, Errand { id, event }));
+        true
+    }
+
+    pub(crate) fn errands(&self, server: &str, limit: usize) -> Vec<Errand> {
+        let errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+        errands.iter().filter(|(name, _)| name == server).map(|(_, errand)| *errand).take(limit).collect()
+    }
+
+    pub(crate) fn drop_errand(&self, id: u64) {
+        self.errands.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, errand)| errand.id != id);
+    }
+
     pub(crate) fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> bool {
         let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
         parked.retain(|_, lines| {
@@ -96,7 +122,8 @@ impl LocalClaims {
 macro_rules! local_claims {
     ($store:ident) => {
         const _: () = {
-            use frontdesk_core::port::store::{Claims, DeskNo, InstanceNo, Mark, Stored};
+            use frontdesk_core::port::claims::Errand;
+            use frontdesk_core::port::store::{Claims, DeskNo, EventId, InstanceNo, Mark, Stored};
 
             impl Claims for $store {
                 fn claim(
@@ -116,6 +143,18 @@ macro_rules! local_claims {
 
                 fn tries(&self, mark: Mark, now_ms: u64) -> Stored<'_, u32> {
                     $crate::ready(self.claims.tries(mark, now_ms))
+                }
+
+                fn add_errand(&self, server: String, event: EventId) -> Stored<'_, bool> {
+                    $crate::ready(self.claims.add_errand(server, event))
+                }
+
+                fn errands(&self, server: String, limit: usize) -> Stored<'_, Vec<Errand>> {
+                    $crate::ready(self.claims.errands(&server, limit))
+                }
+
+                fn drop_errand(&self, id: u64) -> Stored<'_, ()> {
+                    $crate::ready(self.claims.drop_errand(id))
                 }
 
                 fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool> {

@@ -853,8 +853,8 @@ fn agents_and_their_connectors() {
         ConnectorSpec::Relay { instance: "bob".into() },
         webhook(true),
         webhook(false),
-        ConnectorSpec::File { dir: "bob".into() },
-        ConnectorSpec::Tmux { target: "desk:1.0".into() },
+        ConnectorSpec::File { dir: "bob".into(), desk: None },
+        ConnectorSpec::Tmux { target: "desk:1.0".into(), desk: None },
         ConnectorSpec::Noop {},
     ];
     assert_eq!(put.connectors.unwrap(), specs);

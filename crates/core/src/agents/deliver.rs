@@ -160,6 +160,16 @@ impl Messages {
         // In parallel: the caller waits for the slowest connector, not for the sum.
         let names = way_names(&to.ways);
         let tries = to.ways.iter().zip(&names).map(|(spec, name)| async move {
+            if let Some(server) = self.elsewhere(spec) {
+                let handed = self.hand_over(server, stored).await.map(|warning| DeliveryReceipt {
+                    delivered_at: self.env.now_ms(),
+                    delivery_id: Some(stored.message.delivery_id.clone()),
+                    delivery_skipped: true,
+                    warnings: vec![warning],
+                    ..DeliveryReceipt::default()
+                });
+                return handed.map_or_else(|fault| failed(name, &fault), |receipt| shown(name, &receipt));
+            }
             let outcome = match self.agents.ways.connectors.open(&to.agent.id, spec) {
                 Ok(connector) => connector.deliver(&to.agent.id, payload).await,
                 Err(fault) => Err(fault),
@@ -169,6 +179,7 @@ impl Messages {
         record.receipts.extend(join_all(tries).await);
         record.done = true;
         self.store_receipts(stored, &stored.message.kind, stored.message.session_id.clone(), &record).await;
+        self.tell_servers(&to.ways);
         record.receipts
     }
 

@@ -17,9 +17,10 @@ use crate::env::Env;
 use crate::hash::short_hash;
 use crate::lease::Lease;
 use crate::meters::Meters;
+use crate::port::bus::Bus;
 use crate::port::inbox::{Inbox, InboxMessage, StoredMessage};
 use crate::port::platform::{ActingAs, Bot, Platforms};
-use crate::port::store::{Acceptance, Delivery, Ledger, MadeRow, StoreError};
+use crate::port::store::{Acceptance, Claims, Delivery, Ledger, MadeRow, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -77,6 +78,8 @@ pub(super) struct Committed {
 pub struct Messages {
     pub(super) env: Arc<dyn Env>,
     lease: Arc<Lease>,
+    pub(super) bus: Arc<dyn Bus>,
+    pub(super) claims: Arc<dyn Claims>,
     pub(super) agents: Arc<AgentsPlane>,
     pub(super) directory: Arc<DirectoryPlane>,
     pub(super) delivery: Arc<DeliveryPlane>,
@@ -94,6 +97,8 @@ impl Messages {
         Self {
             env: base.env.clone(),
             lease: base.lease.clone(),
+            bus: base.bus.clone(),
+            claims: stores.claims.clone(),
             directory: agents.directory.clone(),
             delivery: agents.delivery.clone(),
             cron: agents.cron.clone(),

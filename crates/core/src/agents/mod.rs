@@ -5,6 +5,7 @@ mod admin;
 pub mod approval;
 mod data;
 mod deliver;
+mod errands;
 mod exchange;
 pub mod in_flight;
 mod inbox;
@@ -47,6 +48,7 @@ use crate::rules::Rules;
 use crate::vault::Sealer;
 
 pub use data::TenantData;
+pub use errands::LOOK_EVERY;
 pub use exchange::{Exchanges, Line, TIMEOUT_MAX_MS};
 pub use inbox::{Inboxes, inbox_message, is_in_flight};
 pub use messages::Messages;
@@ -78,6 +80,8 @@ pub struct LiveState {
     /// Agents whose wake URL should be called.
     pokes: Mutex<HashSet<InstanceNo>>,
     pub poke_notify: Notify,
+    /// Another server handed a message to connectors of this one.
+    pub errand_notify: Notify,
 }
 
 impl LiveState {
@@ -283,6 +287,19 @@ impl AgentsPlane {
                     return Err(Fault::invalid(format!("relay connector: instance {instance:?} not found")));
                 }
                 continue;
+            }
+            if spec.is_local() && self.bus.has_others() {
+                let Some(server) = spec.desk() else {
+                    let text = format!(
+                        "{name} connector: several servers share the store; name the one on whose machine it acts, like \
+                         \"desk\": {:?}",
+                        self.rules.desk_name
+                    );
+                    return Err(Fault::invalid(text));
+                };
+                if server != self.rules.desk_name {
+                    continue; // only that server can check it
+                }
             }
             let sick = |fault: Fault| Fault::invalid(format!("the {name} connector is not healthy: {}", fault.message));
             let opened = self.ways.connectors.open(id, spec).map_err(sick)?;

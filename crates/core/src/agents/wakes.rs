@@ -24,6 +24,7 @@ use crate::hash::short_hash;
 use crate::port::BoxFuture;
 use crate::port::alarms::{Alarm, AlarmState};
 use crate::port::inbox::PlannedWake;
+use crate::port::inbox::StoredMessage;
 use crate::port::store::MadeRow;
 
 /// Time for a live session to take a message; it normally needs a few milliseconds.
@@ -162,13 +163,14 @@ impl Messages {
                 receipt.warnings.push(format!("relay: {}", fault.message));
             }
             record.receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));
-            self.wake_elsewhere(to, opts, asked, &mut receipt, &mut record).await;
+            self.wake_elsewhere(to, &stored, opts, asked, &mut receipt, &mut record).await;
         }
         record.done = true;
         // If we chose the session and it did not take the message, the message becomes available to any session.
         let session_id = stored.message.session_id.clone().filter(|_| took || asked.is_some());
         let is_freed = session_id != stored.message.session_id;
         self.store_receipts(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &record).await;
+        self.tell_servers(&to.ways);
         if is_freed {
             self.agents.tell_streams(to.agent.no);
         }
@@ -209,6 +211,7 @@ impl Messages {
     async fn wake_elsewhere(
         &self,
         to: &Addressee,
+        stored: &StoredMessage,
         opts: &WakeOpts,
         asked: Option<&str>,
         receipt: &mut WakeReceipt,
@@ -218,6 +221,10 @@ impl Messages {
         let opts = WakeOpts { context: opts.context.clone(), when: None, session_id: asked };
         let opts = &opts;
         let tries = to.ways.iter().map(|spec| async move {
+            if let Some(server) = self.elsewhere(spec) {
+                let warnings = vec![self.hand_over(server, stored).await?];
+                return Ok(WakeReceipt { woken_at: self.env.now_ms(), warnings, ..WakeReceipt::default() });
+            }
             match self.agents.ways.connectors.open(&to.agent.id, spec) {
                 Ok(connector) => connector.wake(&to.agent.id, opts).await,
                 Err(fault) => Err(fault),

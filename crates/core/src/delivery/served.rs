@@ -143,7 +143,7 @@ impl Served {
     }
 
     /// Passes a result to the socket of the instance, wherever it is. Without one it is kept for the next.
-    pub(crate) async fn answer(&self, instance: InstanceNo, line: String) {
+    pub async fn answer(&self, instance: InstanceNo, line: String) {
         let (now_ms, Err(line)) = (self.env.now_ms(), self.switchboard.answer(instance, line)) else { return };
         if !self.bus.has_others() {
             return self.switchboard.park(instance, line, now_ms);

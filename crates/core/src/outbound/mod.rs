@@ -335,6 +335,11 @@ impl OutboundPlane {
         }
     }
 
+    /// This server sends as the bot now. Returns how many servers do, which divide its budget.
+    pub fn share_bot(&self, platform: &str, bot: &str) -> u32 {
+        self.sharing.servers(platform, bot)
+    }
+
     /// Another server sends as this bot as well.
     pub(crate) fn bot_shared(&self, desk: DeskNo, platform: &str, bot: &str) {
         self.sharing.heard(desk, platform, bot);

@@ -166,7 +166,7 @@ impl OutboundPlane {
     /// Waits for the scheduler of the bot, then asks the platform.
     async fn when_its_turn(&self, sending: &Sending<'_>, action: &Action, more: usize) -> Went {
         let Sending { platform, name, acting_as, chat_id, capability, asked, .. } = *sending;
-        let servers = self.sharing.servers(name, &acting_as.bot.id);
+        let servers = self.share_bot(name, &acting_as.bot.id);
         let cost = platform.cost(acting_as, action).divided(servers);
         let wait_max_ms = if cost.droppable { DROP_AFTER_MS } else { WAIT_MAX_MS };
         let ask = Ask {

@@ -26,6 +26,8 @@ pub enum Ring {
     Sending(DeskNo, String, String),
     /// An alarm was armed that the server fires: instance, id, time and host.
     Alarm(InstanceNo, u64, u64, String),
+    /// A message was handed to connectors of some server.
+    Errands,
     /// Results for the socket of this instance were parked.
     Results(InstanceNo),
     /// Answers to these exchanges, whose askers wait at the server.

@@ -1,7 +1,7 @@
 //! What servers on one store share for a short while: who does something, how often something was tried. A store that one
 //! server has alone keeps it in memory.
 
-use frontdesk_wire::{DeskNo, InstanceNo};
+use frontdesk_wire::{DeskNo, EventId, InstanceNo};
 
 use super::stored::Stored;
 
@@ -14,6 +14,16 @@ pub const PARKED_MS: u64 = 30_000;
 /// A hash of what is meant.
 pub type Mark = [u8; 16];
 
+/// Messages that may wait for the connectors of one server.
+pub const ERRANDS_MAX: usize = 10_000;
+
+/// A message that a server hands to its connectors on behalf of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errand {
+    pub id: u64,
+    pub event: EventId,
+}
+
 pub trait Claims: Send + Sync {
     /// This server does what is meant, and no other one until `release`, for `limit_ms` at most, or until this one is gone.
     /// `live` are the servers that are known to be live; the list may be some seconds old, so a store that several servers
@@ -24,6 +34,11 @@ pub trait Claims: Send + Sync {
     fn tries(&self, mark: Mark, now_ms: u64) -> Stored<'_, u32>;
     /// Counts one more; the first one begins a window.
     fn note_try(&self, mark: Mark, window_ms: u64, now_ms: u64) -> Stored<'_, ()>;
+    /// The server with this name hands the message to its connectors; once, however often it is added. False: too many wait.
+    fn add_errand(&self, server: String, event: EventId) -> Stored<'_, bool>;
+    /// In the order in which they were added.
+    fn errands(&self, server: String, limit: usize) -> Stored<'_, Vec<Errand>>;
+    fn drop_errand(&self, id: u64) -> Stored<'_, ()>;
     /// Keeps a result for the next socket of an instance. False: it has too many.
     fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool>;
     /// The results that are kept for these instances, in the order in which they came. Each is given once.

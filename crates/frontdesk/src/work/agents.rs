@@ -1,8 +1,10 @@
-//! Calls the wake URLs of agents that have an inbox and no socket.
+//! Calls the wake URLs of agents that have an inbox and no socket, and hands messages of other servers to connectors of this
+//! one.
 
 use std::sync::Arc;
 
 use frontdesk_core::Desk;
+use frontdesk_core::agents::LOOK_EVERY;
 use frontdesk_core::delivery::wake::POKES_MAX;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +26,19 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
                 let ended = desk.messages().run(task, since).await;
                 let _ = done.send(ended).await; // the loop may have ended
             }));
+        }
+    }
+}
+
+pub(super) async fn run_errands(desk: Arc<Desk>, stop: CancellationToken) {
+    loop {
+        if let Err(error) = desk.messages().run_errands().await {
+            tracing::warn!(%error, "handing messages of other servers to connectors failed; trying again");
+        }
+        tokio::select! {
+            () = desk.messages().errands_wait() => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = stop.cancelled() => return,
         }
     }
 }

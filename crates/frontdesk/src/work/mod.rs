@@ -27,6 +27,9 @@ pub(crate) use retention::{Explain, Journal, Ledger, RetentionDays};
 
 pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
+    if desk.cluster().has_others() {
+        tracker.spawn(agents::run_errands(desk.clone(), stop.clone()));
+    }
     tracker.spawn(agents::poke_agents(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(alarms::run(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));

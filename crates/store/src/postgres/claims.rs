@@ -1,7 +1,8 @@
 //! Who does something, and how often something was tried.
 
-use frontdesk_core::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
-use frontdesk_core::port::store::{Claims, DeskNo, InstanceNo, Mark, Stored};
+use frontdesk_core::port::claims::{ERRANDS_MAX, Errand, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::store::{Claims, DeskNo, EventId, InstanceNo, Mark, Stored};
+use tokio_postgres::Row;
 
 use super::connection::Connection;
 use super::text::{given, kept};
@@ -61,6 +62,37 @@ impl Claims for PostgresStore {
             connection.execute(sql, &[&now, &mark.as_slice(), &signed(window_ms)]).await.map(drop)
         })
     }
+    fn add_errand(&self, server: String, event: EventId) -> Stored<'_, bool> {
+        self.worker.write(async move |connection| {
+            let (server, event) = (kept(&server), signed(event));
+            let sql = "SELECT count(*) FILTER (WHERE event = $2), count(*) FROM errand WHERE server = $1";
+            let row = connection.query_one(sql, &[&server, &event]).await?;
+            let (known, waiting): (i64, u64) = (row.get(0), unsigned(row.get(1)));
+            if known > 0 || waiting >= ERRANDS_MAX as u64 {
+                return Ok(known > 0);
+            }
+            let sql = "INSERT INTO errand (server, event) VALUES ($1, $2) ON CONFLICT (server, event) DO NOTHING";
+            connection.execute(sql, &[&server, &event]).await?;
+            Ok(true)
+        })
+    }
+
+    fn errands(&self, server: String, limit: usize) -> Stored<'_, Vec<Errand>> {
+        self.worker.read(async move |connection| {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let sql = "SELECT id, event FROM errand WHERE server = $1 ORDER BY id LIMIT $2";
+            let rows = connection.query(sql, &[&kept(&server), &limit]).await?;
+            let errand = |row: &Row| Errand { id: unsigned(row.get(0)), event: unsigned(row.get(1)) };
+            Ok(rows.iter().map(errand).collect())
+        })
+    }
+
+    fn drop_errand(&self, id: u64) -> Stored<'_, ()> {
+        self.worker.write(async move |connection| {
+            connection.execute("DELETE FROM errand WHERE id = $1", &[&signed(id)]).await.map(drop)
+        })
+    }
+
     fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool> {
         let now = self.clock.at(now_ms);
         self.worker.write(async move |connection| {

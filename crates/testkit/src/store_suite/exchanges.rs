@@ -3,7 +3,7 @@
 use frontdesk_core::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Heard, Mention, Reply};
 use frontdesk_core::port::store::Store;
-use frontdesk_wire::{DeskNo, InstanceNo};
+use frontdesk_wire::{DeskNo, EventId, InstanceNo};
 
 use super::Harness;
 
@@ -170,4 +170,17 @@ pub async fn results_are_kept_for_the_next_socket(Harness { store, .. }: Harness
     assert!(!store.park(other, "x".repeat(PARKED_MAX_BYTES + 1), 1).await.unwrap(), "too large");
     assert!(store.park(one, "late".into(), 1 + PARKED_MS).await.unwrap(), "the others are over");
     assert_eq!(store.take_parked(vec![one], 1 + PARKED_MS).await.unwrap(), [(one, "late".into())]);
+}
+
+pub async fn an_errand_is_kept_until_it_is_done(Harness { store, .. }: Harness) {
+    for (server, event) in [("a", 7), ("b", 7), ("a", 5), ("a", 7)] {
+        assert!(store.add_errand(server.into(), EventId(event)).await.unwrap());
+    }
+    let errands = store.errands("a".into(), 10).await.unwrap();
+    let events: Vec<u64> = errands.iter().map(|errand| errand.event.0).collect();
+    assert_eq!(events, [7, 5], "once each, in order");
+    assert_eq!(store.errands("a".into(), 1).await.unwrap(), errands[..1]);
+    store.drop_errand(errands[0].id).await.unwrap();
+    assert_eq!(store.errands("a".into(), 10).await.unwrap(), errands[1..]);
+    assert_eq!(store.errands("b".into(), 10).await.unwrap().len(), 1, "that of another server");
 }

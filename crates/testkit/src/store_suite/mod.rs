@@ -79,7 +79,7 @@ macro_rules! store_contract {
                 exchanges: an_exchange_is_answered_once_by_the_agent_that_was_asked,
                     a_correlation_id_is_free_when_the_asker_has_the_answer, an_exchange_is_found_by_what_a_message_names,
                     nobody_waits_at_a_server_that_is_gone, one_server_at_a_time_has_a_claim, tries_are_counted_in_a_window,
-                    results_are_kept_for_the_next_socket;
+                    results_are_kept_for_the_next_socket, an_errand_is_kept_until_it_is_done;
                 mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
                     a_replay_is_a_new_row_at_the_end, a_replay_rings, a_settled_and_a_dead_row_can_be_replayed,

@@ -234,11 +234,16 @@ pub enum ConnectorSpec {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
+    /// `desk` is the server on whose machine the folder is; needed where several share a store.
     File {
         dir: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        desk: Option<String>,
     },
     Tmux {
         target: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        desk: Option<String>,
     },
     Noop {},
 }
@@ -251,6 +256,14 @@ impl ConnectorSpec {
             Self::File { .. } => "file",
             Self::Tmux { .. } => "tmux",
             Self::Noop {} => "noop",
+        }
+    }
+
+    /// The server on whose machine it acts, if it names one.
+    pub fn desk(&self) -> Option<&str> {
+        match self {
+            Self::File { desk, .. } | Self::Tmux { desk, .. } => desk.as_deref(),
+            _ => None,
         }
     }
 
