@@ -7,7 +7,7 @@ mod process;
 use std::time::Duration;
 
 use frontdesk_testkit::postgres::TestSchema;
-use process::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
+use frontdesk_testkit::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
 use process::{Desk, Received, Socket, person, until};
 use reqwest::Method;
 use tokio::time::timeout;

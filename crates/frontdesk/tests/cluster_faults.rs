@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use process::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
+use frontdesk_testkit::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
 use process::{Api, Desk, Dice, GatewayAccount, Received, Socket, person, until};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

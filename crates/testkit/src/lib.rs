@@ -11,6 +11,8 @@ pub mod folder;
 pub mod fuzz;
 pub mod platform_suite;
 pub mod postgres;
+pub mod proxy;
+pub mod redis;
 pub mod session;
 pub mod simulation;
 pub mod store_suite;

@@ -24,7 +24,7 @@ pub fn shared_url(data_dir: &std::path::Path) -> Option<String> {
     Some(url)
 }
 
-fn server() -> String {
+pub fn server() -> String {
     std::env::var(SERVER).unwrap_or_else(|_| {
         panic!("{SERVER} is not set; `./scripts/test postgres` starts a private server and prints its address")
     })
@@ -65,8 +65,8 @@ impl Drop for TestSchema {
     }
 }
 
-/// On a thread of its own: tests call it inside and outside of a runtime.
-fn run(server: &str, sql: String) {
+/// Runs statements. On a thread of its own: tests call it inside and outside of a runtime.
+pub fn run(server: &str, sql: String) {
     let server = server.to_owned();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -39,11 +39,11 @@ async fn run(target: Target, queues: Arc<Queues>) {
 async fn serve(target: &Target, queues: &Arc<Queues>, pause: &mut Duration) -> Result<std::convert::Infallible, Fault> {
     let hears = queues.clone();
     let connection = target.connect_hearing(move |message| hears.heard(message)).await?;
-    connection.batch("SET synchronous_commit = off").await?;
+    in_time(connection.batch("SET synchronous_commit = off")).await?;
     let mut me = queues.me();
     let mut listening = *me.borrow_and_update();
     let (all, mine) = (queues.channel(To::All), queues.channel(To::Desk(listening)));
-    connection.batch(&format!("LISTEN {all}; LISTEN {mine}")).await?;
+    in_time(connection.batch(&format!("LISTEN {all}; LISTEN {mine}"))).await?;
     queues.missed(); // nobody was heard until now
     *pause = PAUSE_MIN;
     loop {

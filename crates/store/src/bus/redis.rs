@@ -7,7 +7,8 @@ use std::time::Duration;
 use frontdesk_core::port::bus::To;
 use frontdesk_core::port::store::StoreError;
 use futures_util::StreamExt as _;
-use redis::{Client, RedisError};
+use redis::{Client, RedisError, Value};
+use tokio::time::MissedTickBehavior;
 
 use super::queues::{NetworkBus, Queues};
 
@@ -15,6 +16,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A server that does not answer in this time is taken for gone.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// How often the connection that hears is asked for an answer: one whose other end vanished without a word looks like one
+/// on which nobody rings.
+const PING_EVERY: Duration = Duration::from_secs(1);
 
 /// `epoch` is that of the store: servers of another one on the same Redis are not heard.
 pub fn redis_bus(url: &str, epoch: u32) -> Result<NetworkBus, StoreError> {
@@ -43,6 +47,8 @@ async fn serve(client: &Client, queues: &Queues, pause: &mut Duration) -> Result
     in_time(channels.subscribe(queues.channel(To::Desk(listening)))).await?;
     queues.missed(); // nobody was heard until now
     *pause = PAUSE_MIN;
+    let mut ping = tokio::time::interval(PING_EVERY);
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             outgoing = queues.next_messages() => {
@@ -62,6 +68,7 @@ async fn serve(client: &Client, queues: &Queues, pause: &mut Duration) -> Result
                 Some(message) => queues.heard(&message.get_payload::<String>()?),
                 None => return Err(lost("the connection ended")),
             },
+            _ = ping.tick() => drop(in_time(channels.ping::<Value>()).await?),
         }
     }
 }

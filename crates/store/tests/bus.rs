@@ -1,0 +1,241 @@
+//! The buses over a network, each with the same tests: who hears a ring, and what happens when a connection is lost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use frontdesk_core::port::bus::{Bus as _, Heard, Ring, To};
+use frontdesk_store::bus::{NetworkBus, notify_bus, redis_bus};
+use frontdesk_testkit::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
+use frontdesk_testkit::{postgres, redis};
+use frontdesk_wire::{DeskNo, InstanceNo, SessionNo};
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(15);
+const RING_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy)]
+enum Network {
+    Notify,
+    Redis,
+}
+
+impl Network {
+    fn url(self) -> String {
+        match self {
+            Self::Notify => postgres::server(),
+            Self::Redis => redis::url(),
+        }
+    }
+
+    fn connect(self, url: &str, epoch: u32) -> NetworkBus {
+        match self {
+            Self::Notify => notify_bus(url, epoch).unwrap(),
+            Self::Redis => redis_bus(url, epoch).unwrap(),
+        }
+    }
+
+    /// Sends a text as a server of another version would.
+    async fn send_raw(self, channel: &str, text: &str) {
+        match self {
+            Self::Notify => postgres::run(&self.url(), format!("SELECT pg_notify('{channel}', '{text}')")),
+            Self::Redis => {
+                let client = ::redis::Client::open(self.url()).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                let sent = ::redis::cmd("PUBLISH").arg(channel).arg(text).query_async::<u64>(&mut connection).await;
+                assert!(sent.unwrap() > 0, "nobody hears {channel}");
+            }
+        }
+    }
+}
+
+/// An epoch that no other test uses: they share the servers.
+fn new_epoch() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    (std::process::id() << 8) | LAST.fetch_add(1, Ordering::Relaxed)
+}
+
+struct Server {
+    bus: NetworkBus,
+    me: DeskNo,
+}
+
+impl Server {
+    async fn start(network: Network, url: &str, epoch: u32, me: u64) -> Self {
+        let server = Self { bus: network.connect(url, epoch), me: DeskNo(me) };
+        server.bus.listen_as(server.me);
+        server.hears_itself().await;
+        server
+    }
+
+    /// Rings itself, as servers do every second, until something else than a ring of others is heard.
+    async fn until(&self, what: &str, is_it: impl Fn(&Heard) -> bool) {
+        let wait = async {
+            loop {
+                self.bus.ring(To::Desk(self.me), Ring::Echo(self.me.0));
+                if timeout(RING_EVERY, self.bus.hear()).await.is_ok_and(|heard| is_it(&heard)) {
+                    return;
+                }
+            }
+        };
+        timeout(SOON, wait).await.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"));
+    }
+
+    async fn hears_itself(&self) {
+        self.until("it hears itself", |heard| *heard == Heard::Ring(Ring::Echo(self.me.0))).await;
+    }
+
+    async fn missed(&self) {
+        self.until("it is told that rings were lost", |heard| *heard == Heard::Missed).await;
+    }
+
+    /// The next ring that is not an echo. None may have been lost.
+    async fn next(&self) -> Ring {
+        let wait = async {
+            loop {
+                match self.bus.hear().await {
+                    Heard::Ring(Ring::Echo(of)) => assert_eq!(of, self.me.0, "of another server"),
+                    Heard::Ring(ring) => return ring,
+                    Heard::Missed => panic!("the connection was lost"),
+                }
+            }
+        };
+        timeout(SOON, wait).await.expect("a ring")
+    }
+
+    fn ring(&self, to: To, ring: Ring) {
+        self.bus.ring(to, ring);
+    }
+}
+
+fn rows(number: u64) -> Ring {
+    Ring::Rows(vec![InstanceNo(number)])
+}
+
+async fn two_servers(network: Network) -> (Server, Server) {
+    let (url, epoch) = (network.url(), new_epoch());
+    (Server::start(network, &url, epoch, 1).await, Server::start(network, &url, epoch, 2).await)
+}
+
+async fn a_ring_reaches_the_server_that_is_named(network: Network) {
+    let (a, b) = two_servers(network).await;
+    a.ring(To::Desk(b.me), rows(7));
+    assert_eq!(b.next().await, rows(7));
+    b.ring(To::Desk(a.me), Ring::Replaced(InstanceNo(8), SessionNo(9)));
+    assert_eq!(a.next().await, Ring::Replaced(InstanceNo(8), SessionNo(9)), "and not the one before");
+    a.ring(To::Desk(b.me), Ring::Interrupt(InstanceNo(1), "key \"quoted\" \\ 'é'".into(), "chat".into()));
+    assert_eq!(b.next().await, Ring::Interrupt(InstanceNo(1), "key \"quoted\" \\ 'é'".into(), "chat".into()));
+}
+
+async fn a_ring_to_all_reaches_each_server_and_the_sender(network: Network) {
+    let (a, b) = two_servers(network).await;
+    a.ring(To::All, Ring::Directory(3));
+    assert_eq!((a.next().await, b.next().await), (Ring::Directory(3), Ring::Directory(3)));
+}
+
+async fn servers_of_another_store_are_not_heard(network: Network) {
+    let (a, b) = two_servers(network).await;
+    let other = Server::start(network, &network.url(), new_epoch(), 1).await;
+    b.ring(To::All, Ring::Directory(3));
+    b.ring(To::Desk(a.me), rows(7));
+    let heard = BTreeSet::from([format!("{:?}", a.next().await), format!("{:?}", a.next().await)]);
+    assert_eq!(heard, BTreeSet::from([format!("{:?}", Ring::Directory(3)), format!("{:?}", rows(7))]));
+    other.ring(To::All, Ring::Directory(4));
+    assert_eq!(other.next().await, Ring::Directory(4), "the first that it hears");
+}
+
+async fn a_server_is_heard_by_its_new_number_only(network: Network) {
+    let (a, mut b) = two_servers(network).await;
+    let before = std::mem::replace(&mut b.me, DeskNo(3));
+    b.bus.listen_as(b.me);
+    b.until("the new number is known", |heard| *heard == Heard::Ring(Ring::Echo(3))).await;
+    a.ring(To::Desk(before), rows(7));
+    a.ring(To::Desk(a.me), rows(8));
+    assert_eq!(a.next().await, rows(8), "sent together with the other, or after it");
+    a.ring(To::Desk(b.me), rows(9));
+    assert_eq!(b.next().await, rows(9));
+}
+
+async fn many_rows_come_in_messages_of_limited_length(network: Network) {
+    let (a, b) = two_servers(network).await;
+    let all: Vec<InstanceNo> = (0..2_000).map(|number| InstanceNo(u64::MAX - number)).collect();
+    a.ring(To::Desk(b.me), Ring::Rows(all.clone()));
+    let mut heard = BTreeSet::new();
+    while heard.len() < all.len() {
+        let Ring::Rows(some) = b.next().await else { panic!("another ring") };
+        heard.extend(some);
+    }
+    assert_eq!(heard, all.into_iter().collect());
+    a.ring(To::Desk(b.me), Ring::Platform("too long".into(), "x".repeat(9_000)));
+    a.ring(To::Desk(b.me), Ring::Platform("long".into(), "x".repeat(6_900)));
+    assert_eq!(b.next().await, Ring::Platform("long".into(), "x".repeat(6_900)));
+}
+
+async fn a_ring_of_a_newer_server_is_skipped(network: Network) {
+    let epoch = new_epoch();
+    let a = Server::start(network, &network.url(), epoch, 1).await;
+    let channel = format!("frontdesk_{epoch:08x}_all");
+    network.send_raw(&channel, r#"{"something_new":[1,2]}"#).await;
+    network.send_raw(&channel, "not even JSON").await;
+    network.send_raw(&channel, r#"{"directory":5}"#).await;
+    assert_eq!(a.next().await, Ring::Directory(5));
+}
+
+async fn a_server_whose_connection_ended_connects_again_and_is_told(network: Network) {
+    let (epoch, (proxy, url)) = (new_epoch(), Proxy::before(&network.url()).await);
+    let a = Server::start(network, &url, epoch, 1).await;
+    let b = Server::start(network, &network.url(), epoch, 2).await;
+    proxy.hang_up();
+    a.missed().await;
+    a.hears_itself().await;
+    b.ring(To::Desk(a.me), rows(7));
+    assert_eq!(a.next().await, rows(7));
+    a.ring(To::Desk(b.me), rows(8));
+    assert_eq!(b.next().await, rows(8));
+}
+
+/// The other end is gone, or a firewall forgot the connection: no end of it is ever told.
+async fn a_connection_that_fell_silent_is_replaced(network: Network) {
+    let started = async |epoch| {
+        let (proxy, url) = Proxy::before(&network.url()).await;
+        (Server::start(network, &url, epoch, 1).await, proxy)
+    };
+    let connections = started(new_epoch()).await.1.connections();
+    let cases = (0..connections).flat_map(|number| [CUT_TO_CLIENT, CUT_TO_SERVER].map(|cut| (number, cut)));
+    let recovers = async |(number, cut)| {
+        let (a, proxy) = started(new_epoch()).await;
+        proxy.cut_connection(number, cut);
+        a.missed().await;
+        a.hears_itself().await;
+    };
+    futures_util::future::join_all(cases.map(recovers)).await;
+}
+
+macro_rules! on_each_network {
+    ($($test:ident)*) => {
+        mod notify {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(super::Network::Notify).await;
+            })*
+        }
+        mod over_redis {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(super::Network::Redis).await;
+            })*
+        }
+    };
+}
+
+on_each_network! {
+    a_ring_reaches_the_server_that_is_named
+    a_ring_to_all_reaches_each_server_and_the_sender
+    servers_of_another_store_are_not_heard
+    a_server_is_heard_by_its_new_number_only
+    many_rows_come_in_messages_of_limited_length
+    a_ring_of_a_newer_server_is_skipped
+    a_server_whose_connection_ended_connects_again_and_is_told
+    a_connection_that_fell_silent_is_replaced
+}
