@@ -1,5 +1,5 @@
 //! Several servers as processes over one Postgres: what one accepts reaches the socket at another, and what one forbids
-//! is forbidden everywhere.
+//! is forbidden everywhere. With each bus, and without one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod process;
@@ -8,44 +8,75 @@ use std::time::Duration;
 
 use frontdesk_testkit::postgres::TestSchema;
 use frontdesk_testkit::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
+use frontdesk_testkit::redis;
 use process::{Desk, Received, Socket, person, until};
 use reqwest::Method;
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(10);
 
+/// What carries rings between the servers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BusKind {
+    Notify,
+    Redis,
+    /// Redis does not answer any more from the moment at which all servers run: they hear nothing of each other.
+    RedisCut,
+}
+
 /// Servers that share a schema and keys.
 struct Cluster {
     desks: Vec<Desk>,
+    bus: BusKind,
     // Dropped after the servers.
     _keys: tempfile::TempDir,
     schema: TestSchema,
+    _redis: Option<Proxy>,
 }
 
 impl Cluster {
-    async fn start(names: &[&str], settings: &[(&str, &str)]) -> Self {
+    async fn start(names: &[&str], bus: BusKind) -> Self {
         let (schema, keys) = (TestSchema::create(), tempfile::tempdir().unwrap());
         let file = |name: &str| keys.path().join(name).to_str().unwrap().to_owned();
         let (url, master, admin) = (schema.url(), file("master.key"), file("admin.token"));
+        let (redis, bus_url) = match bus {
+            BusKind::Notify => (None, String::new()),
+            BusKind::Redis => (None, redis::url()),
+            BusKind::RedisCut => {
+                let (proxy, url) = Proxy::before(&redis::url()).await;
+                (Some(proxy), url)
+            }
+        };
         let mut desks = Vec::new();
         for name in names {
-            let shared = [
+            let settings = [
                 ("STORE_URL", url.as_str()),
+                ("BUS_URL", &bus_url),
                 ("KEYS_MASTER_FILE", &master),
                 ("KEYS_ADMIN_TOKEN_FILE", &admin),
                 ("PUBLIC_URL", "http://desk.example"),
                 ("DESK_NAME", name),
             ];
-            desks.push(Desk::start(&[&shared, settings].concat()).await);
+            desks.push(Desk::start(&settings).await);
         }
         // Each has read what the others wrote at their start.
         let (_, list) = desks[0].api.ask(Method::GET, "/admin/v1/desks", &desks[0].api.admin, None).await.unwrap();
         assert_eq!(list["desks"].as_array().unwrap().len(), names.len(), "{list}");
-        Self { desks, _keys: keys, schema }
+        if let Some(proxy) = &redis {
+            proxy.cut(CUT_TO_CLIENT | CUT_TO_SERVER);
+        }
+        Self { desks, bus, _keys: keys, schema, _redis: redis }
     }
 
     fn logs(&self) -> String {
         self.desks.iter().map(Desk::log).collect::<Vec<_>>().join("\n---\n")
+    }
+
+    /// The last server hears the bus, if there is one.
+    async fn check_bus(&self) {
+        let (api, deaf) = (&self.desks.last().unwrap().api, u64::from(self.bus == BusKind::RedisCut));
+        let is_known = async || (api.metric("frontdesk_bus_deaf").await == deaf).then_some(());
+        until("whether the bus is heard", SOON, is_known).await;
     }
 }
 
@@ -54,9 +85,8 @@ async fn dial(desk: &Desk, account: &process::GatewayAccount) -> Socket {
     until("the gateway can connect", SOON, async || Socket::dial(&desk.api.url, account).await.ok()).await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_server_accepts_reaches_the_socket_at_another() {
-    let mut cluster = Cluster::start(&["desk-a", "desk-b"], &[]).await;
+async fn what_one_server_accepts_reaches_the_socket_at_another(bus: BusKind) {
+    let mut cluster = Cluster::start(&["desk-a", "desk-b"], bus).await;
     let (a, b) = (&cluster.desks[0], &cluster.desks[1]);
     let account = a.api.add_gateway("ann", None).await;
     let mut socket = dial(a, &account).await;
@@ -92,11 +122,11 @@ async fn what_one_server_accepts_reaches_the_socket_at_another() {
     assert_eq!(rows.len(), 60, "each message once");
     let gone = async || (b.api.look("/admin/v1/desks").await["desks"].as_array()?.len() == 1).then_some(());
     until("the lease of the killed server ends", SOON, gone).await;
+    cluster.check_bus().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_revoked_at_one_server_is_disconnected_at_another() {
-    let cluster = Cluster::start(&["desk-a", "desk-b"], &[]).await;
+async fn a_gateway_revoked_at_one_server_is_disconnected_at_another(bus: BusKind) {
+    let cluster = Cluster::start(&["desk-a", "desk-b"], bus).await;
     let (a, b) = (&cluster.desks[0], &cluster.desks[1]);
     let account = a.api.add_gateway("ann", None).await;
     let mut socket = dial(a, &account).await;
@@ -119,12 +149,12 @@ async fn a_gateway_revoked_at_one_server_is_disconnected_at_another() {
         let refused = Socket::dial(&desk.api.url, &account).await;
         assert!(refused.is_err(), "confirmed by all servers, so no server accepts it");
     }
+    cluster.check_bus().await;
 }
 
 /// The newest socket wins, wherever it is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_socket_at_another_server_replaces_the_one_before() {
-    let cluster = Cluster::start(&["desk-a", "desk-b"], &[]).await;
+async fn a_socket_at_another_server_replaces_the_one_before(bus: BusKind) {
+    let cluster = Cluster::start(&["desk-a", "desk-b"], bus).await;
     let (a, b) = (&cluster.desks[0], &cluster.desks[1]);
     let account = a.api.add_gateway("ann", None).await;
     let mut before = dial(a, &account).await;
@@ -141,11 +171,12 @@ async fn a_socket_at_another_server_replaces_the_one_before() {
     assert_eq!(after.take(1).await, ["m"]);
     let list = a.api.look("/admin/v1/instances").await;
     assert_eq!(list["instances"][0]["connected"], true, "told by a server that does not have the socket: {list}");
+    cluster.check_bus().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_other_keys_is_refused() {
-    let cluster = Cluster::start(&["desk-a"], &[]).await;
+    let cluster = Cluster::start(&["desk-a"], BusKind::Notify).await;
     let other = tempfile::tempdir().unwrap();
     let url = cluster.schema.url();
     let file = |name: &str| other.path().join(name).to_str().unwrap().to_owned();
@@ -159,15 +190,14 @@ async fn a_server_with_other_keys_is_refused() {
 }
 
 /// Revocations at another server may be unknown to it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_its_database_authenticates_nobody() {
+async fn a_server_without_its_database_authenticates_nobody(bus: BusKind) {
     let (schema, keys) = (TestSchema::create(), tempfile::tempdir().unwrap());
-    let url = schema.url();
-    let address = url.split('@').nth(1).unwrap().split('/').next().unwrap();
-    let proxy = Proxy::to(address.to_owned()).await;
+    let (proxy, url) = Proxy::before(&schema.url()).await;
     let file = |name: &str| keys.path().join(name).to_str().unwrap().to_owned();
+    let bus_url = if bus == BusKind::Notify { String::new() } else { redis::url() };
     let desk = Desk::start(&[
-        ("STORE_URL", &url.replace(address, &proxy.address.to_string())),
+        ("STORE_URL", url.as_str()),
+        ("BUS_URL", &bus_url),
         ("KEYS_MASTER_FILE", &file("master.key")),
         ("KEYS_ADMIN_TOKEN_FILE", &file("admin.token")),
         ("PUBLIC_URL", "http://desk.example"),
@@ -191,4 +221,35 @@ async fn a_server_without_its_database_authenticates_nobody() {
     proxy.hang_up();
     let accepted = async || (ask("/admin/v1/tenants").await.0 == 200).then_some(());
     until("it is back", SOON * 2, accepted).await;
+}
+
+macro_rules! with {
+    ($module:ident, $bus:expr, $($test:ident)*) => {
+        mod $module {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test($bus).await;
+            })*
+        }
+    };
+}
+
+with! { notify, super::BusKind::Notify,
+    what_one_server_accepts_reaches_the_socket_at_another
+    a_gateway_revoked_at_one_server_is_disconnected_at_another
+    a_socket_at_another_server_replaces_the_one_before
+    a_server_without_its_database_authenticates_nobody
+}
+
+with! { over_redis, super::BusKind::Redis,
+    what_one_server_accepts_reaches_the_socket_at_another
+    a_gateway_revoked_at_one_server_is_disconnected_at_another
+    a_socket_at_another_server_replaces_the_one_before
+    a_server_without_its_database_authenticates_nobody
+}
+
+with! { redis_cut, super::BusKind::RedisCut,
+    what_one_server_accepts_reaches_the_socket_at_another
+    a_gateway_revoked_at_one_server_is_disconnected_at_another
+    a_socket_at_another_server_replaces_the_one_before
 }

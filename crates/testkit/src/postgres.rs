@@ -7,21 +7,30 @@ use tokio_postgres::NoTls;
 /// Names the server: `postgres://user@host:port/database`.
 const SERVER: &str = "FRONTDESK_TEST_POSTGRES";
 
-/// Set to `postgres`, the end-to-end tests run over it instead of the embedded store.
+/// Set to `postgres`, the end-to-end tests run over it instead of the embedded store; set to `postgres+redis`, with Redis
+/// as the bus.
 const STORE: &str = "FRONTDESK_TEST_STORE";
 
-/// Where the server of this data folder has its tables, if tests run over Postgres: in a schema that is named for the folder,
-/// so that a server that starts again finds them. It stays until the private server goes.
-pub fn shared_url(data_dir: &std::path::Path) -> Option<String> {
-    if std::env::var(STORE).as_deref() != Ok("postgres") {
-        return None;
-    }
+/// The shared store and bus of a server under test. An empty `bus`: the one that the store has.
+pub struct Shared {
+    pub store: String,
+    pub bus: String,
+}
+
+/// What the server of this data folder uses, if tests run over Postgres. Its tables are in a schema that is named for the
+/// folder, so that a server that starts again finds them. It stays until the private server goes.
+pub fn shared(data_dir: &std::path::Path) -> Option<Shared> {
+    let bus = match std::env::var(STORE).ok()?.as_str() {
+        "postgres" => String::new(),
+        "postgres+redis" => crate::redis::url(),
+        other => panic!("{STORE} is neither postgres nor postgres+redis, but {other:?}"),
+    };
     let name = data_dir.to_string_lossy().replace(|letter: char| !letter.is_ascii_alphanumeric(), "_").to_lowercase();
     let schema = TestSchema { server: server(), name: format!("t{name}") };
     run(&schema.server, format!("CREATE SCHEMA IF NOT EXISTS {}", schema.name));
-    let url = schema.url();
+    let store = schema.url();
     std::mem::forget(schema);
-    Some(url)
+    Some(Shared { store, bus })
 }
 
 pub fn server() -> String {

@@ -154,8 +154,8 @@ impl Harness {
         config.relay.settle_ms = 0;
         config.outcall.allow = vec!["127.0.0.0/8".into()];
         change(&mut config);
-        if let Some(url) = postgres::shared_url(&config.data_dir) {
-            config.store.url = url;
+        if let Some(shared) = postgres::shared(&config.data_dir) {
+            (config.store.url, config.bus.url) = (shared.store, shared.bus);
         }
         let desk = Frontdesk::open_with(&config, env, platforms).await.unwrap();
         let (app, url, admin) = (desk.app.clone(), desk.url.clone(), desk.admin_token().expose().to_owned());
