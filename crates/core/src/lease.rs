@@ -1,6 +1,6 @@
 //! This desk among those that share its store: its number, its lease, its duties.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use frontdesk_wire::DeskNo;
@@ -27,6 +27,8 @@ pub struct Lease {
     renewed_ms: AtomicU64,
     /// The other live desks, as of the last renewal. Most desks are alone.
     others: RwLock<Vec<DeskNo>>,
+    /// How many of the others are stopping, and take no duties.
+    leaving: AtomicUsize,
     attempts: AtomicU64,
     /// Rows may have been written of which nobody was told.
     has_doubts: AtomicBool,
@@ -49,6 +51,7 @@ impl Lease {
             me: AtomicU64::new(0),
             renewed_ms: AtomicU64::new(0),
             others: RwLock::default(),
+            leaving: AtomicUsize::new(0),
             attempts: AtomicU64::new(0),
             has_doubts: AtomicBool::new(false),
             is_deaf: AtomicBool::new(false),
@@ -91,7 +94,7 @@ impl Lease {
         let _ = self.directory_head.compare_exchange(UNKNOWN, known, Ordering::SeqCst, Ordering::SeqCst);
         self.directory_head.fetch_max(renewal.directory_version, Ordering::SeqCst);
         self.renewed_ms.store(began_ms, Ordering::SeqCst);
-        self.note_live(&renewal.live);
+        self.note_live(renewal);
         self.note_directory(0);
     }
 
@@ -107,6 +110,12 @@ impl Lease {
         let mut live = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
         live.push(self.me());
         live
+    }
+
+    /// How many live desks share the duties, this one included, as of the last renewal.
+    pub fn sharers(&self) -> usize {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner).len();
+        others.saturating_sub(self.leaving.load(Ordering::SeqCst)) + 1
     }
 
     /// Whether no other desk uses the store, as of the last renewal.
@@ -162,9 +171,11 @@ impl Lease {
         (self.me().0 << ATTEMPT_BITS) | (self.attempts.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    fn note_live(&self, live: &[DeskNo]) {
+    fn note_live(&self, renewal: &Renewal) {
         let me = self.me();
-        let others = live.iter().copied().filter(|desk| *desk != me).collect();
+        let leaving = renewal.leaving.iter().filter(|desk| **desk != me).count();
+        self.leaving.store(leaving, Ordering::SeqCst);
+        let others = renewal.live.iter().copied().filter(|desk| *desk != me).collect();
         *self.others.write().unwrap_or_else(PoisonError::into_inner) = others;
     }
 
@@ -210,6 +221,11 @@ impl Lease {
 
     pub async fn drop_duty(&self, duty: &str) -> Result<(), StoreError> {
         self.desks.drop_duty(self.me(), duty.to_owned()).await
+    }
+
+    /// The desk is stopping: others take its duties at once. It serves its sessions until it resigns.
+    pub async fn leave(&self) -> Result<(), StoreError> {
+        self.desks.leave(self.me()).await
     }
 
     /// The desk ends: others may take over at once.

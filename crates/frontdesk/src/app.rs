@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use frontdesk_connectors::Bundled;
@@ -27,6 +28,7 @@ use tokio_util::task::TaskTracker;
 pub use frontdesk_store::portable::Report;
 
 use crate::config::Config;
+use crate::drain::Drain;
 use crate::edge::{self, App, AppParts, Budgets, ConnectionLimits, page::Pages, scheduler_webhook::SchedulerWebhook};
 use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
@@ -48,6 +50,7 @@ pub struct Frontdesk {
     listener: TcpListener,
     limits: ConnectionLimits,
     retention: RetentionDays,
+    drain_time: Duration,
 }
 
 impl Frontdesk {
@@ -105,6 +108,7 @@ impl Frontdesk {
         let desk = Desk::open(store, parts).await?;
         let mut metrics = Registry::with_prefix("frontdesk");
         desk.meters().register(&mut metrics);
+        let stop = CancellationToken::new();
         let app = App::new(AppParts {
             agent_jwt,
             identities,
@@ -122,10 +126,12 @@ impl Frontdesk {
             metrics,
             public_url,
             sessions: TaskTracker::new(),
-            stop: CancellationToken::new(),
+            drain: Drain::new(&stop),
+            stop,
         });
         let (limits, retention) = (config.server.limits(), config.retention());
-        let desk = Self { app, address, url, listener, limits, retention };
+        let drain_time = config.server.drain_time();
+        let desk = Self { app, address, url, listener, limits, retention, drain_time };
         desk.first_start(config.chat.open_locally).await?;
         // Where the verbs of the command line find us.
         keys::write_private(&config.data_dir.join("url"), &desk.url)?;
@@ -156,15 +162,16 @@ impl Frontdesk {
         &self.app.admin_token
     }
 
-    /// Serves until `app.stop` is cancelled and everything in hand is finished.
+    /// Serves until `app.drain` is asked to leave, or `app.stop` is cancelled, and everything in hand is finished.
     pub async fn serve(self) {
-        let AppParts { desk, sessions, stop, .. } = &*self.app;
-        let desk = desk.clone();
-        work::begin(&desk, self.retention, sessions, stop);
+        let app = self.app.clone();
+        let AppParts { desk, sessions, stop, drain, .. } = &*app;
+        let duties = work::begin(desk, self.retention, sessions, stop, drain.leaving());
         // The lease is kept until everything in hand is finished: until then no other desk may take over.
         tokio::select! {
             () = edge::serve(self.listener, self.app, self.limits) => {}
-            never = work::keep_lease(&desk) => match never {},
+            never = work::keep_lease(desk) => match never {},
+            never = drain.run(desk, duties, self.drain_time) => match never {},
         }
         if let Err(error) = desk.lease().resign().await {
             tracing::warn!(%error, "giving up the lease of this desk failed; it ends by itself");

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod cli;
 pub mod config;
 mod doctor;
+mod drain;
 pub mod edge;
 pub mod env;
 mod identity;

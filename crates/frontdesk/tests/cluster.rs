@@ -4,89 +4,16 @@
 
 mod process;
 
-use std::time::Duration;
-
 use frontdesk_testkit::postgres::TestSchema;
 use frontdesk_testkit::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
 use frontdesk_testkit::redis;
+use process::cluster::{BusKind, Cluster, SOON, dial};
 use process::{Desk, Received, Socket, person, until};
 use reqwest::Method;
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(10);
-
-/// What carries rings between the servers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum BusKind {
-    Notify,
-    Redis,
-    /// Redis does not answer any more from the moment at which all servers run: they hear nothing of each other.
-    RedisCut,
-}
-
-/// Servers that share a schema and keys.
-struct Cluster {
-    desks: Vec<Desk>,
-    bus: BusKind,
-    // Dropped after the servers.
-    _keys: tempfile::TempDir,
-    schema: TestSchema,
-    _redis: Option<Proxy>,
-}
-
-impl Cluster {
-    async fn start(names: &[&str], bus: BusKind) -> Self {
-        let (schema, keys) = (TestSchema::create(), tempfile::tempdir().unwrap());
-        let file = |name: &str| keys.path().join(name).to_str().unwrap().to_owned();
-        let (url, master, admin) = (schema.url(), file("master.key"), file("admin.token"));
-        let (redis, bus_url) = match bus {
-            BusKind::Notify => (None, String::new()),
-            BusKind::Redis => (None, redis::url()),
-            BusKind::RedisCut => {
-                let (proxy, url) = Proxy::before(&redis::url()).await;
-                (Some(proxy), url)
-            }
-        };
-        let mut desks = Vec::new();
-        for name in names {
-            let settings = [
-                ("STORE_URL", url.as_str()),
-                ("BUS_URL", &bus_url),
-                ("KEYS_MASTER_FILE", &master),
-                ("KEYS_ADMIN_TOKEN_FILE", &admin),
-                ("PUBLIC_URL", "http://desk.example"),
-                ("DESK_NAME", name),
-            ];
-            desks.push(Desk::start(&settings).await);
-        }
-        // Each has read what the others wrote at their start.
-        let (_, list) = desks[0].api.ask(Method::GET, "/admin/v1/desks", &desks[0].api.admin, None).await.unwrap();
-        assert_eq!(list["desks"].as_array().unwrap().len(), names.len(), "{list}");
-        if let Some(proxy) = &redis {
-            proxy.cut(CUT_TO_CLIENT | CUT_TO_SERVER);
-        }
-        Self { desks, bus, _keys: keys, schema, _redis: redis }
-    }
-
-    fn logs(&self) -> String {
-        self.desks.iter().map(Desk::log).collect::<Vec<_>>().join("\n---\n")
-    }
-
-    /// The last server hears the bus, if there is one.
-    async fn check_bus(&self) {
-        let (api, deaf) = (&self.desks.last().unwrap().api, u64::from(self.bus == BusKind::RedisCut));
-        let is_known = async || (api.metric("frontdesk_bus_deaf").await == deaf).then_some(());
-        until("whether the bus is heard", SOON, is_known).await;
-    }
-}
-
-/// Connects as soon as the server has heard of the gateway.
-async fn dial(desk: &Desk, account: &process::GatewayAccount) -> Socket {
-    until("the gateway can connect", SOON, async || Socket::dial(&desk.api.url, account).await.ok()).await
-}
-
 async fn what_one_server_accepts_reaches_the_socket_at_another(bus: BusKind) {
-    let mut cluster = Cluster::start(&["desk-a", "desk-b"], bus).await;
+    let mut cluster = Cluster::start_over(bus, &["desk-a", "desk-b"], &[]).await;
     let (a, b) = (&cluster.desks[0], &cluster.desks[1]);
     let account = a.api.add_gateway("ann", None).await;
     let mut socket = dial(a, &account).await;
@@ -126,7 +53,7 @@ async fn what_one_server_accepts_reaches_the_socket_at_another(bus: BusKind) {
 }
 
 async fn a_gateway_revoked_at_one_server_is_disconnected_at_another(bus: BusKind) {
-    let cluster = Cluster::start(&["desk-a", "desk-b"], bus).await;
+    let cluster = Cluster::start_over(bus, &["desk-a", "desk-b"], &[]).await;
     let (a, b) = (&cluster.desks[0], &cluster.desks[1]);
     let account = a.api.add_gateway("ann", None).await;
     let mut socket = dial(a, &account).await;
@@ -154,7 +81,7 @@ async fn a_gateway_revoked_at_one_server_is_disconnected_at_another(bus: BusKind
 
 /// The newest socket wins, wherever it is.
 async fn a_socket_at_another_server_replaces_the_one_before(bus: BusKind) {
-    let cluster = Cluster::start(&["desk-a", "desk-b"], bus).await;
+    let cluster = Cluster::start_over(bus, &["desk-a", "desk-b"], &[]).await;
     let (a, b) = (&cluster.desks[0], &cluster.desks[1]);
     let account = a.api.add_gateway("ann", None).await;
     let mut before = dial(a, &account).await;
@@ -176,7 +103,7 @@ async fn a_socket_at_another_server_replaces_the_one_before(bus: BusKind) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_other_keys_is_refused() {
-    let cluster = Cluster::start(&["desk-a"], BusKind::Notify).await;
+    let cluster = Cluster::start(&["desk-a"], &[]).await;
     let other = tempfile::tempdir().unwrap();
     let url = cluster.schema.url();
     let file = |name: &str| other.path().join(name).to_str().unwrap().to_owned();

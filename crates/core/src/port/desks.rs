@@ -17,6 +17,8 @@ pub struct DeskRecord {
     pub directory_seen: u64,
     /// Sessions that it serves.
     pub sockets: u64,
+    /// It is stopping: it takes no duties, and its sessions move to other desks.
+    pub is_leaving: bool,
 }
 
 /// What a desk learns when it renews its lease.
@@ -25,6 +27,8 @@ pub struct Renewal {
     pub directory_version: u64,
     /// All desks with a good lease, this one included, by number.
     pub live: Vec<DeskNo>,
+    /// Those of them that are stopping, and take no duties.
+    pub leaving: Vec<DeskNo>,
 }
 
 /// The lease decides who tries; the row decides who may. So each duty has a token that rises with every holder, and
@@ -40,6 +44,8 @@ pub trait Desks: Send + Sync {
     /// Takes or keeps a duty that no live desk has. `None`: another live desk has it.
     fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>>;
     fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()>;
+    /// The desk is stopping: its duties are free at once, and it takes no more. It keeps its lease while it serves sessions.
+    fn leave(&self, me: DeskNo) -> Stored<'_, ()>;
     /// The desk ends: its lease and its duties are free at once.
     fn resign(&self, me: DeskNo) -> Stored<'_, ()>;
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>>;

@@ -21,8 +21,7 @@ pub(super) async fn serve(config: &Config) -> anyhow::Result<()> {
     if let Some(link) = desk.chat_link() {
         err_line!("chat: {link}");
     }
-    let stop = desk.app.stop.clone();
-    tokio::spawn(stop_on_signal(stop));
+    tokio::spawn(stop_on_signal(desk.app.drain.leaving().clone()));
     desk.serve().await;
     Ok(())
 }

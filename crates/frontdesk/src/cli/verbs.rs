@@ -299,7 +299,7 @@ pub(super) async fn run(target: &Target, verb: RemoteVerb) -> anyhow::Result<()>
             desk.show_list(&answer, "instances", &columns)
         }
         RemoteVerb::Desks => {
-            let columns = ["number", "name", "version", "live", "sockets", "duties"];
+            let columns = ["number", "name", "version", "live", "leaving", "sockets", "duties"];
             let mut answer = desk.call(get, "/desks", None).await?;
             if !desk.json {
                 for it in answer["desks"].as_array_mut().into_iter().flatten() {

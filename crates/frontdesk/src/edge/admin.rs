@@ -311,7 +311,7 @@ async fn desks(_: Admin, State(app): State<App>) -> Answer<Value> {
     let show = |(it, duties): (DeskRecord, Vec<String>)| {
         json!({
             "number": it.number, "name": it.name, "version": it.version, "lease_expires_at_ms": it.lease_until_ms,
-            "live": it.lease_until_ms > now_ms, "sockets": it.sockets, "duties": duties,
+            "live": it.lease_until_ms > now_ms, "leaving": it.is_leaving, "sockets": it.sockets, "duties": duties,
         })
     };
     let all = app.desk.lease().desks().await?;

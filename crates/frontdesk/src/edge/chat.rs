@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
 
 use super::App;
 use super::auth::{ChatCaller, ChatTenant};
@@ -159,8 +160,8 @@ pub(crate) async fn stream(
     let instances = instances_of(&app, &caller.tenant);
     let first = instances.iter().map(|it| event("agent", &agent_state(&app, it))).collect();
     let tenant = caller.tenant.clone();
-    let watch =
-        Watch { app, tenant, caller, chat_id, signals, notices, ready: first, spent: None, history: Some(after) };
+    let (leave, history) = (app.drain.slice(), Some(after));
+    let watch = Watch { app, tenant, caller, chat_id, signals, notices, leave, ready: first, spent: None, history };
     let events = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (Ok(event), watch)) });
     Sse::new(events).keep_alive(KeepAlive::default())
 }
@@ -175,6 +176,7 @@ struct Watch {
     chat_id: String,
     signals: Receiver<Arc<Signaled>>,
     notices: Receiver<Arc<Notice>>,
+    leave: CancellationToken,
     /// Events that were read but not sent yet.
     ready: VecDeque<Event>,
     /// Share of the tenant's budget for these events.
@@ -227,7 +229,7 @@ impl Watch {
                 Err(RecvError::Closed) => return None,
             },
             () = tokio::time::sleep(LOOK_TIME) => {}
-            () = self.app.stop.cancelled() => return None,
+            () = self.leave.cancelled() => return None,
         }
         Some(())
     }

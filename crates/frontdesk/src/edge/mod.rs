@@ -46,6 +46,7 @@ pub(crate) fn in_hand() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(to_end::IN_HAND_KIB))
 }
 
+use crate::drain::Drain;
 use crate::identity::{AgentJwt, Verifier};
 
 /// Everything that handlers need. One pointer: each request clones it several times.
@@ -91,6 +92,7 @@ pub struct AppParts {
     /// Tasks of relay sessions; the server waits for them at shutdown.
     pub sessions: TaskTracker,
     pub stop: CancellationToken,
+    pub drain: Drain,
 }
 
 pub(crate) fn router(app: App) -> Router {

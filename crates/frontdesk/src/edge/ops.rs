@@ -44,6 +44,9 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// Ready means that a message could be accepted, so the check writes to the store.
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
+    if app.drain.is_leaving() {
+        return Refusal::new(Code::Unavailable, "this server is stopping").into_response();
+    }
     match app.readiness.check(&app).await {
         Ok(()) => (StatusCode::OK, "ready\n").into_response(),
         Err(error) => Refusal::new(Code::Unavailable, error.to_string()).into_response(),

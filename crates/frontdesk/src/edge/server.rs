@@ -26,6 +26,8 @@ use super::flow::{TimedBody, TimedStream};
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Time for requests in progress to finish at shutdown.
 const DRAIN_TIME: Duration = Duration::from_secs(8);
+/// Service managers kill what takes too long to stop.
+const DRAIN_MAX_S: u64 = 600;
 /// Pause after a failed accept (out of file descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time for a refused peer to read the reason.
@@ -40,6 +42,7 @@ pub struct Settings {
     pub connections_max: usize,
     pub connections_per_peer: usize,
     pub answers_per_tenant_kib: usize,
+    pub drain_s: u64,
 }
 
 impl Settings {
@@ -47,7 +50,15 @@ impl Settings {
         if self.answers_per_tenant_kib < 2048 {
             bail!("server.answers_per_tenant_kib must be at least 2048, the size of one large response");
         }
+        if self.drain_s > DRAIN_MAX_S {
+            bail!("server.drain_s must be at most {DRAIN_MAX_S}");
+        }
         Ok(())
+    }
+
+    /// How long other servers have to take over.
+    pub(crate) fn drain_time(&self) -> Duration {
+        Duration::from_secs(self.drain_s)
     }
 
     pub(crate) fn limits(&self) -> ConnectionLimits {

@@ -112,8 +112,13 @@ impl Listeners {
                 () = self.desk.directory().bots().changed() => {}
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(TICK) => {}
-                () = self.stop.cancelled() => return,
+                () = self.stop.cancelled() => break,
             }
+        }
+        // Each has a child of that token. Whoever waits for this may give up the duties.
+        for (name, listener) in self.running {
+            let _ = listener.task.await; // also after a panic
+            listener::note(&self.desk, &name, None); // the next one, elsewhere, says how it is
         }
     }
 
@@ -145,7 +150,7 @@ impl Listeners {
 
     /// A desk that has more parts of a bot than its share, for a while, stops one: another one is free to take it.
     fn give_some(&mut self, wanted: &Bots) {
-        let live = self.desk.lease().live().len();
+        let live = self.desk.lease().sharers();
         self.share.forget_others(|name| wanted.contains_key(name));
         let last: Vec<Name> = wanted.keys().filter(|it| !it.part.is_whole() && it.part.index == 0).cloned().collect();
         for name in last {
@@ -217,7 +222,7 @@ impl Listeners {
     }
 
     async fn start(&mut self, wanted: Bots) {
-        let (mut delay, live) = (Duration::ZERO, self.desk.lease().live().len());
+        let (mut delay, live) = (Duration::ZERO, self.desk.lease().sharers());
         for (name, (platform, bot)) in wanted {
             // One that was told to stop may still be at work; two would read from one cursor.
             if self.running.contains_key(&name) {

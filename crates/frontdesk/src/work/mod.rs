@@ -19,13 +19,21 @@ use std::sync::Arc;
 use frontdesk_core::Desk;
 use frontdesk_core::delivery::wake::POKES_MAX;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use lease::keep_lease;
 pub(crate) use retention::{Explain, Journal, Ledger, RetentionDays};
 
-pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTracker, stop: &CancellationToken) {
+/// Returns the loops that have duties which others wait for. They end when the server is `leaving`, the rest at its `stop`.
+pub(crate) fn begin(
+    desk: &Arc<Desk>,
+    retention: RetentionDays,
+    tracker: &TaskTracker,
+    stop: &CancellationToken,
+    leaving: &CancellationToken,
+) -> Vec<JoinHandle<()>> {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
     if desk.cluster().has_others() {
         tracker.spawn(agents::run_errands(desk.clone(), stop.clone()));
@@ -34,11 +42,13 @@ pub(crate) fn begin(desk: &Arc<Desk>, retention: RetentionDays, tracker: &TaskTr
     tracker.spawn(alarms::run(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(pacing::release(desk.clone(), stop.clone()));
     tracker.spawn(typing::repeat(desk.clone(), stop.clone()));
-    tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(fragments::join(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(commands::declare(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(cluster::listen(desk.clone(), stop.clone()));
-    tracker.spawn(retention::forget_old(desk.clone(), retention, stop.clone()));
+    vec![
+        tracker.spawn(listeners::listen(desk.clone(), tracker.clone(), leaving.clone())),
+        tracker.spawn(retention::forget_old(desk.clone(), retention, leaving.clone())),
+    ]
 }
 
 async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 
+pub(crate) mod cluster;
+
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::path::Path;

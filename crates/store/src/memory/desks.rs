@@ -8,6 +8,12 @@ impl State {
     fn is_live(&self, desk: DeskNo, now_ms: u64) -> bool {
         self.desks.get(&desk).is_some_and(|it| it.lease_until_ms > now_ms)
     }
+
+    fn free_duties(&mut self, of: DeskNo) {
+        for (holder, _) in self.duties.values_mut().filter(|(holder, _)| *holder == of) {
+            *holder = DeskNo::NONE;
+        }
+    }
 }
 
 impl Desks for MemoryStore {
@@ -16,7 +22,8 @@ impl Desks for MemoryStore {
         state.last_desk = state.last_desk.next();
         let number = state.last_desk;
         let lease_until_ms = now_ms + LEASE_MS;
-        let desk = DeskRecord { number, name, version, lease_until_ms, directory_seen: 0, sockets: 0 };
+        let desk =
+            DeskRecord { number, name, version, lease_until_ms, directory_seen: 0, sockets: 0, is_leaving: false };
         state.desks.insert(number, desk);
         now(number)
     }
@@ -30,13 +37,15 @@ impl Desks for MemoryStore {
             mine.lease_until_ms = now_ms + LEASE_MS;
             mine.directory_seen = seen;
         }
-        let live = state.desks.values().filter(|it| it.lease_until_ms > now_ms).map(|it| it.number).collect();
-        now(Renewal { directory_version: state.directory_version, live })
+        let live = || state.desks.values().filter(|it| it.lease_until_ms > now_ms);
+        let leaving = live().filter(|it| it.is_leaving).map(|it| it.number).collect();
+        let live = live().map(|it| it.number).collect();
+        now(Renewal { directory_version: state.directory_version, live, leaving })
     }
 
     fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>> {
         let mut state = self.state();
-        if !state.is_live(me, now_ms) {
+        if !state.is_live(me, now_ms) || state.desks.get(&me).is_some_and(|it| it.is_leaving) {
             return now(None);
         }
         let token = match state.duties.get(&duty) {
@@ -56,12 +65,19 @@ impl Desks for MemoryStore {
         now(())
     }
 
+    fn leave(&self, me: DeskNo) -> Stored<'_, ()> {
+        let mut state = self.state();
+        if let Some(mine) = state.desks.get_mut(&me) {
+            mine.is_leaving = true;
+        }
+        state.free_duties(me);
+        now(())
+    }
+
     fn resign(&self, me: DeskNo) -> Stored<'_, ()> {
         let mut state = self.state();
         state.desks.remove(&me);
-        for (holder, _) in state.duties.values_mut().filter(|(holder, _)| *holder == me) {
-            *holder = DeskNo::NONE;
-        }
+        state.free_duties(me);
         now(())
     }
 

@@ -6,6 +6,9 @@ use super::{PostgresStore, now, signed, unsigned};
 
 /// Servers whose lease ended this long ago are forgotten.
 const FORGET_MS: i64 = 60_000;
+/// In the order of names, as everywhere.
+const FREE_DUTIES: &str = "UPDATE duty SET desk = 0 WHERE name IN
+    (SELECT name FROM duty WHERE desk = $1 ORDER BY name FOR UPDATE)";
 
 impl Desks for PostgresStore {
     fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo> {
@@ -45,12 +48,14 @@ impl Desks for PostgresStore {
                     "SELECT (SELECT value FROM counter WHERE name = 'directory'),
                      array(SELECT number FROM desk WHERE lease_until_ms > ",
                     now!("$1"),
+                    " ORDER BY number),
+                     array(SELECT number FROM desk WHERE is_leaving AND lease_until_ms > ",
+                    now!("$1"),
                     " ORDER BY number)"
                 );
                 let row = connection.query_one(sql, &[&now]).await?;
-                let live: Vec<i64> = row.get(1);
-                let live = live.into_iter().map(unsigned).collect();
-                Ok(Renewal { directory_version: unsigned(row.get(0)), live })
+                let numbers = |column: usize| row.get::<_, Vec<i64>>(column).into_iter().map(unsigned).collect();
+                Ok(Renewal { directory_version: unsigned(row.get(0)), live: numbers(1), leaving: numbers(2) })
             };
             database.leases.transaction(renew).await
         })
@@ -63,7 +68,8 @@ impl Desks for PostgresStore {
             // One statement: a row that another server takes at the same time is looked at again under its lock.
             let sql = concat!(
                 "INSERT INTO duty AS d (name, desk, token)
-                 SELECT $2, $3, 1 WHERE EXISTS (SELECT 1 FROM desk WHERE number = $3 AND lease_until_ms > ",
+                 SELECT $2, $3, 1 WHERE EXISTS 
+                 (SELECT 1 FROM desk WHERE number = $3 AND NOT is_leaving AND lease_until_ms > ",
                 now!("$1"),
                 ") ON CONFLICT (name) DO UPDATE
                    SET desk = $3, token = CASE WHEN d.desk = $3 THEN d.token ELSE d.token + 1 END
@@ -91,13 +97,20 @@ impl Desks for PostgresStore {
         })
     }
 
+    fn leave(&self, me: DeskNo) -> Stored<'_, ()> {
+        self.lease_worker.ask(async move |database| {
+            let work = async |connection: &super::connection::Connection| {
+                connection.execute("UPDATE desk SET is_leaving = true WHERE number = $1", &[&signed(me)]).await?;
+                connection.execute(FREE_DUTIES, &[&signed(me)]).await.map(drop)
+            };
+            database.leases.transaction(work).await
+        })
+    }
+
     fn resign(&self, me: DeskNo) -> Stored<'_, ()> {
         self.lease_worker.ask(async move |database| {
             let work = async |connection: &super::connection::Connection| {
-                // In the order of names, as everywhere.
-                let sql = "UPDATE duty SET desk = 0 WHERE name IN
-                           (SELECT name FROM duty WHERE desk = $1 ORDER BY name FOR UPDATE)";
-                connection.execute(sql, &[&signed(me)]).await?;
+                connection.execute(FREE_DUTIES, &[&signed(me)]).await?;
                 connection.execute("DELETE FROM desk WHERE number = $1", &[&signed(me)]).await.map(drop)
             };
             database.leases.transaction(work).await
@@ -109,7 +122,7 @@ impl Desks for PostgresStore {
         self.worker.read(async move |connection| {
             let sql = concat!(
                 "SELECT number, name, version, lease_until_ms, directory_seen,
-                 (SELECT count(*) FROM head h WHERE h.desk = desk.number AND h.desk <> 0),
+                 (SELECT count(*) FROM head h WHERE h.desk = desk.number AND h.desk <> 0), is_leaving,
                  array(SELECT d.name FROM duty d WHERE d.desk = desk.number ORDER BY d.name)
                  FROM desk WHERE lease_until_ms > ",
                 now!("$1"),
@@ -124,8 +137,9 @@ impl Desks for PostgresStore {
                     lease_until_ms: unsigned(row.get(3)),
                     directory_seen: unsigned(row.get(4)),
                     sockets: unsigned(row.get(5)),
+                    is_leaving: row.get(6),
                 };
-                (record, row.get(6))
+                (record, row.get(7))
             };
             Ok(rows.into_iter().map(desk).collect())
         })

@@ -22,6 +22,10 @@ impl Leases {
     fn is_live(&self, desk: DeskNo, now_ms: u64) -> bool {
         self.with(|all| all.iter().any(|it| it.number == desk && it.lease_until_ms > now_ms))
     }
+
+    fn may_take(&self, desk: DeskNo, now_ms: u64) -> bool {
+        self.is_live(desk, now_ms) && self.with(|all| all.iter().all(|it| it.number != desk || !it.is_leaving))
+    }
 }
 
 impl Desks for SqliteStore {
@@ -34,7 +38,8 @@ impl Desks for SqliteStore {
         let leases = self.leases.clone();
         self.writer.write(draw, move |number| {
             let (number, lease_until_ms) = (*number, now_ms + LEASE_MS);
-            let record = DeskRecord { number, name, version, lease_until_ms, directory_seen: 0, sockets: 0 };
+            let (directory_seen, sockets, is_leaving) = (0, 0, false);
+            let record = DeskRecord { number, name, version, lease_until_ms, directory_seen, sockets, is_leaving };
             leases.with(|all| {
                 all.retain(|it| it.lease_until_ms > now_ms);
                 all.push(record);
@@ -47,11 +52,13 @@ impl Desks for SqliteStore {
             let mine = all.iter_mut().find(|it| it.number == me && it.lease_until_ms > now_ms)?;
             mine.lease_until_ms = now_ms + LEASE_MS;
             mine.directory_seen = seen;
-            Some(all.iter().filter(|it| it.lease_until_ms > now_ms).map(|it| it.number).collect())
+            let live = || all.iter().filter(|it| it.lease_until_ms > now_ms);
+            let leaving = live().filter(|it| it.is_leaving).map(|it| it.number).collect();
+            Some((live().map(|it| it.number).collect(), leaving))
         });
         self.readers.read(DESK, move |connection| {
-            let live = live.ok_or(StoreError::Conflict)?;
-            Ok(Renewal { directory_version: super::directory::version(connection)?, live })
+            let (live, leaving) = live.ok_or(StoreError::Conflict)?;
+            Ok(Renewal { directory_version: super::directory::version(connection)?, live, leaving })
         })
     }
 
@@ -69,12 +76,15 @@ impl Desks for SqliteStore {
         self.writer.write(work, |()| {})
     }
 
+    fn leave(&self, me: DeskNo) -> Stored<'_, ()> {
+        // Before the write, so that nothing is taken between.
+        self.leases.with(|all| all.iter_mut().filter(|it| it.number == me).for_each(|it| it.is_leaving = true));
+        self.writer.write(move |books: &mut Books| free_duties(&books.connection, me), |()| {})
+    }
+
     fn resign(&self, me: DeskNo) -> Stored<'_, ()> {
         let leases = self.leases.clone();
-        let work = move |books: &mut Books| {
-            let sql = "UPDATE duty SET desk = 0 WHERE desk = ?1";
-            books.connection.execute(sql, [signed(me)]).map(drop).map_err(fault)
-        };
+        let work = move |books: &mut Books| free_duties(&books.connection, me);
         self.writer.write(work, move |()| leases.with(|all| all.retain(|it| it.number != me)))
     }
 
@@ -99,6 +109,10 @@ impl Desks for SqliteStore {
     }
 }
 
+fn free_duties(connection: &Connection, of: DeskNo) -> Result<(), StoreError> {
+    connection.execute("UPDATE duty SET desk = 0 WHERE desk = ?1", [signed(of)]).map(drop).map_err(fault)
+}
+
 fn take(
     connection: &Connection,
     leases: &Leases,
@@ -106,7 +120,7 @@ fn take(
     duty: &str,
     now_ms: u64,
 ) -> Result<Option<u64>, StoreError> {
-    if !leases.is_live(me, now_ms) {
+    if !leases.may_take(me, now_ms) {
         return Ok(None);
     }
     let sql = "SELECT desk, token FROM duty WHERE name = ?1";

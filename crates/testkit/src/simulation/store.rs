@@ -262,6 +262,10 @@ impl Desks for DeskStore {
         self.pass("drop_duty", move |store| at_once(store.drop_duty(me, duty)))
     }
 
+    fn leave(&self, me: DeskNo) -> Stored<'_, ()> {
+        self.pass("leave", move |store| at_once(store.leave(me)))
+    }
+
     fn resign(&self, me: DeskNo) -> Stored<'_, ()> {
         self.pass("resign", move |store| at_once(store.resign(me)))
     }

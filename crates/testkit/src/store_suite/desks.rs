@@ -57,6 +57,23 @@ pub async fn a_duty_has_one_live_holder_and_its_token_rises(Harness { store, .. 
     assert!(take(last, NOW + LEASE_MS).await.expect("a desk that resigned gave it up") > third);
 }
 
+pub async fn a_desk_that_leaves_has_no_duties_and_keeps_its_lease(Harness { store, .. }: Harness) {
+    let one = store.enlist("a".into(), "1".into(), NOW).await.unwrap();
+    let two = store.enlist("b".into(), "1".into(), NOW).await.unwrap();
+    let take = async |desk, duty: &str| store.take_duty(desk, duty.into(), NOW).await.unwrap();
+    let first = take(one, "listen").await.expect("it is free");
+    take(two, "retention").await.expect("it is free");
+    store.leave(one).await.unwrap();
+    assert_eq!(take(one, "listen").await, None, "it takes no more");
+    assert_eq!(take(one, "another").await, None);
+    assert!(take(two, "listen").await.expect("it is free at once") > first);
+    let renewal = store.renew(one, 0, NOW).await.unwrap();
+    assert_eq!((renewal.live, renewal.leaving), (vec![one, two], vec![one]));
+    let listed = store.desks(NOW).await.unwrap();
+    let listed: Vec<_> = listed.iter().map(|(desk, duties)| (desk.number, desk.is_leaving, duties.len())).collect();
+    assert_eq!(listed, [(one, true, 0), (two, false, 2)]);
+}
+
 pub async fn cursors_are_kept_by_bot(harness: Harness) {
     let save = async |bot: &str, cursor: &str| {
         harness.store.save_cursor("p".into(), bot.into(), 1, cursor.to_owned()).await.unwrap();

@@ -17,6 +17,7 @@ use frontdesk_wire::{EventId, InstanceNo, Place, TenantId};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::Refused;
 use super::auth::Api;
@@ -69,6 +70,7 @@ pub(crate) async fn open(
     let live = live.ok_or_else(full)?;
     let listener = Listener {
         session: Session { app: app.clone(), live },
+        leave: app.drain.slice(),
         app,
         token_id: who.token_id,
         tenant: who.tenant,
@@ -111,6 +113,7 @@ impl Drop for Session {
 struct Listener {
     app: App,
     session: Session,
+    leave: CancellationToken,
     token_id: String,
     tenant: TenantId,
     agent: InstanceNo,
@@ -176,7 +179,7 @@ impl Listener {
             tokio::select! {
                 () = self.session.live.notify.notified() => {}
                 () = tokio::time::sleep(LOOK_TIME) => {}
-                () = self.app.stop.cancelled() => return None,
+                () = self.leave.cancelled() => return None,
             }
         }
     }

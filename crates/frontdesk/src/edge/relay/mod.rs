@@ -8,13 +8,13 @@ use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use frontdesk_core::directory::Unproven;
 use frontdesk_core::meters::Why;
-use frontdesk_wire::{Close, token};
+use frontdesk_wire::{Close, Code, token};
 use tokio::time::timeout;
 
-use super::{App, ConnectionSlot, auth};
+use super::{App, ConnectionSlot, auth, error};
 use session::Begin;
 
 /// Keeps an idle socket small; the buffer grows while large frames are read.
@@ -33,6 +33,11 @@ pub(crate) async fn upgrade(
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
+    if app.drain.is_leaving() {
+        // A load balancer that has not noticed yet can try another server.
+        let text = "this server is stopping; connect again to reach another one";
+        return error::Refusal::new(Code::Unavailable, text).into_response();
+    }
     let upgrade = upgrade.read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0);
     match auth::gateway(&app, &headers) {
         Ok(caller) => {

@@ -62,7 +62,7 @@ impl Carrier {
     }
 
     async fn live(mut self: Box<Self>, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>) {
-        let stop = self.app.stop.clone();
+        let leave = self.app.drain.slice();
         let mut tick = std::pin::pin!(sleep_until(self.started));
         let (mut is_writing, mut is_gone, mut is_leaving) = (false, false, false);
         loop {
@@ -101,7 +101,7 @@ impl Carrier {
                 }
                 () = async { match &mailbox { Some(mailbox) => mailbox.notify.notified().await, None => std::future::pending().await } } => {}
                 () = tick.as_mut() => self.session.tick(self.now_ms()),
-                () = stop.cancelled(), if !is_leaving => {
+                () = leave.cancelled(), if !is_leaving => {
                     is_leaving = true;
                     self.session.leave(self.now_ms());
                 }

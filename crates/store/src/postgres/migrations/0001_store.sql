@@ -22,7 +22,7 @@ CREATE INDEX tombstone_version ON tombstone (version);
 CREATE SEQUENCE desk_number;
 CREATE TABLE desk (
   number bigint PRIMARY KEY, name text COLLATE "C" NOT NULL, version text COLLATE "C" NOT NULL, lease_until_ms bigint NOT NULL,
-  directory_seen bigint NOT NULL DEFAULT 0
+  directory_seen bigint NOT NULL DEFAULT 0, is_leaving boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 CREATE TABLE duty (
   name text COLLATE "C" PRIMARY KEY, desk bigint NOT NULL, token bigint NOT NULL

@@ -1,0 +1,103 @@
+//! How a server stops that shares its store with others: it says so, gives up its duties, lets its sockets go one slice
+//! after another, and only then closes its listener. So others take over while it still answers, and not all clients come
+//! to them at once.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use frontdesk_core::Desk;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Sockets are closed in so many steps.
+const SLICES: usize = 50;
+/// Time for the loops with duties to end before the duties are given up. Whatever they still write names their old token.
+const DUTIES_TIME: Duration = Duration::from_secs(2);
+
+pub struct Drain {
+    leaving: CancellationToken,
+    stop: CancellationToken,
+    slices: Vec<CancellationToken>,
+    next: AtomicUsize,
+}
+
+impl Drain {
+    pub(crate) fn new(stop: &CancellationToken) -> Self {
+        Self {
+            leaving: stop.child_token(),
+            stop: stop.clone(),
+            slices: std::iter::repeat_with(|| stop.child_token()).take(SLICES).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Cancelled when the server is asked to stop.
+    pub(crate) fn leaving(&self) -> &CancellationToken {
+        &self.leaving
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_cancelled()
+    }
+
+    /// Cancelled when this socket or stream has to end. One that begins while the server is stopping stays to the end: its
+    /// client would come back at once.
+    pub(crate) fn slice(&self) -> CancellationToken {
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % SLICES;
+        self.slices.get(next).filter(|_| !self.is_leaving()).unwrap_or(&self.stop).clone()
+    }
+
+    /// Once the server is asked to stop. A server without others stops at once: nobody could take over.
+    pub(crate) async fn run(&self, desk: &Desk, duties: Vec<JoinHandle<()>>, time: Duration) -> Infallible {
+        self.leaving.cancelled().await;
+        if !time.is_zero() && !self.stop.is_cancelled() && !desk.lease().is_alone() {
+            tracing::info!(?time, "other servers take over; sockets are closed one after another");
+            tokio::join!(give_up(desk, duties), self.close_slices(time));
+        }
+        self.stop.cancel();
+        std::future::pending().await
+    }
+
+    async fn close_slices(&self, time: Duration) {
+        let mut tick = tokio::time::interval(time / u32::try_from(SLICES).unwrap_or(u32::MAX));
+        tick.tick().await; // at once
+        for slice in &self.slices {
+            tick.tick().await;
+            slice.cancel();
+        }
+    }
+}
+
+async fn give_up(desk: &Desk, duties: Vec<JoinHandle<()>>) {
+    let _ = tokio::time::timeout(DUTIES_TIME, futures_util::future::join_all(duties)).await;
+    if let Err(error) = desk.lease().leave().await {
+        tracing::warn!(%error, "giving up the duties of this server failed; others take them when it has ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sockets_end_slice_by_slice_and_all_at_a_stop() {
+        let stop = CancellationToken::new();
+        let drain = Drain::new(&stop);
+        let sockets: Vec<_> = (0..SLICES * 2).map(|_| drain.slice()).collect();
+        drain.leaving().cancel();
+        assert!(!drain.slice().is_cancelled() && !stop.is_cancelled(), "a new one stays");
+        let open = || sockets.iter().filter(|socket| !socket.is_cancelled()).count();
+        tokio::join!(drain.close_slices(Duration::from_secs(5)), async {
+            for second in 0..5 {
+                tokio::time::sleep(Duration::from_millis(950)).await;
+                assert_eq!(open(), SLICES * 2 - 2 * (second * 10 + 9), "after {second} s");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert_eq!(open(), 0);
+        let last = drain.slice();
+        stop.cancel();
+        assert!(last.is_cancelled());
+    }
+}
