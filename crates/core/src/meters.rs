@@ -63,6 +63,7 @@ pub struct Meters {
     /// 1 while this server does not hear its own rings.
     pub bus_deaf: Gauge,
     pub bus_sweeps: Counter,
+    pub directory_unreadable: Gauge,
     pub frames_pushed: Counter,
     pub acks: Counter,
     pub acks_unknown: Counter,
@@ -143,6 +144,8 @@ impl Meters {
         let text = "1 while this server does not hear its own rings on the bus, and relies on sweeps";
         r.register("bus_deaf", text, self.bus_deaf.clone());
         r.register("bus_sweeps", "Times that the store was looked at for what no ring told", self.bus_sweeps.clone());
+        let text = "Records of the directory that this version cannot read, and does not use";
+        r.register("directory_unreadable", text, self.directory_unreadable.clone());
         r.register("acks", "Rows acked by agents", self.acks.clone());
         r.register("acks_unknown", "Acks of unknown or foreign buffer ids", self.acks_unknown.clone());
         let text = "Rows settled without an ack because the gateway never acks";

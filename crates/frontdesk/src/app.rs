@@ -141,7 +141,7 @@ impl Frontdesk {
     /// A fresh desk has one tenant, and its chat opens on this machine.
     async fn first_start(&self, open_locally: bool) -> anyhow::Result<()> {
         let desk = &self.app.desk;
-        if desk.directory().read(|view| view.tenants.is_empty()) {
+        if desk.directory().read(|view| view.tenants.is_empty() && view.unreadable().is_empty()) {
             desk.directory().create_tenant(FIRST_TENANT).await?;
         }
         let first = desk.directory().read(|view| view.tenants.keys().next().cloned());

@@ -14,6 +14,7 @@ fn finding(check: &str, ok: bool, text: impl Into<String>) -> Value {
 pub(crate) async fn examine(app: &App) -> Value {
     let mut findings = vec![store_writes(app).await];
     findings.extend(store_is_whole(app).await);
+    findings.extend(unreadable(app));
     findings.push(clock(app));
     findings.extend(shared_names(app));
     findings.extend(agents(app).await);
@@ -89,6 +90,21 @@ async fn store_is_whole(app: &App) -> Vec<Value> {
             .collect(),
         Err(error) => vec![finding("integrity", false, error.to_string())],
     }
+}
+
+/// Records of the directory that this version cannot read. They are not used, and not changed.
+fn unreadable(app: &App) -> Option<Value> {
+    /// Records that are named.
+    const NAMED_MAX: usize = 10;
+    let (count, named) = app.desk.directory().read(|view| {
+        let named = view.unreadable().names().take(NAMED_MAX).map(|(kind, key)| format!("{kind} {key:?}"));
+        (view.unreadable().len(), named.collect::<Vec<_>>().join(", "))
+    });
+    let text = format!(
+        "{count} records of the directory cannot be read by this server and are not used here: {named}; they were probably \
+         written by a newer version: upgrade this server"
+    );
+    (count > 0).then(|| finding("directory", false, text))
 }
 
 /// With a clock far in the past all signed tokens are refused; with one far ahead all have expired.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use frontdesk_core::directory::facts::{Binding, Instance, Scope, Tenant, Token};
 use frontdesk_core::directory::{AmendError, Draft, Fact, Registry, View};
-use frontdesk_core::port::store::{Change, Directory as _, Store, StoreError};
+use frontdesk_core::port::store::{Change, Store, StoreError};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_wire::{InstanceId, InstanceNo};
@@ -173,14 +173,41 @@ async fn a_refusal_of_the_rules_writes_nothing() {
     registry.read(|view| assert!(view.tenants.is_empty()));
 }
 
+/// Two server versions side by side: the older one keeps aside what it cannot read, and goes on with the rest.
 #[tokio::test]
-async fn an_unreadable_record_is_reported_as_corrupt() {
-    for json in ["{", "{}"] {
-        let store = MemoryStore::new(1);
-        let bad = Change { kind: "tenant".into(), key: "acme".into(), json: Some(json.into()) };
-        store.amend(0, vec![bad], Box::new(|_| {})).await.unwrap();
-        let error = Registry::open(Arc::new(store)).await.err().expect("the registry must not open");
-        assert!(matches!(&error, StoreError::Corrupt(text) if text.contains("acme")), "{error}");
+async fn an_unreadable_record_is_kept_aside_and_never_overwritten() {
+    for json in ["{", "{}", r#"{"name": "acme", "created_ms": "yesterday"}"#] {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
+        let running = Registry::open(store.clone()).await.unwrap();
+        put(&running, vec![tenant("acme"), tenant("other")]).await.unwrap();
+        let newer = Change { kind: "tenant".into(), key: "acme".into(), json: Some(json.into()) };
+        store.amend(1, vec![newer], Box::new(|_| {})).await.unwrap();
+        running.refresh().await.unwrap();
+        let started = Registry::open(store.clone()).await.unwrap();
+        for registry in [&running, &started] {
+            registry.read(|view| {
+                assert!(view.tenants.contains_key("other") && !view.tenants.contains_key("acme"));
+                assert_eq!(view.unreadable().names().collect::<Vec<_>>(), [("tenant", "acme".to_owned())]);
+            });
+            for fact in [tenant("acme"), token("h")] {
+                let refused = put(registry, vec![fact]).await;
+                assert!(matches!(refused, Err(AmendError::Store(StoreError::Newer(_)))), "{refused:?}");
+            }
+            let remove = |_: &_, draft: &mut Draft| {
+                draft.remove(&tenant("acme"));
+                Ok::<_, Infallible>(())
+            };
+            assert!(matches!(registry.write(remove).await, Err(AmendError::Store(StoreError::Newer(_)))));
+        }
+        let stored = store.changed_since(0).await.unwrap().records;
+        assert!(stored.iter().any(|it| it.key == "acme" && it.json.as_deref() == Some(json)), "{stored:?}");
+
+        // A form that both can read.
+        let readable = Change { kind: "tenant".into(), key: "acme".into(), json: Some(tenant("acme").json()) };
+        store.amend(2, vec![readable], Box::new(|_| {})).await.unwrap();
+        running.refresh().await.unwrap();
+        running.read(|view| assert!(view.tenants.contains_key("acme") && view.unreadable().is_empty()));
+        put(&running, vec![token("h")]).await.unwrap();
     }
 }
 

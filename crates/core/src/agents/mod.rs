@@ -440,6 +440,10 @@ impl AgentsPlane {
                 view.agent(tenant, id).is_some() || view.instance(tenant, id).is_some_and(|it| it.left_ms.is_none())
             };
             let found = address::resolve(address, known).ok_or_else(|| Fault::unknown_agent(address))?;
+            if view.unreadable().has("agent", &[tenant, found.agent]) {
+                let text = "the record of this agent cannot be read by this server; use a server of a newer version";
+                return Err(Fault::new(Class::UnavailableError, text));
+            }
             Ok((found.agent.to_owned(), found.session.map(str::to_owned)))
         })
     }
@@ -540,6 +544,9 @@ fn amended(error: AmendError<Fault>) -> Fault {
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "store request failed");
+        if let StoreError::Newer(why) = &error {
+            return Self::new(Class::UnavailableError, why.clone());
+        }
         if error == StoreError::Conflict {
             return Self::new(Class::ConflictError, "another request changed this at the same time; try again");
         }

@@ -54,6 +54,9 @@ impl TenantStores {
 
     pub(super) fn approval(&self, tenant: &str) -> Approval {
         let own = self.directory.read(|view| view.skill_rules.get(tenant).cloned());
+        if self.directory.read(|view| view.unreadable().has("skill_rules", &[tenant])) {
+            return Approval::Barred; // what it requires is not known here
+        }
         let (secured, pem) = match &own {
             Some(own) => (own.secured, &own.public_key_pem),
             None => (self.rules.skills_secured, &self.rules.skills_public_key),

@@ -139,6 +139,12 @@ impl DeliveryPlane {
                     mailbox.order(Order::Close(Close::Unauthorized));
                 }
             }
+            Effect::GatewayUnreadable(id) => self.switchboard.close(Some(id), Close::TryLater),
+            Effect::InstanceUnreadable(no) => {
+                if let Some(mailbox) = self.switchboard.socket(*no) {
+                    mailbox.order(Order::Close(Close::TryLater));
+                }
+            }
             Effect::AgentRemoved(no) => self.note_wake_failure(*no, None),
             Effect::SigningKeysChanged | Effect::BotChanged { .. } => {}
         }

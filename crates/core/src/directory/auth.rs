@@ -5,8 +5,8 @@ use std::sync::Arc;
 use frontdesk_wire::token::{self, Proof};
 use frontdesk_wire::{Close, GatewayId, InstanceId, Secret, TenantId};
 
-use super::DirectoryPlane;
 use super::facts::{Gateway, GatewaySecret, Instance, Scope, Token};
+use super::{DirectoryPlane, View};
 use crate::hash::sha256_hex;
 
 /// The owner of an identity token.
@@ -69,7 +69,9 @@ impl DirectoryPlane {
             let instance = view.instance(&gateway.tenant, &gateway.instance)?.clone();
             Some((gateway, instance))
         });
-        let Some((gateway, instance)) = found else { return Err(Unproven::Unauthorized) };
+        let Some((gateway, instance)) = found else {
+            return Err(self.registry.read(|view| unknown(view, &claimed.gateway_id)));
+        };
         if gateway.revoked_ms.is_some() {
             return Err(Unproven::Unauthorized);
         }
@@ -90,7 +92,8 @@ impl DirectoryPlane {
     pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<Guest> {
         self.registry.read(|view| {
             let meant = |it: &&Arc<Instance>| it.left_ms.is_none() && tenant.is_none_or(|only| only == it.tenant);
-            let mut named = view.instances_named(name).iter().filter(meant);
+            let mut named =
+                view.instances_named(name).iter().filter(meant).filter(|_| !view.unreadable().is_named(name));
             match (named.next(), named.next()) {
                 (Some(one), None) => Some(Guest::of(one)),
                 _ => None,
@@ -108,6 +111,7 @@ impl DirectoryPlane {
             Some(it) if it.revoked_ms.is_none() && it.revocations == caller.revocations => {
                 (it.instance != caller.instance.name).then_some(Close::GoingAway)
             }
+            None if view.unreadable().has("gateway", &[&caller.gateway]) => Some(Close::TryLater),
             _ => Some(Close::Unauthorized),
         })
     }
@@ -137,5 +141,15 @@ impl DirectoryPlane {
         opened
             .inspect_err(|error| tracing::error!(%error, gateway = %gateway.id, "opening a gateway secret failed"))
             .ok()
+    }
+}
+
+/// A gateway whose record cannot be read here is not told that it was revoked.
+fn unknown(view: &View, gateway: &str) -> Unproven {
+    let unreadable = view.unreadable();
+    let of_instance = |it: &Arc<Gateway>| unreadable.has("instance", &[&it.tenant, &it.instance]);
+    match unreadable.has("gateway", &[gateway]) || view.gateways.get(gateway).is_some_and(of_instance) {
+        true => Unproven::Unavailable,
+        false => Unproven::Unauthorized,
     }
 }

@@ -10,6 +10,7 @@ use super::index::TenantIndex;
 use super::{DirectoryPlane, Draft, Guest, Identity, View};
 use crate::error::DeskError;
 use crate::hash::sha256_hex;
+use crate::port::store::StoreError;
 
 /// A gateway posts once per platform with the same gatewayId; within this time all posts get the same secret.
 const PROVISION_SAME_SECRET_MS: u64 = 10 * 60 * 1000;
@@ -322,12 +323,21 @@ struct NewGateway<'a> {
 
 fn live_gateway<'a>(view: &'a View, id: &str) -> Result<&'a Arc<Gateway>, DeskError> {
     let found = view.gateways.get(id).filter(|gateway| gateway.revoked_ms.is_none());
-    found.ok_or_else(|| DeskError::NotFound(format!("gateway {id:?} not found, or revoked")))
+    found.ok_or_else(|| match view.unreadable().has("gateway", &[id]) {
+        true => unreadable("gateway", id),
+        false => DeskError::NotFound(format!("gateway {id:?} not found, or revoked")),
+    })
+}
+
+fn unreadable(kind: &str, name: &str) -> DeskError {
+    let text = format!("the record of {kind} {name:?} cannot be read by this server; use a server of a newer version");
+    DeskError::Store(StoreError::Newer(text))
 }
 
 pub(crate) fn known_tenant(view: &View, name: &str) -> Result<(), DeskError> {
     match view.tenants.contains_key(name) {
         true => Ok(()),
+        false if view.unreadable().has("tenant", &[name]) => Err(unreadable("tenant", name)),
         false => Err(DeskError::NotFound(format!(
             "tenant {name:?} not found; create it with `frontdesk tenant create {name}`"
         ))),

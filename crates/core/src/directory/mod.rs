@@ -16,6 +16,7 @@ mod manage;
 mod moves;
 mod place;
 mod registry;
+mod unreadable;
 mod view;
 
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub(crate) use links::DeskCommand;
 pub use manage::Management;
 pub use place::{Place, tenant_of};
 pub use registry::{AmendError, Draft, Effect, Registry};
+pub use unreadable::Unreadable;
 pub use view::View;
 
 pub struct DirectoryPlane {

@@ -11,6 +11,9 @@ use super::view::View;
 /// in a direct message the tenant in which the user is linked.
 pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &Place<'_>) -> Option<&'a str> {
     let keys = [place.scope_id, Some(place.chat_id), place.parent_chat_id];
+    if view.unreadable().bears_on_place(platform, &keys, place.person) {
+        return None; // it may be somebody else's
+    }
     let routed = keys.into_iter().flatten().find_map(|key| view.route(platform, key));
     if let Some(route) = routed {
         return Some(&route.tenant);

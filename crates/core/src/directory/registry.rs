@@ -43,6 +43,10 @@ pub enum Effect {
     InstanceLeft(InstanceNo),
     /// The agent with this number was deleted.
     AgentRemoved(InstanceNo),
+    /// The record of this gateway cannot be read any more.
+    GatewayUnreadable(GatewayId),
+    /// That of the instance with this number.
+    InstanceUnreadable(InstanceNo),
     /// A signing key was added or removed.
     SigningKeysChanged,
     /// A bot was added, changed or removed.
@@ -90,41 +94,85 @@ impl Draft {
     }
 }
 
+/// A commit, our own or of another server.
+#[derive(Default)]
+struct News {
+    version: u64,
+    puts: Vec<(Fact, u64)>,
+    removes: Vec<(&'static str, String)>,
+    /// Kind, key and version.
+    unreadable: Vec<(&'static str, String, u64)>,
+    /// These are all records.
+    is_whole: bool,
+}
+
 impl Shared {
     fn read<R>(&self, look: impl FnOnce(&View) -> R) -> R {
         look(&self.view.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     /// Applies changes of other servers to memory.
-    fn apply_changes(&self, changes: Changes) -> Result<(), StoreError> {
-        let (mut puts, mut removes) = (Vec::new(), Vec::new());
+    fn apply_changes(&self, changes: Changes) {
+        let mut news = News { version: changes.version, is_whole: changes.whole, ..News::default() };
         for Record { kind, key, version, json } in changes.records {
-            match json {
-                Some(json) => puts.extend(read_fact(&kind, &key, &json)?.map(|fact| (fact, version))),
-                None => removes.extend(Fact::known_kind(&kind).map(|kind| (kind, key))),
+            // A newer server on the same store may have written it.
+            let Some(kind) = Fact::known_kind(&kind) else {
+                if json.is_some() {
+                    tracing::warn!(
+                        kind,
+                        key,
+                        "skipped a record of an unknown kind, probably written by a newer version"
+                    );
+                }
+                continue;
+            };
+            match json.map(|json| Fact::parse(kind, &json)) {
+                Some(Some(fact)) => news.puts.push((fact, version)),
+                Some(None) => {
+                    tracing::error!(
+                        kind,
+                        key,
+                        "a record cannot be read, probably written by a newer version; it is not used"
+                    );
+                    news.unreadable.push((kind, key, version));
+                }
+                None => news.removes.push((kind, key)),
             }
         }
-        if changes.whole {
-            let there: HashSet<(&str, String)> = puts.iter().map(|(fact, _)| (fact.kind(), fact.key())).collect();
-            removes = self.read(|view| view.names().filter(|name| !there.contains(*name)).cloned().collect());
+        if news.is_whole {
+            let there: HashSet<(&str, String)> = news.puts.iter().map(|(fact, _)| (fact.kind(), fact.key())).collect();
+            let unreadable = |(kind, key): &&(&'static str, String)| {
+                news.unreadable.iter().any(|(other, there, _)| other == kind && there == key)
+            };
+            let gone = |view: &View| {
+                view.names().filter(|name| !there.contains(*name) && !unreadable(name)).cloned().collect()
+            };
+            news.removes = self.read(gone);
         }
-        self.apply(puts, &removes, changes.version);
-        Ok(())
+        self.apply(news);
     }
 
     /// Applies a commit to memory, our own or of another server.
-    fn apply(&self, puts: Vec<(Fact, u64)>, removes: &[(&'static str, String)], version: u64) {
+    fn apply(&self, news: News) {
         let mut view = self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let put = puts.iter().filter_map(|(fact, _)| effect_of_put(&view, fact));
-        let removed = removes.iter().filter_map(|(kind, key)| effect_of_removal(&view, kind, key));
-        let effects: Vec<Effect> = put.chain(removed).collect();
-        for (fact, version) in puts {
+        let put = news.puts.iter().filter_map(|(fact, _)| effect_of_put(&view, fact));
+        let removed = news.removes.iter().filter_map(|(kind, key)| effect_of_removal(&view, kind, key));
+        let unreadable = news.unreadable.iter().filter_map(|(kind, key, _)| effect_of_unreadable(&view, kind, key));
+        let effects: Vec<Effect> = put.chain(removed).chain(unreadable).collect();
+        if news.is_whole {
+            view.unreadable.clear();
+        }
+        for (fact, version) in news.puts {
             view.apply(fact, version);
         }
-        for (kind, key) in removes {
+        for (kind, key) in &news.removes {
             view.forget(kind, key);
         }
-        view.directory_version = version;
+        for (kind, key, version) in news.unreadable {
+            view.forget(kind, &key);
+            view.unreadable.insert(kind, key, version);
+        }
+        view.directory_version = news.version;
         drop(view);
         if let Some(hook) = self.hook.get() {
             effects.iter().for_each(hook);
@@ -132,21 +180,11 @@ impl Shared {
     }
 }
 
-/// Unknown kinds are skipped: a newer server on the same store may have written them.
-fn read_fact(kind: &str, key: &str, json: &str) -> Result<Option<Fact>, StoreError> {
-    if Fact::known_kind(kind).is_none() {
-        tracing::warn!(kind, key, "skipped a record of an unknown kind, probably written by a newer version");
-        return Ok(None);
-    }
-    let fact = Fact::parse(kind, json);
-    fact.map(Some).ok_or_else(|| StoreError::Corrupt(format!("unreadable {kind} record {key:?}")))
-}
-
 impl Registry {
     pub async fn open(store: Arc<dyn Directory>) -> Result<Self, StoreError> {
         let shared =
             Arc::new(Shared { store, view: RwLock::default(), hook: OnceLock::new(), committed: OnceLock::new() });
-        shared.apply_changes(shared.store.changed_since(0).await?)?;
+        shared.apply_changes(shared.store.changed_since(0).await?);
         Ok(Self { shared, writing: Arc::default() })
     }
 
@@ -158,7 +196,8 @@ impl Registry {
 
     async fn catch_up(&self) -> Result<(), StoreError> {
         let seen = self.read(|view| view.directory_version);
-        self.shared.apply_changes(self.shared.store.changed_since(seen).await?)
+        self.shared.apply_changes(self.shared.store.changed_since(seen).await?);
+        Ok(())
     }
 
     /// Sets the function that is called for each effect of a commit. Set once, at start.
@@ -189,8 +228,14 @@ impl Registry {
         loop {
             let one_at_a_time = self.writing.clone().lock_owned().await;
             let mut draft = Draft::default();
-            let decided = self.read(|view| (view.directory_version, decide(view, &mut draft)));
+            let decided = self.read(|view| {
+                let decision = decide(view, &mut draft);
+                (view.directory_version, decision, view.unreadable().objection(&draft.puts, &draft.removes))
+            });
             let (seen, answer) = (decided.0, decided.1.map_err(AmendError::Refused)?);
+            if let Some(why) = decided.2 {
+                return Err(StoreError::Newer(why).into());
+            }
             if draft.puts.is_empty() && draft.removes.is_empty() {
                 return Ok(answer);
             }
@@ -202,7 +247,7 @@ impl Registry {
             let (changes, shared) = (draft.changes(), self.shared.clone());
             let applied = Box::new(move |version| {
                 let puts = draft.puts.into_iter().map(|fact| (fact, version)).collect();
-                shared.apply(puts, &draft.removes, version);
+                shared.apply(News { version, puts, removes: draft.removes, ..News::default() });
                 if let Some(committed) = shared.committed.get() {
                     committed(version);
                 }
@@ -253,5 +298,15 @@ fn effect_of_removal(view: &View, kind: &str, key: &str) -> Option<Effect> {
         "signing_key" => Some(Effect::SigningKeysChanged),
         "bot" => view.bots.get(key).map(|it| Effect::BotChanged { platform: it.platform.clone(), id: it.id.clone() }),
         _ => None,
+    }
+}
+
+/// Effect of a record that cannot be read any more. Clients are not told that they were revoked: a server of a newer version
+/// serves them.
+fn effect_of_unreadable(view: &View, kind: &str, key: &str) -> Option<Effect> {
+    match kind {
+        "gateway" => view.gateways.get(key).map(|it| Effect::GatewayUnreadable(it.id.clone())),
+        "instance" => view.instances.get(key).map(|it| Effect::InstanceUnreadable(it.no)),
+        other => effect_of_removal(view, other, key),
     }
 }

@@ -10,6 +10,7 @@ use super::facts::{
     Principal, Route, SigningKeyRecord, SkillRules, Tenant, Token, key,
 };
 use super::index::{PlatformIndex, TenantIndex, put_in_order};
+use super::unreadable::Unreadable;
 use crate::port::store::Record;
 
 #[derive(Default)]
@@ -17,6 +18,7 @@ pub struct View {
     /// Version of the directory that this view shows.
     pub(super) directory_version: u64,
     versions: HashMap<(&'static str, String), u64>,
+    pub(super) unreadable: Unreadable,
     pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
     pub tokens: BTreeMap<String, Arc<Token>>,
     pub enrollments: HashMap<String, Arc<Enrollment>>,
@@ -84,6 +86,11 @@ impl View {
     /// Instances of this name in all tenants.
     pub fn instances_named(&self, name: &str) -> &[Arc<Instance>] {
         self.instances_named.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Records that this version cannot read.
+    pub fn unreadable(&self) -> &Unreadable {
+        &self.unreadable
     }
 
     fn facts(&self) -> Vec<Fact> {
@@ -229,6 +236,7 @@ impl View {
     }
 
     pub fn forget(&mut self, kind: &'static str, fact_key: &str) {
+        self.unreadable.remove(kind, fact_key);
         self.versions.remove(&(kind, fact_key.to_owned()));
         match kind {
             "tenant" => {

@@ -154,19 +154,25 @@ pub fn judge(view: &View, case: &Case<'_>, sight: &Sight<'_>) -> Ruling {
     let source = case.source;
     let withheld = |layer, rule, value: &str| Ruling::Verdict(Verdict::withheld(layer, rule, value.to_owned()));
     let Some(index) = view.tenant_index(case.tenant) else {
-        return withheld(Layer::Tenant, "known", case.tenant);
+        let rule = if view.unreadable().has("tenant", &[case.tenant]) { "unreadable" } else { "known" };
+        return withheld(Layer::Tenant, rule, case.tenant);
     };
     let Some(author) = source.user_id.as_deref().filter(|id| !id.is_empty()) else {
         return withheld(Layer::Owner, "author", "");
     };
     let there = index.on_platform(&source.platform);
+    // A direct message is between a user and their own agent; grants do not apply.
+    let grant = match there {
+        Some(there) if !source.is_direct() => {
+            there.grant(source.scope_id.as_deref().unwrap_or_default(), source.channel())
+        }
+        _ => None,
+    };
+    if let Some(kind) = view.unreadable().bears_on(case.tenant, source, author, grant.map(|it| &**it)) {
+        return withheld(Layer::Tenant, "unreadable", kind);
+    }
     let Some((there, person)) = there.and_then(|there| Some((there, there.person(author)?))) else {
         return withheld(Layer::Owner, "linked", author);
-    };
-    // A direct message is between a user and their own agent; grants do not apply.
-    let grant = match source.is_direct() {
-        true => None,
-        false => there.grant(source.scope_id.as_deref().unwrap_or_default(), source.channel()),
     };
     let mut bench = Bench { index, there, case, sight, lines: Vec::with_capacity(2), ask: Vec::new() };
     bench.own(person, grant, author);

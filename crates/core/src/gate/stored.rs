@@ -108,6 +108,10 @@ fn explain(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str
             "{value:?} on {platform} belongs to no tenant; assign it with \
              `frontdesk route add {platform} {value} --tenant NAME`"
         ),
+        ("tenant", "unreadable") => format!(
+            "a record that decides ({value}) cannot be read by the server that got the event; it was probably written by a newer \
+             version: `frontdesk doctor` names it"
+        ),
         ("tenant", "refused") => format!("the event was refused: {value}"),
         ("owner", "author") => "the event names no author".into(),
         ("owner", "desk") => format!("the server answered this itself: {value}"),

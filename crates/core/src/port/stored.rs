@@ -12,6 +12,9 @@ pub enum StoreError {
     Unknown(String),
     #[error("the store is damaged: {0}")]
     Corrupt(String),
+    /// A record that this version cannot read is in the way: nothing was written.
+    #[error("{0}")]
+    Newer(String),
     /// Somebody else changed the record in between.
     #[error("the record was changed by somebody else")]
     Conflict,

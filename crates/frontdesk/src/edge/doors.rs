@@ -89,7 +89,13 @@ async fn try_take(
             platform.bot_of(&bots.all(name), &raw).cloned()
         }
         Some(id) => {
-            let absent = || Refusal::new(Code::NotFound, format!("no {name} bot {id:?} was added"));
+            let is_unreadable = app.desk.directory().read(|view| view.unreadable().has("bot", &[name, id]));
+            let absent = || match is_unreadable {
+                true => {
+                    Refusal::new(Code::Unavailable, format!("this server cannot read the record of {name} bot {id:?}"))
+                }
+                false => Refusal::new(Code::NotFound, format!("no {name} bot {id:?} was added")),
+            };
             let found = bots.added(name, id).ok_or_else(absent)?;
             raw.parameters = parameters;
             Some(found)

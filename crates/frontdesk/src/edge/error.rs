@@ -80,6 +80,7 @@ impl From<StoreError> for Refusal {
         tracing::error!(%error, "store operation failed");
         match error {
             StoreError::Conflict => Self::new(Code::Conflict, "the record was changed concurrently; try again"),
+            StoreError::Newer(why) => Self::new(Code::Unavailable, why),
             StoreError::Unknown(_) => {
                 let text = "the store did not answer; it is not known whether this was stored";
                 Self::new(Code::Unavailable, text)

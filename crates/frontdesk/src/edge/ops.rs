@@ -54,10 +54,9 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
 }
 
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    app.desk
-        .meters()
-        .sockets_open
-        .set(i64::try_from(app.desk.delivery().switchboard().open_sockets()).unwrap_or(i64::MAX));
+    let (meters, count) = (app.desk.meters(), |number| i64::try_from(number).unwrap_or(i64::MAX));
+    meters.sockets_open.set(count(app.desk.delivery().switchboard().open_sockets()));
+    meters.directory_unreadable.set(count(app.desk.directory().read(|view| view.unreadable().len())));
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &app.metrics).is_err() {
         return Refusal::new(Code::Internal, "encoding the metrics failed").into_response();

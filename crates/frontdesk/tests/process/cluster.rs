@@ -25,7 +25,7 @@ pub(crate) struct Cluster {
     pub(crate) desks: Vec<Desk>,
     bus: BusKind,
     // Dropped after the servers.
-    _keys: tempfile::TempDir,
+    keys: tempfile::TempDir,
     pub(crate) schema: TestSchema,
     _redis: Option<Proxy>,
 }
@@ -65,7 +65,21 @@ impl Cluster {
         if let Some(proxy) = &redis {
             proxy.cut(CUT_TO_CLIENT | CUT_TO_SERVER);
         }
-        Self { desks, bus, _keys: keys, schema, _redis: redis }
+        Self { desks, bus, keys, schema, _redis: redis }
+    }
+
+    /// Starts one more server, which must be refused. Returns what it says.
+    pub(crate) fn refused_start(&self) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| self.keys.path().join(name);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_frontdesk"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path());
+        command.env("FRONTDESK_STORE_URL", self.schema.url()).env("FRONTDESK_PUBLIC_URL", "http://desk.example");
+        command.env("FRONTDESK_KEYS_MASTER_FILE", file("master.key"));
+        command.env("FRONTDESK_KEYS_ADMIN_TOKEN_FILE", file("admin.token"));
+        let said = command.output().unwrap();
+        assert!(!said.status.success(), "it started");
+        String::from_utf8_lossy(&said.stderr).into_owned()
     }
 
     pub(crate) fn logs(&self) -> String {

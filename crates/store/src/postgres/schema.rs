@@ -1,7 +1,11 @@
-//! Migrations: numbered, each in one transaction under a lock, so that servers that start together do not race.
+//! Migrations: numbered, in one transaction under a lock, so that servers that start together do not race. They may take as long
+//! as a large database needs; only for locks that running servers hold they wait briefly, for everybody else waits behind them.
 //!
 //! Two versions of the server may run side by side: a database tells the oldest migration that a server must know
 //! to use it (`needs`). A migration raises it only if older servers cannot work with what it changes.
+
+use std::cell::Cell;
+use std::time::Duration;
 
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::sha256_hex;
@@ -21,9 +25,74 @@ const MIGRATIONS: [Migration; 1] = [Migration { number: 1, sql: include_str!("mi
 /// Any number will do, as long as all versions of the server use the same.
 const LOCK: i64 = 0x0046_524f_4e54;
 
-/// Migrates the database and returns its epoch.
+/// Instead of the limits that other work has.
+const UNHURRIED: &str =
+    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = '5s'";
+/// Pause before it is tried again: another server migrates, or running servers hold a lock.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often tables that running servers use are tried to be locked.
+const ATTEMPTS: usize = 12;
+/// How often it is logged that a migration is still running.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// Migrates the database and returns its epoch. Waits while another server migrates it.
 pub(super) async fn migrate(database: &Database, epoch_seed: u32) -> Result<u32, StoreError> {
-    database.writers.transaction(async |connection| migrate_by(connection, epoch_seed).await).await
+    migrate_to(database, epoch_seed, &MIGRATIONS).await
+}
+
+async fn migrate_to(database: &Database, epoch_seed: u32, migrations: &[Migration]) -> Result<u32, StoreError> {
+    let connection = database.connect().await?;
+    connection.batch(UNHURRIED).await.map_err(Fault::unwritten)?;
+    let mut attempts = 0;
+    let mut is_told = false;
+    loop {
+        let tried = try_migrate(&connection, epoch_seed, migrations).await;
+        let rolled_back = if matches!(tried, Ok(Some(_))) { Ok(()) } else { connection.batch("ROLLBACK").await };
+        match tried {
+            Ok(Some(epoch)) => return Ok(epoch),
+            Ok(None) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::info!("another server migrates the database; waiting for it");
+                }
+            }
+            Err(Fault::Retry(why)) if attempts < ATTEMPTS => {
+                attempts += 1;
+                tracing::warn!(why, "the migration of the database waits for running servers; trying again");
+            }
+            Err(Fault::Retry(why)) => {
+                let why =
+                    format!("the database could not be migrated, because running servers use it: {why}; try again");
+                return Err(StoreError::Unavailable(why));
+            }
+            Err(fault) => return Err(fault.unwritten()),
+        }
+        rolled_back.map_err(Fault::unwritten)?;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// `None`: another server is at it.
+async fn try_migrate(connection: &Connection, epoch_seed: u32, migrations: &[Migration]) -> Result<Option<u32>, Fault> {
+    connection.batch("BEGIN").await?;
+    let row = connection.query_one("SELECT pg_try_advisory_xact_lock($1)", &[&LOCK]).await?;
+    if !row.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let at = Cell::new(0);
+    let report = async {
+        let mut seconds = 0;
+        loop {
+            tokio::time::sleep(REPORT_EVERY).await;
+            seconds += REPORT_EVERY.as_secs();
+            tracing::info!(number = at.get(), seconds, "the database is being migrated");
+        }
+    };
+    let epoch = tokio::select! {
+        done = bring_up(connection, epoch_seed, migrations, &at) => done?,
+        never = report => never,
+    };
+    connection.batch("COMMIT").await?;
+    Ok(Some(epoch))
 }
 
 /// For whoever only reads the database: it must have the schema of this version. Returns its epoch.
@@ -51,10 +120,20 @@ pub(super) async fn check(connection: &Connection) -> Result<u32, Fault> {
 /// Inside the transaction of the caller.
 pub(super) async fn migrate_by(connection: &Connection, epoch_seed: u32) -> Result<u32, Fault> {
     connection.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    bring_up(connection, epoch_seed, &MIGRATIONS, &Cell::new(0)).await
+}
+
+/// Under the lock. `at` is the number of the migration that runs.
+async fn bring_up(
+    connection: &Connection,
+    epoch_seed: u32,
+    migrations: &[Migration],
+    at: &Cell<i64>,
+) -> Result<u32, Fault> {
     let meta =
         "CREATE TABLE IF NOT EXISTS meta (key text COLLATE \"C\" PRIMARY KEY, value text COLLATE \"C\" NOT NULL)";
     connection.batch(meta).await?;
-    let newest = MIGRATIONS.last().map_or(0, |migration| migration.number);
+    let newest = migrations.last().map_or(0, |migration| migration.number);
     let needs: i64 = read(connection, "needs").await?.and_then(|value| value.parse().ok()).unwrap_or(0);
     if needs > newest {
         let why = format!(
@@ -62,7 +141,8 @@ pub(super) async fn migrate_by(connection: &Connection, epoch_seed: u32) -> Resu
         );
         return Err(StoreError::Unavailable(why).into());
     }
-    for Migration { number, sql, needs } in &MIGRATIONS {
+    for Migration { number, sql, needs } in migrations {
+        at.set(*number);
         let name = format!("migration {number}");
         match read(connection, &name).await? {
             Some(checksum) if checksum == sha256_hex(sql) => {}
@@ -96,4 +176,63 @@ pub(super) async fn read(connection: &Connection, key: &str) -> Result<Option<St
 pub(super) async fn write(connection: &Connection, key: &str, value: &str) -> Result<(), Fault> {
     let sql = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
     connection.execute(sql, &[&key, &value]).await.map(drop)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use frontdesk_testkit::postgres::TestSchema;
+
+    use super::super::connection::Target;
+    use super::super::worker::Worker;
+    use super::*;
+
+    const SECOND: Migration = Migration {
+        number: 2,
+        // Without the limits of other work, but with one for locks.
+        sql: "DO $$ BEGIN
+                IF current_setting('statement_timeout') <> '0' THEN RAISE EXCEPTION 'a limit of time'; END IF;
+                IF current_setting('lock_timeout') = '0' THEN RAISE EXCEPTION 'no limit for locks'; END IF;
+              END $$;
+              ALTER TABLE desk ADD COLUMN mood text",
+        needs: 1,
+    };
+    /// Older servers cannot use what it leaves.
+    const THIRD: Migration = Migration { number: 3, sql: "ALTER TABLE desk DROP COLUMN mood", needs: 3 };
+
+    fn first() -> Migration {
+        let [Migration { number, sql, needs }] = MIGRATIONS;
+        Migration { number, sql, needs }
+    }
+
+    fn migrate(worker: &Worker, migrations: Vec<Migration>) -> Result<u32, StoreError> {
+        worker.ask_blocking(async move |database| migrate_to(database, 7, &migrations).await)
+    }
+
+    #[test]
+    fn versions_within_the_range_share_a_database_and_others_are_refused() {
+        let schema = TestSchema::create();
+        let worker = Worker::start(Target::of(&schema.url()).unwrap()).unwrap();
+        assert_eq!(migrate(&worker, vec![first()]).unwrap(), 7);
+        assert_eq!(migrate(&worker, vec![first(), SECOND]).unwrap(), 7, "a newer one migrates");
+        assert_eq!(migrate(&worker, vec![first()]).unwrap(), 7, "the older one goes on");
+        migrate(&worker, vec![first(), SECOND, THIRD]).unwrap();
+        let refused = migrate(&worker, vec![first(), SECOND]).unwrap_err().to_string();
+        assert!(
+            refused.ends_with("needs version 3 of its schema, this frontdesk knows up to 2; use a newer one"),
+            "{refused}"
+        );
+    }
+
+    /// Those that start together wait for the one that migrates.
+    #[test]
+    fn one_server_migrates_while_others_wait() {
+        let schema = TestSchema::create();
+        let start = || Worker::start(Target::of(&schema.url()).unwrap()).unwrap();
+        let workers: Vec<Worker> = (0..3).map(|_| start()).collect();
+        std::thread::scope(|scope| {
+            let all: Vec<_> = workers.iter().map(|it| scope.spawn(|| migrate(it, vec![first(), SECOND]))).collect();
+            assert!(all.into_iter().all(|it| it.join().unwrap() == Ok(7)));
+        });
+    }
 }
