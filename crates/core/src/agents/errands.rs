@@ -45,11 +45,6 @@ impl Messages {
         }
     }
 
-    /// Returns when another server may have handed something over.
-    pub async fn errands_wait(&self) {
-        self.agents.live.errand_notify.notified().await;
-    }
-
     /// Carries out what other servers handed to this one. A crash in between repeats one message.
     pub async fn run_errands(&self) -> Result<(), StoreError> {
         loop {

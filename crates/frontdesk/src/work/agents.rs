@@ -36,7 +36,7 @@ pub(super) async fn run_errands(desk: Arc<Desk>, stop: CancellationToken) {
             tracing::warn!(%error, "handing messages of other servers to connectors failed; trying again");
         }
         tokio::select! {
-            () = desk.messages().errands_wait() => {}
+            () = desk.agents().live().errand_notify.notified() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = stop.cancelled() => return,
         }
