@@ -33,7 +33,7 @@ use crate::hash::short_hash;
 use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose, edit_of};
 use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
-use crate::port::platform::{ActingAs, LOOK_LIMIT, LOOK_LIMIT_OF_INTERACTION, Platforms, notice_in_time};
+use crate::port::platform::{ActingAs, LOOK_LIMIT, LOOK_LIMIT_OF_INTERACTION, LookFault, Platforms, notice_in_time};
 use crate::port::store::{
     Acceptance, ChatWrite, Cursors, Delivery, EventFile, Fragments, Journal, Ledger, SealedCapability, StoreError,
 };
@@ -218,7 +218,7 @@ impl InboundPlane {
         let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
-            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await,
+            (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await?,
         };
         self.keep_to_owner(&mut verdict, &event, &bot);
         let tenant = found.unwrap_or_default();
@@ -334,7 +334,7 @@ impl InboundPlane {
         addressed: bool,
         from_program: bool,
         asking: Asking,
-    ) -> Verdict {
+    ) -> Result<Verdict, StoreError> {
         let case = Case { tenant, source, addressed, to_every_link: from_program };
         // For all look-ups of one event together.
         let mut left = if asking.is_interaction { LOOK_LIMIT_OF_INTERACTION } else { LOOK_LIMIT };
@@ -346,11 +346,11 @@ impl InboundPlane {
         }
         for _ in 0..ASK_ROUNDS {
             match self.directory.read(|view| gate::judge(view, &case, &sight)) {
-                Ruling::Verdict(verdict) => return verdict,
+                Ruling::Verdict(verdict) => return Ok(verdict),
                 Ruling::Ask(viewers) => {
                     for viewer in viewers {
                         let began_ms = self.env.steady_ms();
-                        let sees = Box::pin(self.look_for(tenant, bot, source, &viewer, left)).await;
+                        let sees = Box::pin(self.look_for(tenant, bot, source, &viewer, left)).await?;
                         let took_ms = self.env.steady_ms().saturating_sub(began_ms);
                         left = left.saturating_sub(Duration::from_millis(took_ms));
                         self.visibility.keep(spot, &viewer, sees, self.env.now_ms(), self.rules.visibility_ttl_ms);
@@ -359,22 +359,30 @@ impl InboundPlane {
                 }
             }
         }
-        Verdict::withheld(Layer::Visibility, "unsettled", "")
+        Ok(Verdict::withheld(Layer::Visibility, "unsettled", ""))
     }
 
     /// Whether this person can see the chat, as the platform says.
-    async fn look_for(&self, tenant: &str, bot: &str, source: &Source, viewer: &str, limit: Duration) -> Sees {
-        let Some(platform) = self.platforms.get(&source.platform) else { return Sees::Unknown };
+    async fn look_for(
+        &self,
+        tenant: &str,
+        bot: &str,
+        source: &Source,
+        viewer: &str,
+        limit: Duration,
+    ) -> Result<Sees, StoreError> {
+        let Some(platform) = self.platforms.get(&source.platform) else { return Ok(Sees::Unknown) };
         let bot = self.directory.bots().bot(&source.platform, bot);
         let acting_as = ActingAs::new(tenant, &bot);
         let asked = platform.look(acting_as, &source.chat_id, Some(viewer));
         match tokio::time::timeout(limit, asked).await {
-            Ok(Ok(look)) => look.and_then(|look| look.visible).into(),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, platform = source.platform, "visibility lookup failed");
-                Sees::Unknown
+            Ok(Ok(look)) => Ok(look.and_then(|look| look.visible).into()),
+            Ok(Err(LookFault::Store(error))) => Err(error),
+            Ok(Err(LookFault::Platform(error))) => {
+                tracing::warn!(error, platform = source.platform, "visibility lookup failed");
+                Ok(Sees::Unknown)
             }
-            Err(_) => Sees::Unknown,
+            Err(_) => Ok(Sees::Unknown),
         }
     }
 

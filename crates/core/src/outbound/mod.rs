@@ -25,7 +25,7 @@ use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::{ActionLabels, Meters};
 use crate::port::BoxFuture;
-use crate::port::platform::{ActingAs, Bot, LOOK_LIMIT, Platform, Platforms};
+use crate::port::platform::{ActingAs, Bot, LOOK_LIMIT, LookFault, Platform, Platforms};
 use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
 use crate::prompts::Prompts;
@@ -388,7 +388,14 @@ impl OutboundPlane {
             let text = "the platform did not say in time whose chat this is; nothing was sent";
             ActionResult::refused(Code::Unavailable, text)
         })?;
-        let Some(look) = looking.map_err(|error| unavailable(&error))? else {
+        let failed = |fault| match fault {
+            LookFault::Store(error) => unavailable(&error),
+            LookFault::Platform(error) => {
+                let text = format!("the platform did not say whose chat this is ({error}); nothing was sent");
+                ActionResult::refused(Code::Unavailable, text)
+            }
+        };
+        let Some(look) = looking.map_err(failed)? else {
             return Ok(false);
         };
         if found.common_bot().is_some() {

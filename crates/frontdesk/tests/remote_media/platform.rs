@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::body_of;
-use frontdesk_core::port::platform::{Acted, ActingAs, Bot, Look, MediaFault, Platform, RemoteMedia};
-use frontdesk_core::port::store::StoreError;
+use frontdesk_core::port::platform::{Acted, ActingAs, Bot, Look, LookFault, MediaFault, Platform, RemoteMedia};
 use frontdesk_wire::{Action, ActionResult, Code, Descriptor, Secret};
 use tokio::sync::Semaphore;
 
@@ -66,7 +65,7 @@ impl Platform for FileChat {
         _: ActingAs<'a>,
         _: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         let look = Look { visible: Some(true), person: viewer.map(str::to_owned), ..Look::default() };
         Box::pin(async { Ok(Some(look)) })
     }

@@ -13,7 +13,7 @@ use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::Look;
-use frontdesk_core::port::store::Ledger as _;
+use frontdesk_core::port::store::{Ledger as _, StoreError};
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Desk, Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
@@ -120,9 +120,13 @@ impl Scene {
     }
 
     async fn take_as(&self, whose: Whose, event: MessageEvent, addressed: bool) -> Receipt {
+        self.try_take(whose, event, addressed).await.unwrap()
+    }
+
+    async fn try_take(&self, whose: Whose, event: MessageEvent, addressed: bool) -> Result<Receipt, DeskError> {
         let mut intake = Intake::new(Verified::by("the test's own hands"), whose, BOT.into(), event);
         intake.addressed = addressed;
-        self.desk.inbound().receive(vec![intake]).await.unwrap().remove(0)
+        Ok(self.desk.inbound().receive(vec![intake]).await?.remove(0))
     }
 
     async fn explained(&self, receipt: &Receipt) -> Value {
@@ -256,6 +260,20 @@ async fn an_unknown_failing_or_hanging_visibility_check_withholds() {
         assert_eq!((&line["layer"], &line["rule"]), (&json!("visibility"), &json!("unknown")));
         assert!(scene.store.waiting().await.unwrap().is_empty());
     }
+}
+
+/// Regression: while the database changed hands, messages were accepted and withheld from everybody.
+#[tokio::test]
+async fn an_event_is_not_accepted_while_the_store_cannot_say_who_sees_the_chat() {
+    let scene = Scene::open().await;
+    scene.gateway("red", "r").await;
+    scene.bind("red", "ann", "r").await;
+    *scene.platform.mood.lock().unwrap() = Mood::WithoutStore;
+    let event = scene.message("red-chat", Some("red-guild"), "ann", "hi");
+    let refused = scene.try_take(Whose::Shared, event.clone(), false).await;
+    assert!(matches!(refused, Err(DeskError::Store(StoreError::Unavailable(_)))));
+    *scene.platform.mood.lock().unwrap() = Mood::Well;
+    assert_eq!(scene.take(event).await.verdict.outcome, "delivered", "sent again, it is not a duplicate");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Acted, ActingAs, Look, Nearby, Platform};
+use frontdesk_core::port::platform::{Acted, ActingAs, Look, LookFault, Nearby, Platform};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{Action, ActionResult, Descriptor, Secret};
 
@@ -19,6 +19,7 @@ pub(crate) enum Mood {
     Unknowing,
     Failing,
     Silent,
+    WithoutStore,
 }
 
 pub(crate) struct GuildChat {
@@ -77,7 +78,7 @@ impl Platform for GuildChat {
         _: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move {
             self.looks.fetch_add(1, Ordering::SeqCst);
             let mood = *self.mood.lock().unwrap();
@@ -85,7 +86,10 @@ impl Platform for GuildChat {
                 std::future::pending::<()>().await;
             }
             if mood == Mood::Failing {
-                return Err(StoreError::Unavailable("the platform is down".into()));
+                return Err(LookFault::Platform("the platform is down".into()));
+            }
+            if mood == Mood::WithoutStore {
+                return Err(StoreError::Unavailable("the database restarts".into()).into());
             }
             let found = self.chats.lock().unwrap().get(chat_id).cloned();
             let sees = |viewer: &str| !self.blind.lock().unwrap().iter().any(|it| it == viewer);

@@ -10,13 +10,14 @@ mod settings;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::bus::{Bus, To};
 use frontdesk_core::port::media::{MediaItem, MediaStore};
 use frontdesk_core::port::outcall::Outcall;
-use frontdesk_core::port::platform::{Acted, ActingAs, Cost, Look, Nearby, Platform, Rate};
+use frontdesk_core::port::platform::{Acted, ActingAs, Cost, Look, LookFault, Nearby, Platform, Rate};
 use frontdesk_core::port::store::{ChatLog, StoreError};
 use frontdesk_wire::api::{ChatMedia, ChatMessage};
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
@@ -38,6 +39,8 @@ pub const CAPABILITY_KIND: &str = "relay.interaction_token";
 const MESSAGE_MAX_CHARS: usize = 8_000;
 /// A typing indicator that is not renewed disappears after this time.
 const TYPING_MS: u64 = 8_000;
+/// Shorter than the limit of the core, which would take a store that hangs for a platform that does not know.
+const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Attempts to change the facts of a chat that are changed concurrently.
 const FACTS_TRIES: usize = 32;
 /// A watcher that falls behind loses the oldest signals and must read the history again.
@@ -277,9 +280,10 @@ impl Platform for BuiltInChat {
         acting_as: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move {
-            let facts = self.facts(acting_as.tenant, chat_id).await?;
+            let reading = tokio::time::timeout(LOOK_MAX, self.facts(acting_as.tenant, chat_id)).await;
+            let facts = reading.map_err(|_| StoreError::Unavailable("reading a chat took too long".into()))??;
             Ok(facts.map(|facts| Look {
                 visible: viewer.map(|viewer| facts.is_visible_to(viewer)),
                 info: facts.info(chat_id),

@@ -1,8 +1,7 @@
 //! What is asked from Discord about channels and people, and what comes to the bot as an event.
 
 use frontdesk_core::intake::{Intake, Verified};
-use frontdesk_core::port::platform::{Bot, Look};
-use frontdesk_core::port::store::StoreError;
+use frontdesk_core::port::platform::{Bot, Look, LookFault};
 use frontdesk_wire::{ChatInfo, MessageEvent, Source};
 use serde::Deserialize;
 use serde_json::Value;
@@ -172,8 +171,8 @@ impl Discord {
         bot: &Bot,
         chat_id: &str,
         viewer: Option<&str>,
-    ) -> Result<Option<Look>, StoreError> {
-        let unknown = |error: ApiError| StoreError::Unavailable(error.text());
+    ) -> Result<Option<Look>, LookFault> {
+        let unknown = |error: ApiError| LookFault::Platform(error.text());
         let Some(channel) = self.channel(bot, chat_id).await.map_err(unknown)? else { return Ok(None) };
         let info = ChatInfo {
             name: channel.name.clone().unwrap_or_else(|| channel.id.clone()),

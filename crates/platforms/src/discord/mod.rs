@@ -42,10 +42,9 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Method,
-    Part, Partitioned, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault,
+    Method, Part, Partitioned, Platform, Rate, RawRequest, RemoteMedia, Reply,
 };
-use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
@@ -283,7 +282,7 @@ impl Platform for Discord {
         acting_as: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
     }
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotNames, Door, Heard, Look, Method, Platform, RawRequest, Reply,
+    Acted, ActingAs, Answer, Bot, BotNames, Door, Heard, Look, LookFault, Method, Platform, RawRequest, Reply,
 };
-use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret, Source};
 use serde::Deserialize;
 use serde_json::json;
@@ -163,7 +162,7 @@ impl Platform for Hooks {
         acting_as: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         let look = (chat_id == acting_as.bot.id).then(|| Look {
             info: ChatInfo { name: chat_id.into(), chat_type: "dm".into() },
             visible: viewer.map(|viewer| viewer == chat_id),

@@ -40,10 +40,9 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, MediaFault, Part, Platform,
-    Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault, Part,
+    Platform, Rate, RawRequest, RemoteMedia, Reply,
 };
-use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{Act, Action, ActionResult, Code, Descriptor, Secret};
 use serde_json::json;
 
@@ -252,10 +251,10 @@ impl Platform for Homeservers {
         acting_as: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move {
             let looked = self.try_look(acting_as.bot, chat_id, viewer).await;
-            looked.map_err(|fault| StoreError::Unavailable(fault.to_string()))
+            looked.map_err(|fault| LookFault::Platform(fault.to_string()))
         })
     }
 

@@ -20,9 +20,8 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
     Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, HeardFragment, Inlet, Look,
-    MediaFault, Method, Part, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    LookFault, MediaFault, Method, Part, Platform, Rate, RawRequest, RemoteMedia, Reply,
 };
-use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::secret::same_bytes;
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
@@ -213,14 +212,14 @@ impl Telegram {
         Ok(joined)
     }
 
-    async fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Result<Option<Look>, StoreError> {
+    async fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Result<Option<Look>, LookFault> {
         // The chat with a person has the id of that person: nothing needs to be asked.
         if chat_id.parse::<i64>().is_ok_and(|id| id > 0) {
             let info = ChatInfo { name: chat_id.to_owned(), chat_type: "dm".into() };
             let visible = viewer.map(|viewer| viewer == chat_id);
             return Ok(Some(Look { info, visible, person: Some(chat_id.to_owned()), ..Look::default() }));
         }
-        let unknown = |error: ApiError| StoreError::Unavailable(error.text());
+        let unknown = |error: ApiError| LookFault::Platform(error.text());
         let Some(api) = Api::of(&*self.outcall, bot) else { return Ok(None) };
         // Who can see it is one question, what it is another.
         if let Some(viewer) = viewer {
@@ -396,7 +395,7 @@ impl Platform for Telegram {
         acting_as: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
     }
 

@@ -62,6 +62,17 @@ pub struct Look {
     pub person: Option<String>,
 }
 
+/// Why a look failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LookFault {
+    /// The platform did not say. Who can see the chat is not known then, which counts as no.
+    #[error("{0}")]
+    Platform(String),
+    /// The desk's own store did not answer: nothing can be decided, and an event that needs it is not accepted.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// A message that was said nearby.
 #[derive(Debug, Clone, Default)]
 pub struct Nearby {
@@ -230,7 +241,7 @@ pub trait Platform: Send + Sync {
         acting_as: ActingAs<'a>,
         chat_id: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>>;
 
     /// The latest messages of people in a chat (and thread), oldest first. Asked only where the descriptor says
     /// `supports_context`.

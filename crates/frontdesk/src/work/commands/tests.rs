@@ -7,8 +7,8 @@ use frontdesk_core::delivery::session::Session;
 use frontdesk_core::directory::Identity;
 use frontdesk_core::directory::facts::OfferedCommands;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Acted, ActingAs, Look};
-use frontdesk_core::port::store::{Store, StoreError};
+use frontdesk_core::port::platform::{Acted, ActingAs, Look, LookFault};
+use frontdesk_core::port::store::Store;
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
@@ -85,7 +85,7 @@ impl Platform for Listed {
         _: ActingAs<'a>,
         _: &'a str,
         _: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async { Ok(None) })
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use frontdesk_core::intake::{Intake, Verified, Whose};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Acted, ActingAs, Ended, Inlet, Look};
+use frontdesk_core::port::platform::{Acted, ActingAs, Ended, Inlet, Look, LookFault};
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Parts, Rules};
@@ -127,7 +127,7 @@ impl Platform for Polled {
         _: ActingAs<'a>,
         _: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move { Ok(Some(Look { visible: viewer.map(|_| true), ..Look::default() })) })
     }
 

@@ -144,7 +144,7 @@ impl Platform for AtDesk {
         _: ActingAs<'a>,
         _: &'a str,
         viewer: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Option<Look>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move { Ok(Some(Look { visible: viewer.map(|_| true), ..Look::default() })) })
     }
 
