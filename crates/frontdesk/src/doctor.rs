@@ -77,19 +77,21 @@ async fn store_writes(app: &App) -> Value {
 }
 
 async fn store_is_whole(app: &App) -> Vec<Value> {
-    match app.desk.upkeep().report().await {
-        Ok(report) if report.faults.is_empty() => {
-            let text = format!(
-                "{}: consistent, {} bytes including the write-ahead log, {} rows waiting",
-                report.backend, report.bytes, report.rows_waiting
-            );
-            vec![finding("integrity", true, text)]
-        }
-        Ok(report) => (report.faults.iter())
-            .map(|fault| finding("integrity", false, format!("{fault}; restore the database from a backup")))
-            .collect(),
-        Err(error) => vec![finding("integrity", false, error.to_string())],
+    let report = match app.desk.upkeep().report().await {
+        Ok(report) => report,
+        Err(error) => return vec![finding("integrity", false, error.to_string())],
+    };
+    let fault = |fault| finding("integrity", false, format!("{fault}; restore the database from a backup"));
+    let mut findings: Vec<Value> = report.faults.iter().map(fault).collect();
+    if findings.is_empty() {
+        let text = format!(
+            "{}: consistent, {} bytes including the write-ahead log, {} rows waiting",
+            report.backend, report.bytes, report.rows_waiting
+        );
+        findings.push(finding("integrity", true, text));
     }
+    findings.extend(report.risks.into_iter().map(|risk| finding("durability", false, risk)));
+    findings
 }
 
 /// Records of the directory that this version cannot read. They are not used, and not changed.

@@ -40,6 +40,8 @@ pub struct StoreReport {
     pub bytes: u64,
     /// What the integrity check found; empty is well.
     pub faults: Vec<String>,
+    /// What may lose accepted data although all is well now, each with what to do.
+    pub risks: Vec<String>,
 }
 
 pub trait Upkeep: Send + Sync {

@@ -20,7 +20,7 @@ impl Upkeep for MemoryStore {
             account.rows.keys().filter(|seq| !account.position.settled(**seq)).count() as u64
         };
         let rows_waiting = state.ledgers.values().map(owed).sum();
-        now(StoreReport { backend: "memory".into(), rows_waiting, bytes: 0, faults: Vec::new() })
+        now(StoreReport { backend: "memory".into(), rows_waiting, bytes: 0, faults: Vec::new(), risks: Vec::new() })
     }
 
     fn backup<'a>(&'a self, _to: &'a Path) -> Stored<'a, u64> {

@@ -33,8 +33,8 @@ impl Upkeep for PostgresStore {
             let sql = "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
                        WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'";
             let bytes = unsigned(connection.query_one(sql, &[]).await?.get(0));
-            let faults = faults(connection).await?;
-            Ok(StoreReport { backend: "postgres".into(), rows_waiting, bytes, faults })
+            let (faults, risks) = (faults(connection).await?, risks(connection).await?);
+            Ok(StoreReport { backend: "postgres".into(), rows_waiting, bytes, faults, risks })
         })
     }
 
@@ -68,4 +68,51 @@ async fn faults(connection: &Connection) -> Result<Vec<String>, Fault> {
         })
     };
     Ok(told(orphans, "has no event").chain(told(ahead, "is above the last number of its ledger")).collect())
+}
+
+async fn risks(connection: &Connection) -> Result<Vec<String>, Fault> {
+    // A role without pg_read_all_stats sees only that somebody is there. None is synchronous where none is asked for. What
+    // has just connected has flushed nothing yet, and its mode is not known.
+    let sql = "SELECT coalesce(r.application_name, ''), coalesce(r.sync_state,
+                 CASE current_setting('synchronous_standby_names') WHEN '' THEN 'async' ELSE 'sync' END)
+               FROM pg_stat_replication r
+               WHERE (r.state IS NULL OR (r.state IN ('streaming', 'catchup') AND r.flush_lsn IS NOT NULL))
+                 AND coalesce(r.application_name, '') NOT IN ('pg_basebackup', 'pg_receivewal')
+                 AND NOT EXISTS (SELECT 1 FROM pg_replication_slots s
+                                 WHERE s.active_pid = r.pid AND s.slot_type = 'logical')
+               ORDER BY 1";
+    let rows = connection.query(sql, &[]).await?;
+    let standbys: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    Ok(risk_of(&standbys).into_iter().collect())
+}
+
+/// Of standbys with their names and modes.
+fn risk_of(standbys: &[(String, String)]) -> Option<String> {
+    if standbys.is_empty() || standbys.iter().any(|(_, mode)| mode == "sync" || mode == "quorum") {
+        return None;
+    }
+    let names: Vec<String> = standbys.iter().map(|(name, _)| format!("{name:?}")).collect();
+    Some(format!(
+        "no standby of Postgres is synchronous ({}): if one is promoted, messages that were accepted last are lost; set \
+         synchronous_standby_names in postgresql.conf of the primary",
+        names.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standbys_are_a_risk_if_none_is_synchronous() {
+        let risk = |modes: &[&str]| {
+            let named = modes.iter().enumerate().map(|(number, mode)| (format!("s{number}"), (*mode).to_owned()));
+            risk_of(&named.collect::<Vec<_>>())
+        };
+        for modes in [&[][..], &["sync"], &["async", "sync"], &["quorum", "quorum"], &["sync", "potential"]] {
+            assert_eq!(risk(modes), None, "{modes:?}");
+        }
+        let told = risk(&["async", "async"]).unwrap();
+        assert!(told.contains(r#"("s0", "s1")"#) && told.contains("synchronous_standby_names"), "{told}");
+    }
 }

@@ -42,6 +42,7 @@ impl Upkeep for SqliteStore {
                 rows_waiting: unsigned(rows_waiting),
                 bytes: size("") + size("-wal"),
                 faults: found.into_iter().filter(|line| line != "ok").collect(),
+                risks: Vec::new(),
             })
         })
     }
