@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 NEWEST = "0.19.0"
 VERSIONS = ("0.19.0", "0.18.2", "0.17.0")
+# "postgres": servers use the Postgres at FRONTDESK_TEST_POSTGRES instead of their embedded store
+STORE = os.environ.get("FRONTDESK_TEST_STORE", "")
 
 _children = []
 _folders = []
@@ -146,8 +149,22 @@ def request(method, url, body=None, token=None, timeout=15.0, more=None):
         return status, raw.decode(errors="replace")
 
 
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def in_postgres(name):
+    """The address of an empty schema in the private Postgres of the test command."""
+    made = subprocess.run([HERE.parent.parent / "scripts" / "postgres", "schema", os.environ["FRONTDESK_TEST_POSTGRES"], name],
+                          capture_output=True, text=True)
+    ensure(made.returncode == 0, f"no schema {name}: {made.stderr}")
+    return made.stdout.strip()
+
+
 class Desk:
-    """A server under test with its own data folder."""
+    """A server under test with its own data folder, and over Postgres with its own schema."""
 
     def __init__(self, word, **settings):
         self.data = folder(f"desk-{word}")
@@ -156,6 +173,13 @@ class Desk:
         self.settings = settings
         self.port = 0
         self.process = None
+        if STORE == "postgres":
+            self.port = free_port()  # its URL must be known before the start
+            self.settings = {
+                "FRONTDESK_STORE_URL": in_postgres(re.sub(r"[^a-z0-9]", "_", self.data.name.lower())),
+                "FRONTDESK_PUBLIC_URL": f"http://127.0.0.1:{self.port}",
+                "FRONTDESK_KEYS_MASTER_FILE": str(self.data / "master.key"),
+                "FRONTDESK_KEYS_ADMIN_TOKEN_FILE": str(self.data / "admin.token"), **settings}
         self.start()
 
     def start(self):

@@ -1,11 +1,12 @@
 """The relay API with the real gateway, hermes-agent 0.19.0, 0.18.2 and 0.17.0.
 
-  FRONTDESK_BIN=path/to/frontdesk tests/hermes/run.py [--only PATTERN] [--quick] [--version V ...]
+  FRONTDESK_BIN=path/to/frontdesk tests/hermes/run.py [--only PATTERN] [--quick] [--newest] [--version V ...]
 
 Each version runs in separate processes, against servers that are started
 here on free loopback ports. One line per check; the last line is the tally.
 --only takes a regular expression that is matched with "VERSION NAME".
 --quick skips the whole-gateway runs of the older versions.
+With FRONTDESK_TEST_STORE=postgres each server has a schema in the Postgres at FRONTDESK_TEST_POSTGRES.
 """
 
 import argparse
@@ -1027,6 +1028,7 @@ def main():
     parser.add_argument("--only", metavar="PATTERN")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--version", action="append", choices=VERSIONS)
+    parser.add_argument("--newest", action="append_const", dest="version", const=NEWEST, help="the same with the newest version")
     parser.add_argument("--keep", action="store_true", help="keep the temporary folders")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the end of the server's log with a failure")
     args = parser.parse_args()
