@@ -118,7 +118,7 @@ impl ClusterPlane {
             Heard::Ring(Ring::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
             Heard::Ring(Ring::Sending(desk, platform, bot)) => self.outbound.bot_shared(desk, &platform, &bot),
             Heard::Ring(Ring::Alarm(instance, id, next_ms, host)) => {
-                self.cron.alarm_armed(instance, id, next_ms, &host)
+                self.cron.alarm_armed(instance, id, next_ms, &host);
             }
             Heard::Ring(Ring::Errands) => self.agents.live().errand_notify.notify_one(),
             Heard::Ring(Ring::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
