@@ -176,6 +176,7 @@ impl ClusterPlane {
             }
         }
         self.delivery.served().adopt_sessions().await?;
+        self.exchanges.adopt().await?;
         self.agents.release_carried().await?;
         let every_ms = if is_deaf { DEAF_SWEEP_MS } else { SWEEP_MS };
         if now_ms.saturating_sub(self.swept_ms.load(Ordering::Relaxed)) >= every_ms {

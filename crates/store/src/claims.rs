@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use frontdesk_core::port::claims::{ERRANDS_MAX, Errand, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::claims::{ERRAND_HELD_MS, ERRANDS_MAX, Errand, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::store::{DeskNo, Mark};
 use frontdesk_wire::{EventId, InstanceNo};
 
@@ -17,7 +17,8 @@ pub(crate) struct LocalClaims {
     held: Mutex<HashMap<Mark, (DeskNo, u64)>>,
     /// How often, and until when that counts.
     tries: Mutex<HashMap<Mark, (u32, u64)>>,
-    errands: Mutex<Vec<(String, Errand)>>,
+    /// Each with its server, and the time from which it may begin.
+    errands: Mutex<Vec<(String, u64, Errand)>>,
     last_errand: AtomicU64,
     /// Each with the time since when it is there.
     parked: Mutex<HashMap<InstanceNo, Vec<(u64, String)>>>,
@@ -68,27 +69,35 @@ impl LocalClaims {
         entry.0 = entry.0.saturating_add(1);
     }
 
-    pub(crate) fn add_errand(&self, server: String, event: EventId) -> bool {
+    pub(crate) fn add_errand(&self, server: String, event: EventId, now_ms: u64) -> bool {
         let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = || errands.iter().filter(|(name, _)| *name == server);
-        if own().any(|(_, errand)| errand.event == event) {
+        let own = || errands.iter().filter(|(name, ..)| *name == server);
+        if own().any(|(.., errand)| errand.event == event) {
             return true;
         }
         if own().count() >= ERRANDS_MAX {
             return false;
         }
         let id = self.last_errand.fetch_add(1, Ordering::Relaxed) + 1;
-        errands.push((server, Errand { id, event }));
+        errands.push((server, now_ms.saturating_add(ERRAND_HELD_MS), Errand { id, event }));
         true
     }
 
-    pub(crate) fn errands(&self, server: &str, limit: usize) -> Vec<Errand> {
+    pub(crate) fn release_errands(&self, event: EventId) {
+        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, from_ms, _) in errands.iter_mut().filter(|(.., errand)| errand.event == event) {
+            *from_ms = 0;
+        }
+    }
+
+    pub(crate) fn errands(&self, server: &str, limit: usize, now_ms: u64) -> Vec<Errand> {
         let errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        errands.iter().filter(|(name, _)| name == server).map(|(_, errand)| *errand).take(limit).collect()
+        let ready = errands.iter().filter(|(name, from_ms, _)| name == server && *from_ms <= now_ms);
+        ready.map(|(.., errand)| *errand).take(limit).collect()
     }
 
     pub(crate) fn drop_errand(&self, id: u64) {
-        self.errands.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, errand)| errand.id != id);
+        self.errands.lock().unwrap_or_else(PoisonError::into_inner).retain(|(.., errand)| errand.id != id);
     }
 
     pub(crate) fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> bool {
@@ -145,12 +154,16 @@ macro_rules! local_claims {
                     $crate::ready(self.claims.tries(mark, now_ms))
                 }
 
-                fn add_errand(&self, server: String, event: EventId) -> Stored<'_, bool> {
-                    $crate::ready(self.claims.add_errand(server, event))
+                fn add_errand(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool> {
+                    $crate::ready(self.claims.add_errand(server, event, now_ms))
                 }
 
-                fn errands(&self, server: String, limit: usize) -> Stored<'_, Vec<Errand>> {
-                    $crate::ready(self.claims.errands(&server, limit))
+                fn release_errands(&self, event: EventId) -> Stored<'_, ()> {
+                    $crate::ready(self.claims.release_errands(event))
+                }
+
+                fn errands(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Errand>> {
+                    $crate::ready(self.claims.errands(&server, limit, now_ms))
                 }
 
                 fn drop_errand(&self, id: u64) -> Stored<'_, ()> {

@@ -33,11 +33,15 @@ impl LocalExchanges {
     pub(crate) fn open(&self, exchange: Exchange, live: &[DeskNo], now_ms: u64) -> bool {
         let name = (exchange.tenant.clone(), exchange.correlation_id.clone());
         let mut rows = self.rows();
-        if rows.get(&name).is_some_and(|row| !row.is_taken && !row.is_left(live, now_ms)) {
-            return false;
+        let mut answer = None;
+        if let Some(row) = rows.get(&name).filter(|row| !row.is_taken) {
+            if !row.is_left(live, now_ms) || (row.answer.is_some() && row.exchange.agent != exchange.agent) {
+                return false;
+            }
+            answer.clone_from(&row.answer);
         }
         let until_ms = now_ms.saturating_add(exchange.timeout_ms).saturating_add(EXCHANGE_LEFT_MS);
-        rows.insert(name, Row { exchange, answer: None, is_taken: false, until_ms });
+        rows.insert(name, Row { exchange, answer, is_taken: false, until_ms });
         true
     }
 
@@ -66,7 +70,15 @@ impl LocalExchanges {
     pub(crate) fn answer(&self, reply: Reply, live: &[DeskNo], now_ms: u64) -> Heard {
         let mut rows = self.rows();
         match rows.get_mut(&(reply.tenant, reply.correlation_id)) {
-            Some(row) if row.answer.is_some() => Heard::Answered,
+            Some(row) if row.answer.is_some() => {
+                let is_same = row.exchange.agent == reply.agent
+                    && row.answer.as_ref().is_some_and(|answer| answer.content == reply.answer.content);
+                if is_same && !row.is_taken {
+                    Heard::At(row.exchange.desk, row.exchange.token)
+                } else {
+                    Heard::Answered
+                }
+            }
             Some(row) if row.is_left(live, now_ms) => Heard::NobodyWaits,
             None => Heard::NobodyWaits,
             Some(row) if row.exchange.agent != reply.agent => Heard::OtherAgent,
@@ -90,6 +102,12 @@ impl LocalExchanges {
             .collect();
         taken.sort_by_key(|(token, _)| *token);
         taken
+    }
+
+    pub(crate) fn adopt(&self, me: DeskNo, tokens: &[u64]) {
+        for row in self.rows().values_mut().filter(|row| tokens.contains(&row.exchange.token)) {
+            row.exchange.desk = me;
+        }
     }
 
     pub(crate) fn end(&self, token: u64) -> Option<Answer> {
@@ -136,6 +154,10 @@ macro_rules! local_exchanges {
 
                 fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, Answer)>> {
                     $crate::ready(self.exchanges.take_answers(&tokens))
+                }
+
+                fn adopt_exchanges(&self, me: DeskNo, tokens: Vec<u64>) -> Stored<'_, ()> {
+                    $crate::ready(self.exchanges.adopt(me, &tokens))
                 }
 
                 fn end_exchange(&self, token: u64) -> Stored<'_, Option<Answer>> {

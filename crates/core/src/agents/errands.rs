@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use frontdesk_wire::EventId;
 use frontdesk_wire::agents::{Class, ConnectorReceipt, ConnectorSpec, DeliveryMeta, DeliveryPayload, Fault, WakeOpts};
 
 use super::Messages;
 use super::deliver::{failed, shown, way_names};
 use super::messages::StoredReceipts;
 use crate::directory::facts::Agent;
+use crate::hash::short_hash;
 use crate::port::bus::{Ring, To};
 use crate::port::claims::Errand;
 use crate::port::inbox::StoredMessage;
@@ -18,6 +20,8 @@ use crate::port::store::StoreError;
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Messages that are handed over at once.
 const ERRANDS_PAGE: usize = 100;
+/// One that could not be dropped after it was done is repeated after this time.
+const ERRAND_CLAIM_MS: u64 = 600_000;
 
 impl Messages {
     /// The server on whose machine the connector acts, if it is not this one.
@@ -31,7 +35,7 @@ impl Messages {
             let text = format!("this connector is at the server {server:?}, and this server has no others");
             return Err(Fault::new(Class::UnavailableError, text));
         }
-        if !self.claims.add_errand(server.to_owned(), stored.event).await? {
+        if !self.claims.add_errand(server.to_owned(), stored.event, self.env.now_ms()).await? {
             let text = format!("too many messages wait for connectors of the server {server:?}; is it running?");
             return Err(Fault::new(Class::UnavailableError, text));
         }
@@ -39,8 +43,11 @@ impl Messages {
     }
 
     /// After the receipts were stored: the other servers add theirs.
-    pub(super) fn tell_servers(&self, ways: &[ConnectorSpec]) {
+    pub(super) async fn release_errands(&self, ways: &[ConnectorSpec], event: EventId) {
         if ways.iter().any(|spec| self.elsewhere(spec).is_some()) {
+            if let Err(error) = self.claims.release_errands(event).await {
+                tracing::warn!(%error, "other servers get a message for their connectors a minute later");
+            }
             self.bus.ring(To::All, Ring::Errands);
         }
     }
@@ -48,36 +55,57 @@ impl Messages {
     /// Carries out what other servers handed to this one. A crash in between repeats one message.
     pub async fn run_errands(&self) -> Result<(), StoreError> {
         loop {
-            let errands = self.claims.errands(self.rules.desk_name.clone(), ERRANDS_PAGE).await?;
-            let is_last = errands.len() < ERRANDS_PAGE;
-            for Errand { id, event } in errands {
-                if let Some(stored) = self.inbox.message_of(event).await? {
-                    self.run_errand(&stored).await;
-                }
-                self.claims.drop_errand(id).await?;
+            let (me, now_ms) = (self.rules.desk_name.clone(), self.env.now_ms());
+            let errands = self.claims.errands(me, ERRANDS_PAGE, now_ms).await?;
+            if errands.is_empty() {
+                return Ok(());
             }
-            if is_last {
+            self.directory.refresh().await?; // the connector may have been added just now
+            let mut is_any_done = false;
+            for Errand { id, event } in errands {
+                // Claimed by a write: while the store takes none, the connector is not called again and again.
+                let mark = short_hash(&["errand", &id.to_string()]);
+                let (desk, live) = (self.lease.me(), self.lease.live());
+                if !self.claims.claim(mark, desk, live, ERRAND_CLAIM_MS, now_ms).await? {
+                    continue;
+                }
+                self.run_errand(event).await?;
+                self.claims.drop_errand(id).await?;
+                is_any_done = true;
+            }
+            if !is_any_done {
                 return Ok(());
             }
         }
     }
 
-    async fn run_errand(&self, stored: &StoredMessage) {
-        let Some(agent) = self.directory.read(|view| view.agent_no(stored.message.agent).cloned()) else { return };
-        let Ok(ways) = self.agents.ways_to(&agent).1 else { return }; // the receipts say that they cannot be read
-        let mut record: StoredReceipts = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
-        let mut kind = stored.message.kind.clone();
+    async fn run_errand(&self, event: EventId) -> Result<(), StoreError> {
+        let Some(stored) = self.inbox.message_of(event).await? else { return Ok(()) };
+        let Some(agent) = self.directory.read(|view| view.agent_no(stored.message.agent).cloned()) else {
+            return Ok(()); // it was deleted, with its inbox
+        };
+        let ways = self.agents.ways_to(&agent).1.unwrap_or_default();
+        let mut receipts = Vec::new();
+        let mut is_woken = false;
         for (spec, name) in ways.iter().zip(way_names(&ways)) {
             if spec.desk() == Some(self.rules.desk_name.as_str()) {
-                let (receipt, is_woken) = self.call_connector(&agent, spec, &name, stored).await;
-                if is_woken {
-                    kind = "wake".into();
-                }
-                record.receipts.retain(|it| it.connector != name);
-                record.receipts.push(receipt);
+                let (receipt, woken) = self.call_connector(&agent, spec, &name, &stored).await;
+                is_woken |= woken;
+                receipts.push(receipt);
             }
         }
-        self.store_receipts(stored, &kind, stored.message.session_id.clone(), &record).await;
+        if receipts.is_empty() {
+            let text = format!("the server {:?} has no connector of this agent any more", self.rules.desk_name);
+            receipts.push(failed("connectors", &Fault::new(Class::UnavailableError, text)));
+        }
+        // Read again: others may have added theirs meanwhile.
+        let Some(stored) = self.inbox.message_of(event).await? else { return Ok(()) };
+        let mut record: StoredReceipts = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
+        record.receipts.retain(|known| receipts.iter().all(|it| it.connector != known.connector));
+        record.receipts.extend(receipts);
+        let kind = if is_woken { "wake" } else { &stored.message.kind };
+        self.store_receipts(&stored, kind, stored.message.session_id.clone(), &record).await;
+        Ok(())
     }
 
     async fn call_connector(

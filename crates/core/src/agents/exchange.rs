@@ -1,6 +1,7 @@
 //! Questions and answers between agents. A question is an ordinary message; the asker waits for the reply.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use frontdesk_wire::agents::{AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin, Replied};
@@ -28,6 +29,8 @@ use crate::port::stores::Stores;
 /// Maximum time to wait for an answer.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 
+const CORRELATION_MAX_BYTES: usize = 1_024;
+
 /// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
 pub type Line = oneshot::Sender<Result<AgentReply, Fault>>;
 
@@ -37,6 +40,8 @@ pub struct Exchanges {
     store: Arc<dyn exchanges::Exchanges>,
     lease: Arc<Lease>,
     bus: Arc<dyn Bus>,
+    /// The number of this server under which its askers wait.
+    adopted_as: AtomicU64,
     agents: Arc<AgentsPlane>,
     messages: Arc<Messages>,
     inboxes: Arc<Inboxes>,
@@ -56,6 +61,7 @@ impl Exchanges {
             store: stores.exchanges.clone(),
             lease: base.lease.clone(),
             bus: base.bus.clone(),
+            adopted_as: AtomicU64::new(base.lease.me().0),
             agents: agents.clone(),
             messages: messages.clone(),
             inboxes: inboxes.clone(),
@@ -117,6 +123,7 @@ impl Exchanges {
             .ok_or_else(|| Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"))?;
         // Opened before the question is committed: the answer may arrive before the commit returns.
         self.open(exchange).await?;
+        self.look_for_answers(vec![token]).await?; // to the same question, asked before
         let stored = Notify::new();
         let on_stored = |first: String| -> BoxFuture<'_, ()> {
             let is_repeated = first != delivery_id;
@@ -291,6 +298,18 @@ impl Exchanges {
         Ok(())
     }
 
+    /// A server that lost its lease has another number: its askers wait under that one.
+    pub(crate) async fn adopt(&self) -> Result<(), StoreError> {
+        let (me, tokens) = (self.lease.me(), self.agents.live.waiters.tokens());
+        if self.adopted_as.load(Ordering::SeqCst) != me.0 {
+            if !tokens.is_empty() {
+                self.store.adopt_exchanges(me, tokens).await?;
+            }
+            self.adopted_as.store(me.0, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
     /// The same for all who wait here, in case that a ring was lost.
     pub(crate) async fn look_for_all_answers(&self) -> Result<(), StoreError> {
         self.look_for_answers(self.agents.live.waiters.tokens()).await
@@ -302,9 +321,13 @@ impl Exchanges {
             let Exchange { token, tenant, agent, agent_id, correlation_id, .. } = exchange;
             if exchange.asker.is_some() {
                 let late = self.late_reply(&tenant, &agent_id, Some(agent), &correlation_id, answer.content);
-                if let Err(fault) = Box::pin(late).await {
-                    tracing::warn!(%fault, "an answer whose asker is gone could not be delivered; it is tried again");
-                    continue;
+                match Box::pin(late).await {
+                    Err(fault) if is_passing(&fault) => {
+                        tracing::warn!(%fault, "an answer whose asker is gone could not be delivered; it is tried again");
+                        continue;
+                    }
+                    Err(fault) => tracing::warn!(%fault, correlation_id, "an answer whose asker is gone is dropped"),
+                    Ok(_) => {}
                 }
             }
             self.store.end_exchange(token).await?;
@@ -390,7 +413,22 @@ fn check_question(payload: &DeliveryPayload, timeout_ms: u64) -> Result<&str, Fa
         return Err(Fault::invalid(format!("timeout_ms must be between 1 and {TIMEOUT_MAX_MS}")));
     }
     let correlation_id = payload.meta().correlation_id.as_deref().filter(|id| !id.is_empty());
-    correlation_id.ok_or_else(|| Fault::invalid("meta.correlation_id is required for an exchange"))
+    let correlation_id =
+        correlation_id.ok_or_else(|| Fault::invalid("meta.correlation_id is required for an exchange"))?;
+    if correlation_id.len() > CORRELATION_MAX_BYTES {
+        return Err(Fault::invalid(format!(
+            "meta.correlation_id is too long; the limit is {CORRELATION_MAX_BYTES} bytes"
+        )));
+    }
+    Ok(correlation_id)
+}
+
+/// Whether it may go better the next time.
+fn is_passing(fault: &Fault) -> bool {
+    matches!(
+        fault.class,
+        Class::UnavailableError | Class::InternalError | Class::RateLimitedError | Class::TimeoutError
+    )
 }
 
 fn no_answer(agent: &str, timeout_ms: u64) -> Fault {

@@ -19,6 +19,14 @@ struct Marks {
     released: VecDeque<Mark>,
 }
 
+impl Marks {
+    fn release(&mut self, mark: Mark) {
+        self.released.push_back(mark);
+        let excess = self.released.len().saturating_sub(RELEASED_MAX);
+        self.released.drain(..excess);
+    }
+}
+
 /// Guard held while a message is handed over. Dropping it, also by cancellation, lets the next caller proceed.
 pub struct Carrying {
     all: InFlight,
@@ -31,15 +39,18 @@ impl Drop for Carrying {
         self.all.with(|marks| {
             marks.held.remove(&self.mark);
             if self.is_claimed {
-                marks.released.push_back(self.mark);
-                let excess = marks.released.len().saturating_sub(RELEASED_MAX);
-                marks.released.drain(..excess);
+                marks.release(self.mark);
             }
         });
     }
 }
 
 impl Carrying {
+    /// Another server has it.
+    pub fn not_claimed(&mut self) {
+        self.is_claimed = false;
+    }
+
     /// It was claimed in the store, where it must be released.
     pub fn claimed(&mut self) {
         self.is_claimed = true;
@@ -59,6 +70,11 @@ impl InFlight {
 
     pub fn take_released(&self) -> Vec<Mark> {
         self.with(|marks| marks.released.drain(..).collect())
+    }
+
+    /// They could not be released now.
+    pub fn put_back(&self, released: Vec<Mark>) {
+        self.with(|marks| released.into_iter().for_each(|mark| marks.release(mark)));
     }
 
     pub fn len(&self) -> usize {

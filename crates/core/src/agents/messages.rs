@@ -77,7 +77,7 @@ pub(super) struct Committed {
 /// Messages to agents: commits them to inboxes, and hands them to live sessions and connectors.
 pub struct Messages {
     pub(super) env: Arc<dyn Env>,
-    lease: Arc<Lease>,
+    pub(super) lease: Arc<Lease>,
     pub(super) bus: Arc<dyn Bus>,
     pub(super) claims: Arc<dyn Claims>,
     pub(super) agents: Arc<AgentsPlane>,

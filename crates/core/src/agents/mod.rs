@@ -186,10 +186,11 @@ impl AgentsPlane {
         let Some(mut carrying) = self.live.in_flight.carry(mark) else { return Ok(None) };
         if self.bus.has_others() {
             let (me, live) = (self.lease.me(), self.lease.live());
+            carrying.claimed(); // released also if the answer of the store is lost
             if !self.claims.claim(mark, me, live, CARRY_MAX_MS, self.env.now_ms()).await? {
+                carrying.not_claimed();
                 return Ok(None);
             }
-            carrying.claimed();
         }
         Ok(Some(carrying))
     }
@@ -198,7 +199,13 @@ impl AgentsPlane {
     pub(crate) async fn release_carried(&self) -> Result<(), StoreError> {
         match self.live.in_flight.take_released() {
             marks if marks.is_empty() => Ok(()),
-            marks => self.claims.release(marks, self.lease.me()).await,
+            marks => {
+                let released = self.claims.release(marks.clone(), self.lease.me()).await;
+                if released.is_err() {
+                    self.live.in_flight.put_back(marks);
+                }
+                released
+            }
         }
     }
 
@@ -289,6 +296,9 @@ impl AgentsPlane {
                 continue;
             }
             if spec.is_local() && self.bus.has_others() {
+                if let Some(server) = spec.desk() {
+                    check_id("desk", server)?;
+                }
                 let Some(server) = spec.desk() else {
                     let text = format!(
                         "{name} connector: several servers share the store; name the one on whose machine it acts, like \

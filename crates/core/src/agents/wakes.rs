@@ -132,6 +132,10 @@ impl Messages {
         let Committed { stored, fresh, gone, rows } = self.commit(to, &message, at_ms, receivers, &record).await?;
         if !fresh {
             record = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
+            if plan.is_some() && !record.done && !gone && carrying.is_none() {
+                let text = "this wake is being carried out, here or at another server";
+                return Err(Fault::new(Class::UnavailableError, text));
+            }
             if record.done || carrying.is_none() || gone {
                 // A planned wake that was carried out before a crash; its message is stored.
                 let receipt = WakeReceipt { woken_at: stored.at_ms, ..WakeReceipt::default() };
@@ -170,7 +174,7 @@ impl Messages {
         let session_id = stored.message.session_id.clone().filter(|_| took || asked.is_some());
         let is_freed = session_id != stored.message.session_id;
         self.store_receipts(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &record).await;
-        self.tell_servers(&to.ways);
+        self.release_errands(&to.ways, stored.event).await;
         if is_freed {
             self.agents.tell_streams(to.agent.no);
         }

@@ -264,10 +264,7 @@ impl CronPlane {
         }
         if arming.fresh {
             self.schedule_alarm(next_ms, arming.id, tenant, &lane);
-            let owner = Buckets::of(&self.lease).owner(&lane);
-            if owner != self.lease.me() {
-                self.bus.ring(To::Desk(owner), Ring::Alarm(instance, arming.id, next_ms, lane));
-            }
+            self.tell_owner(instance, arming.id, next_ms, &lane);
         }
         Ok(arming)
     }
@@ -393,10 +390,19 @@ impl CronPlane {
         let tenant = self.directory.tenant_of_no(alarm.instance);
         self.clock.note_armed(&tenant);
         self.schedule_alarm(now_ms, id, &tenant, lane_of(&alarm.callback));
+        self.tell_owner(alarm.instance, id, now_ms, lane_of(&alarm.callback));
         Ok(())
     }
 
     // ---- schedule ------------------------------------------------------------------------
+
+    /// The server that fires alarms for this host learns of one.
+    fn tell_owner(&self, instance: InstanceNo, id: u64, next_ms: u64, lane: &str) {
+        let owner = Buckets::of(&self.lease).owner(lane);
+        if owner != self.lease.me() {
+            self.bus.ring(To::Desk(owner), Ring::Alarm(instance, id, next_ms, lane.to_owned()));
+        }
+    }
 
     /// Another server armed an alarm that this one fires.
     pub(crate) fn alarm_armed(&self, instance: InstanceNo, id: u64, next_ms: u64, lane: &str) {
@@ -404,10 +410,10 @@ impl CronPlane {
     }
 
     fn schedule_alarm(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
-        let next_ms = Buckets::of(&self.lease).tried_ms(lane, next_ms);
         if next_ms > self.clock.loaded_until_ms.load(Ordering::Acquire) {
             return; // later than the window: read from the store in time
         }
+        let next_ms = Buckets::of(&self.lease).tried_ms(lane, next_ms);
         let sooner = {
             let mut schedule = self.clock.schedule();
             let sooner = schedule.next_ms().is_none_or(|first| next_ms < first);
@@ -510,6 +516,7 @@ impl CronPlane {
             Conclusion::Fired { .. } => Ok(()),
             Conclusion::Retry { next_ms, note } => {
                 self.schedule_alarm(next_ms, alarm.id, &instance.tenant, lane_of(&alarm.callback));
+                self.tell_owner(alarm.instance, alarm.id, next_ms, lane_of(&alarm.callback));
                 Err(DeskError::Elsewhere(note))
             }
             Conclusion::Dead { note } | Conclusion::Skipped { note } => Err(DeskError::Elsewhere(note)),

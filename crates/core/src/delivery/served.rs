@@ -118,15 +118,19 @@ impl Served {
     /// Finds what no ring told of: sockets that are behind the head of their ledger, instances that have no socket here
     /// although the store says so (the answer was lost when it began or ended), sessions that were replaced, and results.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
-        let (me, sessions) = (self.lease.me(), self.switchboard.sessions());
+        let (me, mut sessions) = (self.lease.me(), self.switchboard.sessions());
         let heads = self.ledger.heads(me).await?;
         if self.adopted_as.load(Ordering::SeqCst) == me.0 && self.lease.me() == me {
             let served: HashSet<_> = heads.iter().map(|(instance, session, _)| (*instance, *session)).collect();
-            for (instance, session) in sessions.iter().filter(|it| !served.contains(it)) {
-                self.switchboard.close_session(*instance, *session, Close::Replaced);
-            }
+            sessions.retain(|(instance, session)| {
+                let is_served = served.contains(&(*instance, *session));
+                if !is_served {
+                    self.switchboard.close_session(*instance, *session, Close::Replaced);
+                }
+                is_served
+            });
+            self.take_parked(sessions.into_iter().map(|(instance, _)| instance).collect()).await?;
         }
-        self.take_parked(sessions.into_iter().map(|(instance, _)| instance).collect()).await?;
         for (instance, _, newest) in heads {
             match self.switchboard.socket(instance) {
                 Some(mailbox) if mailbox.newest() >= newest => {}

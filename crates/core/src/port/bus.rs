@@ -53,6 +53,13 @@ pub enum Heard {
     Missed,
 }
 
+impl Heard {
+    /// Whether taking it writes to the store, which may last: other rings must not wait for it.
+    pub fn is_slow(&self) -> bool {
+        matches!(self, Self::Ring(Ring::Answered(_) | Ring::Results(_)))
+    }
+}
+
 pub trait Bus: Send + Sync {
     /// The number of this server, which others ring. It changes if the lease was lost.
     fn listen_as(&self, me: DeskNo);

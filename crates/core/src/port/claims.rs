@@ -17,6 +17,10 @@ pub type Mark = [u8; 16];
 /// Messages that may wait for the connectors of one server.
 pub const ERRANDS_MAX: usize = 10_000;
 
+/// Whoever adds an errand stores the receipts of its own connectors first. If it does not come to that, the errand begins
+/// after this time.
+pub const ERRAND_HELD_MS: u64 = 60_000;
+
 /// A message that a server hands to its connectors on behalf of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errand {
@@ -34,10 +38,12 @@ pub trait Claims: Send + Sync {
     fn tries(&self, mark: Mark, now_ms: u64) -> Stored<'_, u32>;
     /// Counts one more; the first one begins a window.
     fn note_try(&self, mark: Mark, window_ms: u64, now_ms: u64) -> Stored<'_, ()>;
-    /// The server with this name hands the message to its connectors; once, however often it is added. False: too many wait.
-    fn add_errand(&self, server: String, event: EventId) -> Stored<'_, bool>;
-    /// In the order in which they were added.
-    fn errands(&self, server: String, limit: usize) -> Stored<'_, Vec<Errand>>;
+    /// The server with this name hands the message to its connectors, once, however often it is added: after it was released,
+    /// or after [`ERRAND_HELD_MS`]. False: too many wait.
+    fn add_errand(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool>;
+    fn release_errands(&self, event: EventId) -> Stored<'_, ()>;
+    /// Those that may begin, in the order in which they were added.
+    fn errands(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Errand>>;
     fn drop_errand(&self, id: u64) -> Stored<'_, ()>;
     /// Keeps a result for the next socket of an instance. False: it has too many.
     fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool>;

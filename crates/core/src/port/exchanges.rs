@@ -73,18 +73,21 @@ pub struct Mention {
 /// `live` are the servers that are known to be live; the list may be some seconds old, so a store that several servers share
 /// looks at their leases as well. An exchange of a server that is gone has nobody who waits.
 pub trait Exchanges: Send + Sync {
-    /// False: an exchange with this correlation id is in progress. One whose asker has its answer is not.
+    /// False: an exchange with this correlation id is in progress. One whose asker has its answer is not. If nobody waits for
+    /// an answer that is there, and the same agent is asked again, it is the answer to this one.
     fn open_exchange(&self, exchange: Exchange, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, bool>;
     /// The question is stored under another delivery id than it was given: it was asked before.
     fn name_question(&self, token: u64, delivery_id: String) -> Stored<'_, ()>;
     /// The exchange that a message answers: its correlation id and the agent that was asked. One by its correlation id is
     /// preferred.
     fn meant_exchange(&self, mention: Mention) -> Stored<'_, Option<(String, InstanceNo)>>;
-    /// Takes the first reply of the agent that was asked as the answer. If the asker waits at the server that took it, it
+    /// Takes the first reply of the agent that was asked as the answer; the same one again is the same answer. If the asker waits at the server that took it, it
     /// has the answer with that.
     fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Heard>;
     /// The answers to these exchanges that are there. Their askers have them with that.
     fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, Answer)>>;
+    /// The server of these askers has another number: it had lost its lease.
+    fn adopt_exchanges(&self, me: DeskNo, tokens: Vec<u64>) -> Stored<'_, ()>;
     /// Nobody waits any more. Returns the answer, if there is one.
     fn end_exchange(&self, token: u64) -> Stored<'_, Option<Answer>>;
     /// Forgets exchanges whose server is gone or did not end them. Returns those that were answered and are kept until

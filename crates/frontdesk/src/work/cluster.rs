@@ -4,26 +4,46 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
+use frontdesk_core::port::bus::Heard;
+use frontdesk_core::port::store::StoreError;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 const TICK: Duration = Duration::from_millis(250);
+/// Slow rings that wait; a sweep finds what further ones would have told.
+const SLOW_MAX: usize = 1_024;
 
 pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
     let cluster = desk.cluster();
     if !cluster.has_others() {
         return;
     }
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let done = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            _ = tick.tick() => cluster.tick().await,
-            heard = cluster.hear() => cluster.take(heard).await,
-        };
-        if let Err(error) = done {
-            tracing::warn!(%error, "looking for changes of other servers failed; the next sweep finds them");
+    let (slow, mut rings) = mpsc::channel::<Heard>(SLOW_MAX);
+    let work_off = async {
+        while let Some(heard) = rings.recv().await {
+            note(cluster.take(heard).await);
         }
+    };
+    let hear = async move {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                _ = tick.tick() => note(cluster.tick().await),
+                heard = cluster.hear() => match heard.is_slow() {
+                    true => drop(slow.try_send(heard)),
+                    false => note(cluster.take(heard).await),
+                },
+            }
+        }
+    };
+    tokio::join!(hear, work_off); // the first one ends the second
+}
+
+fn note(done: Result<(), StoreError>) {
+    if let Err(error) = done {
+        tracing::warn!(%error, "looking for changes of other servers failed; the next sweep finds them");
     }
 }

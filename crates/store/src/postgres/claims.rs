@@ -1,6 +1,6 @@
 //! Who does something, and how often something was tried.
 
-use frontdesk_core::port::claims::{ERRANDS_MAX, Errand, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::claims::{ERRAND_HELD_MS, ERRANDS_MAX, Errand, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::store::{Claims, DeskNo, EventId, InstanceNo, Mark, Stored};
 use tokio_postgres::Row;
 
@@ -62,7 +62,8 @@ impl Claims for PostgresStore {
             connection.execute(sql, &[&now, &mark.as_slice(), &signed(window_ms)]).await.map(drop)
         })
     }
-    fn add_errand(&self, server: String, event: EventId) -> Stored<'_, bool> {
+    fn add_errand(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool> {
+        let now = self.clock.at(now_ms);
         self.worker.write(async move |connection| {
             let (server, event) = (kept(&server), signed(event));
             let sql = "SELECT count(*) FILTER (WHERE event = $2), count(*) FROM errand WHERE server = $1";
@@ -71,17 +72,34 @@ impl Claims for PostgresStore {
             if known > 0 || waiting >= ERRANDS_MAX as u64 {
                 return Ok(known > 0);
             }
-            let sql = "INSERT INTO errand (server, event) VALUES ($1, $2) ON CONFLICT (server, event) DO NOTHING";
-            connection.execute(sql, &[&server, &event]).await?;
+            let sql = concat!(
+                "INSERT INTO errand (server, event, from_ms) VALUES ($2, $3, ",
+                now!("$1"),
+                " + $4) ON CONFLICT (server, event) DO NOTHING"
+            );
+            connection.execute(sql, &[&now, &server, &event, &signed(ERRAND_HELD_MS)]).await?;
             Ok(true)
         })
     }
 
-    fn errands(&self, server: String, limit: usize) -> Stored<'_, Vec<Errand>> {
+    fn release_errands(&self, event: EventId) -> Stored<'_, ()> {
+        self.worker.write(async move |connection| {
+            let sql = "UPDATE errand SET from_ms = 0 WHERE id IN (
+                         SELECT id FROM errand WHERE event = $1 ORDER BY id FOR UPDATE)";
+            connection.execute(sql, &[&signed(event)]).await.map(drop)
+        })
+    }
+
+    fn errands(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Errand>> {
+        let now = self.clock.at(now_ms);
         self.worker.read(async move |connection| {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let sql = "SELECT id, event FROM errand WHERE server = $1 ORDER BY id LIMIT $2";
-            let rows = connection.query(sql, &[&kept(&server), &limit]).await?;
+            let sql = concat!(
+                "SELECT id, event FROM errand WHERE server = $2 AND from_ms <= ",
+                now!("$1"),
+                " ORDER BY id LIMIT $3"
+            );
+            let rows = connection.query(sql, &[&now, &kept(&server), &limit]).await?;
             let errand = |row: &Row| Errand { id: unsigned(row.get(0)), event: unsigned(row.get(1)) };
             Ok(rows.iter().map(errand).collect())
         })

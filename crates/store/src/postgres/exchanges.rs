@@ -22,12 +22,13 @@ impl Exchanges for PostgresStore {
                  ON CONFLICT (tenant, correlation_id) DO UPDATE SET token = excluded.token, desk = excluded.desk,
                    asker = excluded.asker, agent = excluded.agent, agent_id = excluded.agent_id,
                    delivery_id = excluded.delivery_id, chat_id = excluded.chat_id, instances = excluded.instances,
-                   timeout_ms = excluded.timeout_ms, until_ms = excluded.until_ms, answer = NULL, answered_ms = 0,
-                   is_taken = false
-                 WHERE x.is_taken OR x.until_ms <= ",
+                   timeout_ms = excluded.timeout_ms, until_ms = excluded.until_ms,
+                   answer = CASE WHEN x.is_taken THEN NULL ELSE x.answer END, is_taken = false
+                 WHERE x.is_taken OR ((x.answer IS NULL OR x.agent = excluded.agent) AND (x.until_ms <= ",
                 now!("$1"),
                 " OR ",
-                gone!("x.desk", "$2", "$3")
+                gone!("x.desk", "$2", "$3"),
+                "))"
             );
             let asker = it.asker.as_deref().map(kept);
             let (tenant, correlation_id, agent_id) = (kept(&it.tenant), kept(&it.correlation_id), kept(&it.agent_id));
@@ -70,19 +71,22 @@ impl Exchanges for PostgresStore {
         self.worker.write(async move |connection| {
             let (tenant, correlation_id) = (kept(&reply.tenant), kept(&reply.correlation_id));
             let sql = concat!(
-                "SELECT agent, desk, token, answer IS NOT NULL, until_ms <= ",
+                "SELECT agent, desk, token, answer IS NOT NULL, answer = $6 AND NOT is_taken, until_ms <= ",
                 now!("$1"),
                 " OR ",
                 gone!("x.desk", "$2", "$3"),
                 " FROM exchange x WHERE tenant = $4 AND correlation_id = $5 FOR UPDATE"
             );
-            let found = connection.query_opt(sql, &[&now, &live, &by_lease, &tenant, &correlation_id]).await?;
+            let content = kept(&reply.answer.content);
+            let found =
+                connection.query_opt(sql, &[&now, &live, &by_lease, &tenant, &correlation_id, &content]).await?;
             let Some(row) = found else { return Ok(Heard::NobodyWaits) };
             let (agent, desk, token): (InstanceNo, DeskNo, u64) =
                 (unsigned(row.get(0)), unsigned(row.get(1)), unsigned(row.get(2)));
-            let (is_answered, is_left): (bool, bool) = (row.get(3), row.get(4));
+            let (is_answered, is_same, is_left): (bool, Option<bool>, bool) = (row.get(3), row.get(4), row.get(5));
             if is_answered {
-                return Ok(Heard::Answered);
+                let is_same = is_same == Some(true) && agent == reply.agent;
+                return Ok(if is_same { Heard::At(desk, token) } else { Heard::Answered });
             }
             if is_left {
                 return Ok(Heard::NobodyWaits);
@@ -91,7 +95,7 @@ impl Exchanges for PostgresStore {
                 return Ok(Heard::OtherAgent);
             }
             let sql = "UPDATE exchange SET answer = $2, answered_ms = $3, is_taken = desk = $4 WHERE token = $1";
-            let (content, at) = (kept(&reply.answer.content), signed(reply.answer.at_ms));
+            let at = signed(reply.answer.at_ms);
             connection.execute(sql, &[&signed(token), &content, &at, &signed(reply.desk)]).await?;
             Ok(Heard::At(desk, token))
         })
@@ -117,6 +121,15 @@ impl Exchanges for PostgresStore {
                 Ok(rows.iter().map(|row| (unsigned(row.get(0)), answer(row, 1))).collect())
             };
             database.writers.transaction(take).await
+        })
+    }
+
+    fn adopt_exchanges(&self, me: DeskNo, tokens: Vec<u64>) -> Stored<'_, ()> {
+        let (me, tokens) = (signed(me), signed_all(&tokens));
+        self.worker.write(async move |connection| {
+            let sql = "WITH mine AS (SELECT token FROM exchange WHERE token = ANY ($2) ORDER BY token FOR UPDATE)
+                       UPDATE exchange x SET desk = $1 FROM mine m WHERE x.token = m.token";
+            connection.execute(sql, &[&me, &tokens]).await.map(drop)
         })
     }
 

@@ -205,13 +205,14 @@ async fn expire(connection: &Connection, keep: Retention) -> Result<(u64, bool),
         capabilities(connection, now).await?,
         held_media::expire(connection, keep.now_ms).await?,
     ];
-    // They are small, and nobody counts them.
+    // They are small, and nobody counts them. Their times are by the clock of the database.
     for sql in [
-        "DELETE FROM claim WHERE until_ms <= $1",
-        "DELETE FROM tries WHERE until_ms <= $1",
-        "DELETE FROM parked WHERE at_ms <= $1::bigint - 600000",
+        "DELETE FROM claim WHERE until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+        "DELETE FROM tries WHERE until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+        "DELETE FROM parked WHERE at_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 600000",
+        "DELETE FROM errand e WHERE NOT EXISTS (SELECT 1 FROM inbox_message m WHERE m.event = e.event)",
     ] {
-        connection.execute(sql, &[&now]).await?;
+        connection.execute(sql, &[]).await?;
     }
     let rows = data::expire(connection, keep.now_ms / 1000, STEP_BYTES).await?;
     let is_full = rows > 0 || counts.iter().any(|count| *count >= unsigned::<u64>(STEP_ROWS));

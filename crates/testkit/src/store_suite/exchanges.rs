@@ -1,6 +1,6 @@
 //! Rules for questions that somebody waits for, and for claims and tries.
 
-use frontdesk_core::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::claims::{ERRAND_HELD_MS, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Heard, Mention, Reply};
 use frontdesk_core::port::store::Store;
 use frontdesk_wire::{DeskNo, EventId, InstanceNo};
@@ -44,6 +44,10 @@ async fn answer(store: &dyn Store, reply: Reply) -> Heard {
     store.answer_exchange(reply, LIVE.to_vec(), 200).await.unwrap()
 }
 
+async fn answer_at(store: &dyn Store, reply: Reply, live: &[DeskNo]) {
+    assert!(matches!(store.answer_exchange(reply, live.to_vec(), 200).await.unwrap(), Heard::At(..)));
+}
+
 fn said(content: &str) -> Answer {
     Answer { content: content.into(), at_ms: 5 }
 }
@@ -56,8 +60,9 @@ pub async fn an_exchange_is_answered_once_by_the_agent_that_was_asked(Harness { 
     assert_eq!(answer(&*store, reply("c", 8, "no", 2)).await, Heard::OtherAgent);
     assert_eq!(store.take_answers(vec![1, 3]).await.unwrap(), []);
     assert_eq!(answer(&*store, reply("c", 7, "yes\0", 2)).await, Heard::At(DeskNo(1), 1));
+    assert_eq!(answer(&*store, reply("c", 7, "yes\0", 2)).await, Heard::At(DeskNo(1), 1), "the same again");
     assert_eq!(answer(&*store, reply("c", 7, "late", 2)).await, Heard::Answered);
-    assert_eq!(answer(&*store, reply("c", 8, "late", 2)).await, Heard::Answered);
+    assert_eq!(answer(&*store, reply("c", 8, "yes\0", 2)).await, Heard::Answered);
     assert_eq!(store.take_answers(vec![3, 1]).await.unwrap(), [(1, said("yes\0"))]);
     assert_eq!(store.end_exchange(1).await.unwrap(), Some(said("yes\0")));
     assert_eq!(store.end_exchange(1).await.unwrap(), None);
@@ -122,10 +127,25 @@ pub async fn nobody_waits_at_a_server_that_is_gone(Harness { store, .. }: Harnes
     assert_eq!(store.left_exchanges(live.clone(), 200).await.unwrap().len(), 1, "kept until it is ended");
     store.end_exchange(1).await.unwrap();
     assert_eq!(store.left_exchanges(live.clone(), 200).await.unwrap(), []);
+    assert!(
+        store.open_exchange(Exchange { desk: DeskNo(3), ..exchange(5, "kept") }, vec![DeskNo(3)], 100).await.unwrap()
+    );
+    answer_at(&*store, reply("kept", 7, "yes", 2), &[DeskNo(2), DeskNo(3)]).await;
+    let other = Exchange { agent: InstanceNo(8), ..exchange(6, "kept") };
+    assert!(!store.open_exchange(other, live.clone(), 200).await.unwrap(), "an answer waits there");
+    let again = Exchange { desk: DeskNo(2), ..exchange(7, "kept") };
+    assert!(store.open_exchange(again, live.clone(), 200).await.unwrap());
+    assert_eq!(store.take_answers(vec![5, 7]).await.unwrap(), [(7, said("yes"))], "asked again, it is the answer");
+    store.end_exchange(7).await.unwrap();
     let late_ms = 100 + 1_000 + EXCHANGE_LEFT_MS;
     let left = store.left_exchanges(live.clone(), late_ms).await.unwrap();
     assert_eq!(left.len(), 1, "its server did not end it in time");
-    assert!(store.open_exchange(exchange(4, "late"), live, late_ms).await.unwrap());
+    assert!(store.open_exchange(exchange(4, "late"), live.clone(), late_ms).await.unwrap());
+    // A server that lost its lease goes on under another number.
+    open(&*store, exchange(8, "moved")).await;
+    store.adopt_exchanges(DeskNo(2), vec![8, 99]).await.unwrap();
+    let heard = store.answer_exchange(reply("moved", 7, "yes", 2), live, 200).await.unwrap();
+    assert_eq!(heard, Heard::At(DeskNo(2), 8));
 }
 
 pub async fn one_server_at_a_time_has_a_claim(Harness { store, .. }: Harness) {
@@ -174,13 +194,17 @@ pub async fn results_are_kept_for_the_next_socket(Harness { store, .. }: Harness
 
 pub async fn an_errand_is_kept_until_it_is_done(Harness { store, .. }: Harness) {
     for (server, event) in [("a", 7), ("b", 7), ("a", 5), ("a", 7)] {
-        assert!(store.add_errand(server.into(), EventId(event)).await.unwrap());
+        assert!(store.add_errand(server.into(), EventId(event), 100).await.unwrap());
     }
-    let errands = store.errands("a".into(), 10).await.unwrap();
+    assert_eq!(store.errands("a".into(), 10, 101).await.unwrap(), [], "not released");
+    store.release_errands(EventId(5)).await.unwrap();
+    assert_eq!(store.errands("a".into(), 10, 101).await.unwrap().len(), 1);
+    let late_ms = 100 + ERRAND_HELD_MS;
+    let errands = store.errands("a".into(), 10, late_ms).await.unwrap();
     let events: Vec<u64> = errands.iter().map(|errand| errand.event.0).collect();
     assert_eq!(events, [7, 5], "once each, in order");
-    assert_eq!(store.errands("a".into(), 1).await.unwrap(), errands[..1]);
+    assert_eq!(store.errands("a".into(), 1, late_ms).await.unwrap(), errands[..1]);
     store.drop_errand(errands[0].id).await.unwrap();
-    assert_eq!(store.errands("a".into(), 10).await.unwrap(), errands[1..]);
-    assert_eq!(store.errands("b".into(), 10).await.unwrap().len(), 1, "that of another server");
+    assert_eq!(store.errands("a".into(), 10, late_ms).await.unwrap(), errands[1..]);
+    assert_eq!(store.errands("b".into(), 10, late_ms).await.unwrap().len(), 1, "that of another server");
 }
