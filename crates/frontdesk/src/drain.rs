@@ -15,6 +15,9 @@ const SLICES: usize = 50;
 /// Time for the loops with duties to end before the duties are given up. Whatever they still write names their old token.
 const DUTIES_TIME: Duration = Duration::from_secs(2);
 
+/// Time for the store to say who else is there.
+const LOOK_TIME: Duration = Duration::from_secs(1);
+
 pub struct Drain {
     leaving: CancellationToken,
     stop: CancellationToken,
@@ -51,7 +54,7 @@ impl Drain {
     /// Once the server is asked to stop. A server without others stops at once: nobody could take over.
     pub(crate) async fn run(&self, desk: &Desk, duties: Vec<JoinHandle<()>>, time: Duration) -> Infallible {
         self.leaving.cancelled().await;
-        if !time.is_zero() && !self.stop.is_cancelled() && !desk.lease().is_alone() {
+        if !time.is_zero() && !self.stop.is_cancelled() && has_others(desk).await {
             tracing::info!(?time, "other servers take over; sockets are closed one after another");
             tokio::join!(give_up(desk, duties), self.close_slices(time));
         }
@@ -67,6 +70,19 @@ impl Drain {
             slice.cancel();
         }
     }
+}
+
+/// Asks the store: one that began a moment ago, to take over from this one, is not known from the last renewal.
+async fn has_others(desk: &Desk) -> bool {
+    if !desk.cluster().has_others() {
+        return false;
+    }
+    match tokio::time::timeout(LOOK_TIME, desk.lease().renew()).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "looking for other servers failed; those known before count"),
+        Err(_) => tracing::warn!("looking for other servers took too long; those known before count"),
+    }
+    !desk.lease().is_alone()
 }
 
 async fn give_up(desk: &Desk, duties: Vec<JoinHandle<()>>) {
