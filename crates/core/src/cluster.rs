@@ -1,7 +1,9 @@
 //! This server among others on the same store: what it does when one of them rings, and what it does without rings.
 
-use std::sync::Arc;
+mod report;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use frontdesk_wire::{Close, DeskNo};
@@ -17,7 +19,10 @@ use crate::meters::Meters;
 use crate::outbound::OutboundPlane;
 use crate::port::bus::{Bus, Heard, Ring, To};
 use crate::port::platform::Platforms;
-use crate::port::store::StoreError;
+use crate::port::store::{DeskRecord, StoreError};
+use crate::tail::Tail;
+
+pub use report::{DeskReport, FailingListener};
 
 /// How often a server rings itself.
 const ECHO_MS: u64 = 1_000;
@@ -26,6 +31,8 @@ const DEAF_MS: u64 = 3_000;
 /// How often it looks at the store itself: as a rule, and while it is deaf.
 const SWEEP_MS: u64 = 5_000;
 const DEAF_SWEEP_MS: u64 = 250;
+/// How often others are asked what they do, while somebody watches.
+const ASK_TAIL_MS: u64 = 1_000;
 /// How long a change of the directory waits for the other servers: a lease is renewed every second, and ends after five.
 const CONFIRM_MS: u64 = 5_000;
 const CONFIRM_EVERY: Duration = Duration::from_millis(25);
@@ -42,10 +49,14 @@ pub struct ClusterPlane {
     cron: Arc<CronPlane>,
     platforms: Arc<Platforms>,
     meters: Arc<Meters>,
+    tail: Arc<Tail>,
+    /// What this server told last, and under which number.
+    reported: Mutex<(DeskNo, DeskReport)>,
     /// On the steady clock.
     rang_ms: AtomicU64,
     heard_ms: AtomicU64,
     swept_ms: AtomicU64,
+    asked_ms: AtomicU64,
 }
 
 /// Those that rings are for.
@@ -76,9 +87,12 @@ impl ClusterPlane {
             cron,
             platforms,
             meters: base.meters.clone(),
+            tail: base.tail.clone(),
+            reported: Mutex::default(),
             rang_ms: AtomicU64::new(0),
             heard_ms: AtomicU64::new(now_ms),
             swept_ms: AtomicU64::new(now_ms),
+            asked_ms: AtomicU64::new(0),
         }
     }
 
@@ -131,6 +145,9 @@ impl ClusterPlane {
             Heard::Ring(Ring::Interrupt(instance, session_key, chat_id)) => {
                 self.delivery.served().interrupt_here(instance, &session_key, &chat_id);
             }
+            Heard::Ring(Ring::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),
+            Heard::Ring(Ring::AskTail(_)) => {}
+            Heard::Ring(Ring::Tail(part)) => self.tail.heard(part),
         }
         Ok(())
     }
@@ -171,10 +188,13 @@ impl ClusterPlane {
             self.meters.bus_deaf.set(i64::from(is_deaf));
             if is_deaf {
                 tracing::warn!("the bus is silent: other servers are heard by sweeps only");
+                self.tail.note_deaf();
             } else {
                 tracing::info!("the bus is heard again");
             }
         }
+        self.pass_tail(now_ms);
+        self.report().await?;
         self.delivery.served().adopt_sessions().await?;
         self.exchanges.adopt().await?;
         self.agents.release_carried().await?;
@@ -183,6 +203,55 @@ impl ClusterPlane {
             self.sweep().await?;
         }
         Ok(())
+    }
+
+    /// Asks others what they do while somebody watches here, and tells those who asked.
+    fn pass_tail(&self, now_ms: u64) {
+        let me = self.lease.me();
+        let is_due = now_ms.saturating_sub(self.asked_ms.load(Ordering::Relaxed)) >= ASK_TAIL_MS;
+        match self.tail.asks_others() && !self.lease.is_alone() {
+            true if is_due => {
+                self.asked_ms.store(now_ms, Ordering::Relaxed);
+                self.bus.ring(To::All, Ring::AskTail(me));
+            }
+            true => {}
+            false => self.asked_ms.store(0, Ordering::Relaxed),
+        }
+        for (to, part) in self.tail.parts(me, self.lease.name()) {
+            self.bus.ring(To::Desk(to), Ring::Tail(part));
+        }
+    }
+
+    /// Tells how this server is, if that changed.
+    async fn report(&self) -> Result<(), StoreError> {
+        let is_deaf = self.lease.is_deaf();
+        let now = (self.lease.me(), DeskReport::new(is_deaf, self.directory.bots().failures()));
+        if *self.reported.lock().unwrap_or_else(PoisonError::into_inner) == now {
+            return Ok(());
+        }
+        self.lease.report(now.1.text()).await?;
+        *self.reported.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        Ok(())
+    }
+
+    /// The live servers, this one included, with what each tells of itself.
+    pub async fn reports(&self) -> Result<Vec<(DeskRecord, DeskReport)>, StoreError> {
+        let read = |(desk, _): (DeskRecord, Vec<String>)| {
+            let report = DeskReport::read(&desk.report);
+            (desk, report)
+        };
+        Ok(self.lease.desks().await?.into_iter().map(read).collect())
+    }
+
+    /// Listeners of bots that fail at other servers, with the name of the server.
+    pub async fn failing_elsewhere(&self) -> Result<Vec<(String, FailingListener)>, StoreError> {
+        if !self.has_others() || self.lease.is_alone() {
+            return Ok(Vec::new());
+        }
+        let others = self.reports().await?.into_iter().filter(|(desk, _)| desk.number != self.lease.me());
+        Ok(others
+            .flat_map(|(desk, report)| report.listeners.into_iter().map(move |it| (desk.name.clone(), it)))
+            .collect())
     }
 
     /// Looks at the store for what rings would have told. Costs one small query where nothing is new.

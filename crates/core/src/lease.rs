@@ -233,6 +233,21 @@ impl Lease {
         self.desks.resign(self.me()).await
     }
 
+    /// The name of this desk, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Told to whoever asks another desk.
+    pub(crate) async fn report(&self, report: String) -> Result<(), StoreError> {
+        self.desks.put_report(self.me(), report).await
+    }
+
+    /// Desks that ended a while ago without resigning.
+    pub async fn absent(&self) -> Result<Vec<DeskRecord>, StoreError> {
+        self.desks.absent(self.env.now_ms()).await
+    }
+
     /// The live desks and their duties.
     pub async fn desks(&self) -> Result<Vec<(DeskRecord, Vec<String>)>, StoreError> {
         self.desks.desks(self.env.now_ms()).await

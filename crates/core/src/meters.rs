@@ -64,6 +64,7 @@ pub struct Meters {
     pub bus_deaf: Gauge,
     pub bus_sweeps: Counter,
     pub directory_unreadable: Gauge,
+    pub desks_live: Gauge,
     pub frames_pushed: Counter,
     pub acks: Counter,
     pub acks_unknown: Counter,
@@ -146,6 +147,7 @@ impl Meters {
         r.register("bus_sweeps", "Times that the store was looked at for what no ring told", self.bus_sweeps.clone());
         let text = "Records of the directory that this version cannot read, and does not use";
         r.register("directory_unreadable", text, self.directory_unreadable.clone());
+        r.register("desks_live", "Live servers on the store, this one included", self.desks_live.clone());
         r.register("acks", "Rows acked by agents", self.acks.clone());
         r.register("acks_unknown", "Acks of unknown or foreign buffer ids", self.acks_unknown.clone());
         let text = "Rows settled without an ack because the gateway never acks";

@@ -3,13 +3,18 @@
 //! Best effort: a slow watcher loses notices and is told how many. The ledger is authoritative. Without watchers no
 //! notice is built.
 
+mod elsewhere;
+
 use std::sync::Arc;
 
-use frontdesk_wire::{ChatId, InstanceId, TenantId};
+use frontdesk_wire::{ChatId, DeskNo, InstanceId, TenantId};
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
 use crate::env::Env;
+use crate::port::bus::TailPart;
+use elsewhere::Elsewhere;
 
 /// A watcher that falls this far behind loses the oldest notices, and is told so.
 const BACKLOG: usize = 4096;
@@ -37,19 +42,49 @@ pub struct Notice {
 pub struct Tail {
     env: Arc<dyn Env>,
     watchers: broadcast::Sender<Arc<Notice>>,
+    elsewhere: Elsewhere,
 }
 
 impl Tail {
     pub fn new(env: Arc<dyn Env>) -> Self {
-        Self { env, watchers: broadcast::channel(BACKLOG).0 }
+        Self { env, watchers: broadcast::channel(BACKLOG).0, elsewhere: Elsewhere::new() }
     }
 
     pub fn watch(&self) -> broadcast::Receiver<Arc<Notice>> {
         self.watchers.subscribe()
     }
 
+    /// What other servers on the store do, each with the name of its server (`desk`).
+    pub fn watch_others(&self) -> broadcast::Receiver<Arc<Value>> {
+        self.elsewhere.watch()
+    }
+
     pub fn is_watched(&self) -> bool {
-        self.watchers.receiver_count() > 0
+        self.watchers.receiver_count() > 0 || self.elsewhere.is_asked()
+    }
+
+    pub(crate) fn asks_others(&self) -> bool {
+        self.elsewhere.is_watched()
+    }
+
+    /// Another server has watchers.
+    pub(crate) fn asked(&self, by: DeskNo) {
+        self.elsewhere.asked(by, self.env.steady_ms());
+    }
+
+    /// What is to be sent to servers that have watchers.
+    pub(crate) fn parts(&self, me: DeskNo, name: &str) -> Vec<(DeskNo, TailPart)> {
+        self.elsewhere.parts(me, name, self.env.steady_ms())
+    }
+
+    pub(crate) fn heard(&self, part: TailPart) {
+        self.elsewhere.heard(part);
+    }
+
+    /// Other servers are not heard.
+    pub(crate) fn note_deaf(&self) {
+        let text = "the bus is silent: what other servers do is not shown";
+        self.elsewhere.tell(json!({ "step": "missed", "text": text }));
     }
 
     /// Fills in the notice only if somebody watches.
@@ -57,6 +92,9 @@ impl Tail {
         if self.is_watched() {
             let mut notice = Notice { at: self.env.now_ms(), tenant: tenant.into(), step, ..Notice::default() };
             fill(&mut notice);
+            if self.elsewhere.is_asked() {
+                self.elsewhere.add(&notice);
+            }
             let _ = self.watchers.send(Arc::new(notice)); // the last watcher may just have left
         }
     }

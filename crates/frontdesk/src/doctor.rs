@@ -1,5 +1,7 @@
 //! `frontdesk doctor`: checks keys, store, agents and wake URLs, and reports problems with their solutions.
 
+use frontdesk_core::cluster::FailingListener;
+use frontdesk_core::directory::{Bots, ListenerFailure};
 use frontdesk_core::port::platform::{Bot, BotFinding};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{InstanceId, InstanceNo, TenantId};
@@ -19,23 +21,97 @@ pub(crate) async fn examine(app: &App) -> Value {
     findings.extend(shared_names(app));
     findings.extend(agents(app).await);
     findings.extend(inboxes(app));
-    findings.extend(bots(app));
+    findings.extend(bots(app).await);
+    findings.extend(desks(app).await);
     findings.extend(commands(app));
     let ok = findings.iter().all(|found| found["ok"] == true);
     json!({ "ok": ok, "findings": findings })
 }
 
+/// Listeners of bots that ended by themselves, at any server.
+pub(crate) struct Failing<'a> {
+    here: &'a Bots,
+    elsewhere: Vec<(String, FailingListener)>,
+}
+
+impl<'a> Failing<'a> {
+    pub(crate) async fn of(app: &'a App) -> Result<Self, StoreError> {
+        let elsewhere = app.desk.cluster().failing_elsewhere().await?;
+        Ok(Self { here: app.desk.directory().bots(), elsewhere })
+    }
+
+    /// Why the bot does not listen.
+    pub(crate) fn listener(&self, platform: &str, id: &str) -> Option<ListenerFailure> {
+        self.here.listener_failure(platform, id).or_else(|| {
+            let (desk, it) = self.elsewhere.iter().find(|(_, it)| it.platform == platform && it.bot == id)?;
+            let why = format!("{} (at the server {desk:?})", it.why);
+            Some(ListenerFailure { why, at_ms: it.at_ms, is_final: it.is_final })
+        })
+    }
+}
+
 /// Bots whose listener ended by itself.
-fn bots(app: &App) -> Vec<Value> {
+async fn bots(app: &App) -> Vec<Value> {
+    let failing = match Failing::of(app).await {
+        Ok(failing) => failing,
+        Err(error) => {
+            return vec![finding("bot", false, format!("what other servers tell of bots is not known: {error}"))];
+        }
+    };
     let all: Vec<(String, String)> =
         app.desk.directory().read(|view| view.bots.values().map(|it| (it.platform.clone(), it.id.clone())).collect());
     let failing = all.into_iter().filter_map(|(platform, id)| {
-        let failure = app.desk.directory().bots().listener_failure(&platform, &id)?;
+        let failure = failing.listener(&platform, &id)?;
         let then =
             if failure.is_final { "it is not started again before it is changed" } else { "it is started again" };
         Some(finding("bot", false, format!("{platform} bot {id:?} does not listen: {}; {then}", failure.why)))
     });
     failing.collect()
+}
+
+/// The servers that share the store: those that are gone, deaf, behind with the directory, or of another version.
+async fn desks(app: &App) -> Vec<Value> {
+    let (cluster, lease) = (app.desk.cluster(), app.desk.lease());
+    if !cluster.has_others() {
+        return Vec::new();
+    }
+    let (live, behind, absent) = tokio::join!(cluster.reports(), cluster.unconfirmed(), lease.absent());
+    let (live, behind, absent) = match (live, behind, absent) {
+        (Ok(live), Ok(behind), Ok(absent)) => (live, behind, absent),
+        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
+            return vec![finding("desks", false, format!("the servers on the store are not known: {error}"))];
+        }
+    };
+    let names: Vec<&str> = live.iter().map(|(desk, _)| desk.name.as_str()).collect();
+    let mut findings = vec![finding("desks", true, format!("{} servers are live: {}", live.len(), names.join(", ")))];
+    for (desk, report) in &live {
+        let name = &desk.name;
+        if report.is_deaf {
+            let text =
+                format!("{name:?} does not hear the bus and is told by sweeps only; check the database or Redis");
+            findings.push(finding("desks", false, text));
+        }
+        if desk.is_leaving {
+            findings.push(finding("desks", true, format!("{name:?} is stopping; its clients move to the others")));
+        }
+        if desk.version != env!("CARGO_PKG_VERSION") {
+            let text = format!("{name:?} has version {}, this server {}", desk.version, env!("CARGO_PKG_VERSION"));
+            findings.push(finding("desks", true, text));
+        }
+    }
+    for name in behind {
+        let text = format!("{name:?} has not read the last changes of the directory for 5 s; see its log");
+        findings.push(finding("desks", false, text));
+    }
+    for desk in absent {
+        let ago_s = app.desk.env().now_ms().saturating_sub(desk.lease_until_ms) / 1000;
+        let text = format!(
+            "{:?} was not stopped and is away since {ago_s} s; start it, or ignore this for an hour",
+            desk.name
+        );
+        findings.push(finding("desks", false, text));
+    }
+    findings
 }
 
 /// Commands of one name that mean several things.
@@ -144,6 +220,7 @@ async fn agents(app: &App) -> Vec<Value> {
     let desk = &app.desk;
     let instances: Vec<_> = desk.directory().read(|view| view.instances.values().cloned().collect());
     let waiting = desk.delivery().waiting().await.unwrap_or_default();
+    let presences = desk.delivery().served().presences().await.unwrap_or_default();
     let mut findings = Vec::new();
     for instance in instances {
         let name = format!("{}/{}", instance.tenant, instance.name);
@@ -155,7 +232,8 @@ async fn agents(app: &App) -> Vec<Value> {
             findings.push(finding("wake", false, text));
             continue;
         }
-        if desk.delivery().switchboard().is_live(instance.no) || owed == 0 {
+        let presence = presences.get(&instance.no).cloned().unwrap_or_default();
+        if desk.delivery().served().is_connected(instance.no, &presence) || owed == 0 {
             continue;
         }
         let failure = desk.delivery().wake_failure(instance.no);

@@ -173,7 +173,7 @@ async fn mail_of_an_instance_without_its_socket_is_found() {
     let cluster = Cluster::new();
     let (one, other) = (cluster.open("one").await, cluster.open("other").await);
     let no = caller(&one).await.instance.no;
-    cluster.store.attach(no, other.lease().me(), 0).await.unwrap();
+    cluster.store.attach(no, other.lease().me(), "gw".into(), 0).await.unwrap();
     cluster.store.accept(vec![acceptance(1, &[no.0])]).await.unwrap();
     other.delivery().switchboard().take_unserved(); // as if the ring was lost
     other.cluster().sweep().await.unwrap();

@@ -7,7 +7,9 @@ use frontdesk_core::port::alarms::{Concluded, Conclusion};
 use frontdesk_core::port::data::{Data as _, DataQuery};
 use frontdesk_core::port::fragments::FRAGMENTS_MAX;
 use frontdesk_core::port::media::{MediaItem, MediaPut, body_of, read_whole};
-use frontdesk_core::port::store::{Change, Fragment, Held, Retention, Store, StoreError};
+use frontdesk_core::port::store::{
+    ABSENT_MS, Change, Fragment, Held, LEASE_MS, Retention, Sessions as _, Store, StoreError,
+};
 use frontdesk_core::{Env as _, port::data::FILTERS};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_store::postgres::{Clock, PostgresStore};
@@ -17,8 +19,8 @@ use frontdesk_testkit::store_suite::alarms::alarm;
 use frontdesk_testkit::store_suite::data::row;
 use frontdesk_testkit::store_suite::media::item;
 use frontdesk_testkit::store_suite::{accept, acceptance, purge};
-use frontdesk_wire::InstanceNo;
 use frontdesk_wire::agents::PortableData;
+use frontdesk_wire::{DeskNo, InstanceNo};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -313,4 +315,42 @@ async fn a_claim_by_an_old_list_takes_no_wake_from_a_newer_server() {
     assert!(!claim(old, vec![old]).await.unwrap(), "it has a lease");
     store.resign(newer).await.unwrap();
     assert!(claim(old, vec![old]).await.unwrap(), "it is gone");
+}
+
+/// A server that ended without resigning is remembered for a while, until one of its name is back.
+#[tokio::test]
+async fn servers_that_are_away_are_told() {
+    let schema = TestSchema::create();
+    let stores: [Arc<dyn Store>; 2] = [open(&schema), Arc::new(MemoryStore::new(1))];
+    for store in stores {
+        let enlist = async |name: &str, now_ms| store.enlist(name.into(), "1".into(), now_ms).await.unwrap();
+        let absent = async |now_ms| {
+            let found = store.absent(now_ms).await.unwrap();
+            found.into_iter().map(|it| it.name).collect::<Vec<_>>()
+        };
+        let (now, later) = (1_000_000, 1_000_000 + LEASE_MS);
+        let ends = enlist("a", now).await;
+        enlist("b", now).await;
+        enlist("b", now).await;
+        assert_eq!(absent(now).await, [""; 0]);
+        store.resign(ends).await.unwrap();
+        assert_eq!(absent(later).await, ["b"], "the one that resigned is not missed");
+        enlist("b", later).await;
+        assert_eq!(absent(later).await, [""; 0], "it is back");
+        assert_eq!(absent(later + LEASE_MS).await, ["b"]);
+        assert_eq!(absent(later + LEASE_MS + ABSENT_MS).await, [""; 0], "nobody waits for it any more");
+    }
+}
+
+#[tokio::test]
+async fn the_gateway_of_a_session_is_known_to_all() {
+    let schema = TestSchema::create();
+    let [one, other] = two(&schema);
+    let attached = one.attach(InstanceNo(7), DeskNo(1), "gw-a".into(), 5).await.unwrap();
+    assert_eq!(attached.before.gateway, "");
+    let seen = other.presence(InstanceNo(7)).await.unwrap();
+    assert_eq!((seen.served_by, seen.gateway.as_str()), (DeskNo(1), "gw-a"));
+    let next = other.attach(InstanceNo(7), DeskNo(2), "gw-b".into(), 6).await.unwrap();
+    assert_eq!(next.before.gateway, "gw-a");
+    assert_eq!(one.presence(InstanceNo(7)).await.unwrap().gateway, "gw-b");
 }

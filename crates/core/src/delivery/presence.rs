@@ -32,9 +32,10 @@ impl DeliveryPlane {
         self.switchboard.note_dial(instance);
         self.note_wake_failure(instance, None);
         self.say_state(caller, "awake", "connected");
-        let (me, attached) = self.served.attach(instance, now_ms).await?;
+        let (me, attached) = self.served.attach(instance, caller.gateway.clone(), now_ms).await?;
         let (served_by, session) = (me, attached.session);
-        let known = Presence { served_by, session, idle: false, seen_ms: now_ms, ..attached.before.clone() };
+        let (gateway, idle) = (caller.gateway.clone(), false);
+        let known = Presence { served_by, session, gateway, idle, seen_ms: now_ms, ..attached.before.clone() };
         self.switchboard.set_presence(instance, |presence| *presence = known);
         Ok(attached)
     }

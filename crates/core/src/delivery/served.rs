@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use frontdesk_wire::frame::DeskFrame;
-use frontdesk_wire::{ChatId, Close, DeskNo, InstanceNo, Seq};
+use frontdesk_wire::{ChatId, Close, DeskNo, GatewayId, InstanceNo, Seq};
 
 use super::switchboard::{Order, Switchboard, Unserved};
 use crate::base::Base;
@@ -44,9 +44,14 @@ impl Served {
     }
 
     /// A session of this server serves the instance from now on. If another server had one, it is told.
-    pub(super) async fn attach(&self, instance: InstanceNo, now_ms: u64) -> Result<(DeskNo, Attached), StoreError> {
+    pub(super) async fn attach(
+        &self,
+        instance: InstanceNo,
+        gateway: GatewayId,
+        now_ms: u64,
+    ) -> Result<(DeskNo, Attached), StoreError> {
         let me = self.lease.me();
-        let attached = self.sessions.attach(instance, me, now_ms).await?;
+        let attached = self.sessions.attach(instance, me, gateway, now_ms).await?;
         if self.lease.me() != me {
             self.adopted_as.store(0, Ordering::SeqCst); // the lease was lost while the store was asked
         }
@@ -97,6 +102,14 @@ impl Served {
     /// Whether the instance has a socket, here or at another server.
     pub fn is_connected(&self, instance: InstanceNo, presence: &Presence) -> bool {
         self.switchboard.is_live(instance) || self.lease.is_other(presence.served_by)
+    }
+
+    /// Whether the instance is served by this gateway, here or at another server.
+    pub fn is_served_by(&self, instance: InstanceNo, gateway: &str, presence: &Presence) -> bool {
+        match self.switchboard.socket(instance) {
+            Some(mailbox) => mailbox.gateway == gateway,
+            None => self.lease.is_other(presence.served_by) && presence.gateway == gateway,
+        }
     }
 
     /// Checks all instances with waiting mail: at the start, and when a desk is gone that may have served some of them.

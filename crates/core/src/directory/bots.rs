@@ -105,6 +105,19 @@ impl Bots {
         Some(ListenerFailure { why, ..failure.clone() })
     }
 
+    /// All bots whose listener fails at this server: platform, id and why.
+    pub(crate) fn failures(&self) -> Vec<(String, String, ListenerFailure)> {
+        let failing: Vec<String> =
+            self.failing.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        let told = failing.iter().filter_map(|key| {
+            let (platform, id) = key.split_once('\u{1f}')?;
+            Some((platform.to_owned(), id.to_owned(), self.listener_failure(platform, id)?))
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        told
+    }
+
     /// All bots of a platform that were added.
     pub fn ids(&self, platform: &str) -> Vec<String> {
         let of_platform = |view: &View| {

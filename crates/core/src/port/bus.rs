@@ -37,6 +37,20 @@ pub enum Ring {
     /// Interrupt this session (its key and chat) on the socket of the instance. Nobody else has it, so it may get lost with
     /// the ring. One that is late is not sent: it would stop another turn.
     Interrupt(InstanceNo, String, ChatId),
+    /// Somebody at this server watches what all servers do; to be told for some seconds.
+    AskTail(DeskNo),
+    /// What a server did, for one that asked.
+    Tail(TailPart),
+}
+
+/// Entries of the tail of a server, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TailPart {
+    pub of: DeskNo,
+    pub name: String,
+    /// The number of the first entry. Each server counts its own.
+    pub first: u64,
+    pub entries: Vec<serde_json::Value>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! Which session serves which instance, and what is known of an instance while it has none.
 
-use frontdesk_wire::{DeskNo, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{DeskNo, GatewayId, InstanceNo, Seq, SessionNo};
 
 use super::ledger::Position;
 use super::stored::Stored;
@@ -11,6 +11,8 @@ pub struct Presence {
     /// The desk that has its session; 0 is none. A desk that is not live any more left it so when it crashed.
     pub served_by: DeskNo,
     pub session: SessionNo,
+    /// Whose session that is, or was. Empty in a store of one server, which knows its sockets.
+    pub gateway: GatewayId,
     /// It said `going_idle` and has not dialed since. Of an agent: a wake waits for it.
     pub idle: bool,
     pub seen_ms: u64,
@@ -32,7 +34,7 @@ pub struct Attached {
 
 pub trait Sessions: Send + Sync {
     /// A new session serves the instance, whoever did until now.
-    fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached>;
+    fn attach(&self, instance: InstanceNo, me: DeskNo, gateway: GatewayId, now_ms: u64) -> Stored<'_, Attached>;
     /// The session ends. False: another one serves the instance already, and nothing was written.
     fn detach(&self, instance: InstanceNo, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool>;
     /// A desk that lost its lease goes on under this number, with those of its sessions that were not replaced meanwhile.

@@ -8,7 +8,7 @@ pub use super::chat::{ChatAmend, ChatLog, ChatRecord, ChatRow, ChatWrite};
 pub use super::claims::{Claims, Mark};
 pub use super::cursors::Cursors;
 pub use super::data::Data;
-pub use super::desks::{DeskRecord, Desks, LEASE_MS, Renewal};
+pub use super::desks::{ABSENT_MS, DeskRecord, Desks, LEASE_MS, Renewal};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
 pub use super::exchanges::{Exchange, Exchanges};
 pub use super::fragments::{ChatGroups, Claim, Fragment, Fragments, Held};

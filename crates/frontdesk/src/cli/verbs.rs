@@ -512,8 +512,9 @@ fn print_notice(desk: &Remote, data: &str) -> anyhow::Result<()> {
     let text = |name: &str| notice[name].as_str().unwrap_or_default().to_owned();
     let at = notice["at"].as_i64().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     let at = at.map(|at| at.strftime("%H:%M:%S%.3f").to_string()).unwrap_or_default();
+    let desk = Some(text("desk")).filter(|desk| !desk.is_empty()).map(|desk| format!("{desk} ")).unwrap_or_default();
     out_line!(
-        "{at} {:<11} {}/{} {} {} {}",
+        "{at} {desk}{:<11} {}/{} {} {} {}",
         text("step"),
         text("tenant"),
         text("instance"),

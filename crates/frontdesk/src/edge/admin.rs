@@ -1,31 +1,29 @@
 //! The admin API, used by the command line.
 
 mod agents;
+mod tail;
 
-use std::convert::Infallible;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::Json as Reply;
 use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::{delete, get, post, put};
 use frontdesk_core::directory::facts::{Gateway, Scope};
 use frontdesk_core::mail_id;
 use frontdesk_core::port::alarms::Alarm;
 use frontdesk_core::port::platform::BotFinding;
-use frontdesk_core::port::store::{DeskRecord, Mail, MailState};
+use frontdesk_core::port::store::{DeskRecord, Mail, MailState, Presence};
 use frontdesk_wire::api::{
     BindingNew, BotNew, DropMail, EnrollmentNew, Explanation, GatewayMade, GatewayNew, GrantName, Rotated, RouteNew,
     TenantNew, TokenMade, TokenNew,
 };
 use frontdesk_wire::cron::AlarmHistory;
-use frontdesk_wire::{Code, Seq, TenantId};
-use futures_util::stream::{self, Stream};
+use frontdesk_wire::{Code, InstanceNo, Seq, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::broadcast::error::RecvError;
 
 use super::App;
 use super::auth::Admin;
@@ -74,7 +72,7 @@ pub(super) fn router() -> Router<App> {
         .route("/alarms/{id}/replay", post(replay_alarm))
         .route("/signing-keys/rotate", post(rotate_signing_key))
         .route("/events/{id}/explain", get(explain))
-        .route("/events/stream", get(tail))
+        .route("/events/stream", get(tail::tail))
         .route("/journal", get(journal))
         .route("/chat-link", post(chat_link))
         .route("/desks", get(desks))
@@ -147,17 +145,17 @@ async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>)
 
 // ---- bots, routes, links ----------------------------------------------------------------------
 
-async fn bots(_: Admin, State(app): State<App>) -> Reply<Value> {
-    let bots = app.desk.directory().bots();
+async fn bots(_: Admin, State(app): State<App>) -> Answer<Value> {
+    let failing = crate::doctor::Failing::of(&app).await?;
     let all: Vec<Value> = app.desk.directory().read(|view| {
         let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Bot>| {
-            let failure = bots.listener_failure(&it.platform, &it.id);
+            let failure = failing.listener(&it.platform, &it.id);
             json!({ "platform": it.platform, "id": it.id, "tenant": it.tenant, "settings": it.settings,
                     "secrets": it.secrets.keys().collect::<Vec<_>>(), "problem": failure.map(|failure| failure.why) })
         };
         view.bots.values().map(show).collect()
     });
-    Reply(json!({ "bots": all }))
+    Ok(Reply(json!({ "bots": all })))
 }
 
 async fn add_bot(_: Admin, State(app): State<App>, Json(ask): Json<BotNew>) -> Made<Value> {
@@ -184,7 +182,7 @@ async fn check_bot(
         Ok(findings) => findings,
         Err(_) => vec![BotFinding::new("vendor", false, "the vendor did not answer within 20 s")],
     };
-    if let Some(failure) = app.desk.directory().bots().listener_failure(&platform, &id) {
+    if let Some(failure) = crate::doctor::Failing::of(&app).await?.listener(&platform, &id) {
         findings.push(BotFinding::new("listener", false, failure.why));
     }
     findings.extend(crate::doctor::command_conflicts(&app, &platform, &bot));
@@ -265,24 +263,24 @@ async fn remove_grant(_: Admin, State(app): State<App>, Json(ask): Json<GrantNam
 
 // ---- gateways and instances -------------------------------------------------------------------
 
-fn show_gateway(app: &App, it: &Gateway) -> Value {
-    let live = app.desk.directory().read(|view| view.instance(&it.tenant, &it.instance).map(|it| it.no));
-    let socket = live
-        .and_then(|no| app.desk.delivery().switchboard().socket(no))
-        .is_some_and(|mailbox| mailbox.gateway == it.id);
+fn show_gateway(app: &App, it: &Gateway, presences: &HashMap<InstanceNo, Presence>) -> Value {
+    let served = app.desk.delivery().served();
+    let instance = app.desk.directory().read(|view| view.instance(&it.tenant, &it.instance).map(|it| it.no));
+    let is_serving = |no: InstanceNo| served.is_served_by(no, &it.id, &presences.get(&no).cloned().unwrap_or_default());
     let identities: Vec<Value> =
         (it.platforms.iter()).map(|(platform, bot)| json!({ "platform": platform, "botId": bot })).collect();
     json!({
-        "id": it.id, "tenant": it.tenant, "instance": it.instance, "connected": socket, "platforms": identities,
+        "id": it.id, "tenant": it.tenant, "instance": it.instance, "connected": instance.is_some_and(is_serving), "platforms": identities,
         "secrets": it.secrets.iter().map(|s| json!({ "id": s.id, "created_at": s.created_ms, "retires_at": s.retires_ms })).collect::<Vec<_>>(),
         "created_at": it.created_ms, "revoked_at": it.revoked_ms,
     })
 }
 
-async fn gateways(_: Admin, State(app): State<App>) -> Reply<Value> {
+async fn gateways(_: Admin, State(app): State<App>) -> Answer<Value> {
     let all: Vec<_> = app.desk.directory().read(|view| view.gateways.values().cloned().collect());
-    let shown: Vec<Value> = all.iter().map(|it| show_gateway(&app, it)).collect();
-    Reply(json!({ "gateways": shown }))
+    let presences = app.desk.delivery().served().presences().await?;
+    let shown: Vec<Value> = all.iter().map(|it| show_gateway(&app, it, &presences)).collect();
+    Ok(Reply(json!({ "gateways": shown })))
 }
 
 async fn add_gateway(_: Admin, State(app): State<App>, Json(ask): Json<GatewayNew>) -> Made<GatewayMade> {
@@ -292,7 +290,7 @@ async fn add_gateway(_: Admin, State(app): State<App>, Json(ask): Json<GatewayNe
 async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
     let found = app.desk.directory().read(|view| view.gateways.get(id.as_str()).cloned());
     let found = found.ok_or_else(|| Refusal::new(Code::NotFound, format!("gateway {id:?} not found")))?;
-    Ok(Reply(show_gateway(&app, &found)))
+    Ok(Reply(show_gateway(&app, &found, &app.desk.delivery().served().presences().await?)))
 }
 
 async fn rotate(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Rotated> {
@@ -490,39 +488,6 @@ async fn skill_rules(
 ) -> Answer<Value> {
     app.desk.tenant_stores().set_skill_rules(&tenant, put.secured, &put.public_key_pem).await?;
     Ok(Reply(json!({ "tenant": tenant, "secured": put.secured })))
-}
-
-/// Live server events. A client that is too slow is told how many it missed.
-async fn tail(
-    _: Admin,
-    State(app): State<App>,
-    Query(of): Query<Of>,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let watch = (app.desk.tail().watch(), of, app.stop.clone());
-    let events = stream::unfold(watch, |(mut notices, of, stop)| async move {
-        loop {
-            let notice = tokio::select! {
-                notice = notices.recv() => notice,
-                () = stop.cancelled() => return None,
-            };
-            let data = match notice {
-                Ok(notice) => {
-                    let wanted = of.tenant.as_ref().is_none_or(|t| notice.tenant == *t)
-                        && of.instance.as_ref().is_none_or(|i| notice.instance.is_empty() || notice.instance == *i);
-                    if !wanted {
-                        continue;
-                    }
-                    serde_json::to_string(&*notice).unwrap_or_default()
-                }
-                Err(RecvError::Lagged(missed)) => {
-                    json!({ "step": "missed", "text": format!("{missed} events dropped: client too slow") }).to_string()
-                }
-                Err(RecvError::Closed) => return None,
-            };
-            return Some((Ok(Event::default().data(data)), (notices, of, stop)));
-        }
-    });
-    Sse::new(events).keep_alive(KeepAlive::default())
 }
 
 // ---- maintenance ------------------------------------------------------------------------------

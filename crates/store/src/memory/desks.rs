@@ -1,6 +1,6 @@
 //! The desks that share this memory.
 
-use frontdesk_core::port::store::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
+use frontdesk_core::port::store::{ABSENT_MS, DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
 
 use super::{MemoryStore, State, now};
 
@@ -22,8 +22,16 @@ impl Desks for MemoryStore {
         state.last_desk = state.last_desk.next();
         let number = state.last_desk;
         let lease_until_ms = now_ms + LEASE_MS;
-        let desk =
-            DeskRecord { number, name, version, lease_until_ms, directory_seen: 0, sockets: 0, is_leaving: false };
+        let desk = DeskRecord {
+            number,
+            name,
+            version,
+            lease_until_ms,
+            directory_seen: 0,
+            sockets: 0,
+            is_leaving: false,
+            report: String::new(),
+        };
         state.desks.insert(number, desk);
         now(number)
     }
@@ -79,6 +87,23 @@ impl Desks for MemoryStore {
         state.desks.remove(&me);
         state.free_duties(me);
         now(())
+    }
+
+    fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()> {
+        if let Some(mine) = self.state().desks.get_mut(&me) {
+            mine.report = report;
+        }
+        now(())
+    }
+
+    fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>> {
+        let state = self.state();
+        let is_named = |it: &&DeskRecord, name: &str| it.name == name;
+        let recent = |it: &&DeskRecord| it.lease_until_ms <= now_ms && now_ms < it.lease_until_ms + ABSENT_MS;
+        let is_last = |it: &&DeskRecord| {
+            state.desks.values().filter(|other| is_named(other, &it.name)).all(|other| other.number <= it.number)
+        };
+        now(state.desks.values().filter(recent).filter(is_last).cloned().collect())
     }
 
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {

@@ -1,7 +1,7 @@
 //! Sessions and presence.
 
 use frontdesk_core::port::store::{Attached, DeskNo, Presence, SessionNo, Sessions, Stored};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{GatewayId, InstanceNo, Seq};
 
 use super::{MemoryStore, State, now};
 
@@ -12,7 +12,7 @@ impl State {
 }
 
 impl Sessions for MemoryStore {
-    fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+    fn attach(&self, instance: InstanceNo, me: DeskNo, gateway: GatewayId, now_ms: u64) -> Stored<'_, Attached> {
         self.wakes.end(instance);
         let mut state = self.state();
         state.last_session = state.last_session.next();
@@ -20,6 +20,7 @@ impl Sessions for MemoryStore {
         let known = state.presences.entry(instance).or_default();
         let before = known.clone();
         (known.served_by, known.session, known.idle, known.seen_ms) = (me, session, false, now_ms);
+        known.gateway = gateway;
         let position = state.ledgers.get(&instance).map(|account| account.position.clone()).unwrap_or_default();
         now(Attached { session, position, before })
     }

@@ -1,11 +1,11 @@
 //! Servers that share the database: leases by its clock, and duties.
 
-use frontdesk_core::port::store::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
+use frontdesk_core::port::store::{ABSENT_MS, DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
 
+use super::text::{given, kept};
 use super::{PostgresStore, now, signed, unsigned};
+use tokio_postgres::Row;
 
-/// Servers whose lease ended this long ago are forgotten.
-const FORGET_MS: i64 = 60_000;
 /// In the order of names, as everywhere.
 const FREE_DUTIES: &str = "UPDATE duty SET desk = 0 WHERE name IN
     (SELECT name FROM duty WHERE desk = $1 ORDER BY name FOR UPDATE)";
@@ -17,7 +17,7 @@ impl Desks for PostgresStore {
             let (name, version) = (&name, &version);
             let enlist = async |connection: &super::connection::Connection| {
                 let sql = concat!("DELETE FROM desk WHERE lease_until_ms < ", now!("$1"), " - $2");
-                connection.execute(sql, &[&now, &FORGET_MS]).await?;
+                connection.execute(sql, &[&now, &signed(ABSENT_MS)]).await?;
                 let sql = concat!(
                     "INSERT INTO desk (number, name, version, lease_until_ms)
                      VALUES (nextval('desk_number'), $2, $3, ",
@@ -122,26 +122,51 @@ impl Desks for PostgresStore {
         self.worker.read(async move |connection| {
             let sql = concat!(
                 "SELECT number, name, version, lease_until_ms, directory_seen,
-                 (SELECT count(*) FROM head h WHERE h.desk = desk.number AND h.desk <> 0), is_leaving,
+                 (SELECT count(*) FROM head h WHERE h.desk = desk.number AND h.desk <> 0), is_leaving, report,
                  array(SELECT d.name FROM duty d WHERE d.desk = desk.number ORDER BY d.name)
                  FROM desk WHERE lease_until_ms > ",
                 now!("$1"),
                 " ORDER BY number"
             );
             let rows = connection.query(sql, &[&now]).await?;
-            let desk = |row: tokio_postgres::Row| {
-                let record = DeskRecord {
-                    number: unsigned(row.get(0)),
-                    name: row.get(1),
-                    version: row.get(2),
-                    lease_until_ms: unsigned(row.get(3)),
-                    directory_seen: unsigned(row.get(4)),
-                    sockets: unsigned(row.get(5)),
-                    is_leaving: row.get(6),
-                };
-                (record, row.get(7))
-            };
-            Ok(rows.into_iter().map(desk).collect())
+            Ok(rows.into_iter().map(|row| (record(&row), row.get(8))).collect())
         })
+    }
+
+    fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()> {
+        self.worker.write(async move |connection| {
+            let sql = "UPDATE desk SET report = $2 WHERE number = $1";
+            connection.execute(sql, &[&signed(me), &kept(&report)]).await.map(drop)
+        })
+    }
+
+    fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>> {
+        let now = self.clock.at(now_ms);
+        self.worker.read(async move |connection| {
+            let sql = concat!(
+                "SELECT number, name, version, lease_until_ms, directory_seen, 0::bigint, is_leaving, report FROM desk
+                 WHERE lease_until_ms <= ",
+                now!("$1"),
+                " AND lease_until_ms > ",
+                now!("$1"),
+                " - $2 AND NOT EXISTS (SELECT 1 FROM desk o WHERE o.name = desk.name AND o.number > desk.number)
+                 ORDER BY number"
+            );
+            let rows = connection.query(sql, &[&now, &signed(ABSENT_MS)]).await?;
+            Ok(rows.iter().map(record).collect())
+        })
+    }
+}
+
+fn record(row: &Row) -> DeskRecord {
+    DeskRecord {
+        number: unsigned(row.get(0)),
+        name: row.get(1),
+        version: row.get(2),
+        lease_until_ms: unsigned(row.get(3)),
+        directory_seen: unsigned(row.get(4)),
+        sockets: unsigned(row.get(5)),
+        is_leaving: row.get(6),
+        report: given(row.get(7)),
     }
 }

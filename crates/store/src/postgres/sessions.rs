@@ -2,29 +2,31 @@
 //! are serialized by the lock of that row; every other verb writes its own columns of `presence`.
 
 use frontdesk_core::port::store::{Attached, DeskNo, Presence, SessionNo, Sessions, Stored};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{GatewayId, InstanceNo, Seq};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
 use super::heads::read_position;
+use super::text::{given, kept};
 use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
 
 /// The caller adds which.
 const SELECT: &str = "SELECT p.instance, coalesce(h.desk, 0), coalesce(h.session, 0), p.idle, p.seen_ms,
-                      p.noticed_through, p.never_acks FROM presence p LEFT JOIN head h USING (instance)";
+                      p.noticed_through, p.never_acks, p.gateway FROM presence p LEFT JOIN head h USING (instance)";
 
 impl Sessions for PostgresStore {
-    fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+    fn attach(&self, instance: InstanceNo, me: DeskNo, gateway: GatewayId, now_ms: u64) -> Stored<'_, Attached> {
         let (instance, me, now) = (signed(instance), signed(me), signed(now_ms));
+        let gateway = kept(&gateway).into_owned();
         self.worker.write(async move |connection| {
             lock_head(connection, instance).await?;
             let before = read(connection, instance).await?;
             let sql = "UPDATE head SET desk = $2, session = nextval('session_number') WHERE instance = $1
                        RETURNING session";
             let session = unsigned(connection.query_one(sql, &[&instance, &me]).await?.get(0));
-            let sql = "INSERT INTO presence (instance, seen_ms) VALUES ($1, $2)
-                       ON CONFLICT (instance) DO UPDATE SET seen_ms = $2, idle = false, waked_by = 0";
-            connection.execute(sql, &[&instance, &now]).await?;
+            let sql = "INSERT INTO presence (instance, seen_ms, gateway) VALUES ($1, $2, $3)
+                       ON CONFLICT (instance) DO UPDATE SET seen_ms = $2, gateway = $3, idle = false, waked_by = 0";
+            connection.execute(sql, &[&instance, &now, &gateway]).await?;
             Ok(Attached { session, position: read_position(connection, instance).await?, before })
         })
     }
@@ -157,6 +159,7 @@ fn presence(row: &Row) -> (InstanceNo, Presence) {
         seen_ms: unsigned(row.get(4)),
         noticed_through: unsigned(row.get(5)),
         never_acks: row.get(6),
+        gateway: given(row.get(7)).into(),
     };
     (unsigned(row.get(0)), known)
 }

@@ -38,8 +38,16 @@ impl Desks for SqliteStore {
         let leases = self.leases.clone();
         self.writer.write(draw, move |number| {
             let (number, lease_until_ms) = (*number, now_ms + LEASE_MS);
-            let (directory_seen, sockets, is_leaving) = (0, 0, false);
-            let record = DeskRecord { number, name, version, lease_until_ms, directory_seen, sockets, is_leaving };
+            let record = DeskRecord {
+                number,
+                name,
+                version,
+                lease_until_ms,
+                directory_seen: 0,
+                sockets: 0,
+                is_leaving: false,
+                report: String::new(),
+            };
             leases.with(|all| {
                 all.retain(|it| it.lease_until_ms > now_ms);
                 all.push(record);
@@ -86,6 +94,17 @@ impl Desks for SqliteStore {
         let leases = self.leases.clone();
         let work = move |books: &mut Books| free_duties(&books.connection, me);
         self.writer.write(work, move |()| leases.with(|all| all.retain(|it| it.number != me)))
+    }
+
+    fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()> {
+        self.leases
+            .with(|all| all.iter_mut().filter(|it| it.number == me).for_each(|it| it.report.clone_from(&report)));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Nobody can tell of another process: there is none.
+    fn absent(&self, _: u64) -> Stored<'_, Vec<DeskRecord>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {

@@ -1,7 +1,7 @@
 //! Sessions and presence: one row per instance, of which every verb writes its own columns.
 
 use frontdesk_core::port::store::{Attached, DeskNo, Presence, SessionNo, Sessions, StoreError, Stored};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{GatewayId, InstanceNo, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::readers::DESK;
@@ -11,7 +11,7 @@ use super::{SqliteStore, fault, signed, unsigned};
 const COLUMNS: &str = "instance, desk, session, idle, seen_ms, noticed_through, never_acks";
 
 impl Sessions for SqliteStore {
-    fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+    fn attach(&self, instance: InstanceNo, me: DeskNo, _: GatewayId, now_ms: u64) -> Stored<'_, Attached> {
         self.wakes.end(instance);
         let work = move |books: &mut Books| {
             let before = read(&books.connection, instance)?;
@@ -134,6 +134,7 @@ fn presence(row: &Row<'_>) -> rusqlite::Result<(InstanceNo, Presence)> {
         seen_ms: unsigned(row.get(4)?),
         noticed_through: unsigned(row.get(5)?),
         never_acks: row.get(6)?,
+        gateway: GatewayId::default(), // the one server knows its sockets
     };
     Ok((unsigned(row.get(0)?), known))
 }

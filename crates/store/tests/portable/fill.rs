@@ -58,7 +58,7 @@ async fn mail(store: &dyn Store, odd: &str) {
     store.replay_mail(InstanceNo(8), Seq(5)).await.unwrap().unwrap();
     store.mark_idle(InstanceNo(7), None, true).await.unwrap();
     store.claim_notice(InstanceNo(8), Seq(3)).await.unwrap();
-    let session = store.attach(InstanceNo(8), DeskNo(1), 5_000).await.unwrap().session;
+    let session = store.attach(InstanceNo(8), DeskNo(1), "gw".into(), 5_000).await.unwrap().session;
     store.detach(InstanceNo(8), session, true, 6_000).await.unwrap();
 }
 

@@ -124,7 +124,7 @@ async fn a_store_goes_on_where_it_was() {
     fill::fill(&*store, ODD).await;
     let before = facts(&*store).await;
     let newest = store.accept(vec![acceptance(900, &[])]).await.unwrap()[0].event;
-    let session = store.attach(InstanceNo(8), frontdesk_wire::DeskNo(1), 1).await.unwrap().session;
+    let session = store.attach(InstanceNo(8), frontdesk_wire::DeskNo(1), "gw".into(), 1).await.unwrap().session;
     drop(store);
     into_postgres(&files.sqlite_export(&data, "one").unwrap(), &schema).unwrap();
 
@@ -137,7 +137,7 @@ async fn a_store_goes_on_where_it_was() {
     let next = accept(&*store, acceptance(901, &[7])).await;
     assert!(next.event > newest, "{next:?}");
     assert_eq!(next.rows[0].served_by, frontdesk_wire::DeskNo(0));
-    assert!(store.attach(InstanceNo(8), frontdesk_wire::DeskNo(1), 1).await.unwrap().session > session);
+    assert!(store.attach(InstanceNo(8), frontdesk_wire::DeskNo(1), "gw".into(), 1).await.unwrap().session > session);
     assert_eq!(store.draw_numbers(1).await.unwrap(), 28, "7, then 20 more, then this");
     let found = store.changed_since(1).await.unwrap();
     assert!(found.whole && found.version == 2, "who has seen less than the import reads all: {found:?}");

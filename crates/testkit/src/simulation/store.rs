@@ -270,6 +270,15 @@ impl Desks for DeskStore {
         self.pass("resign", move |store| at_once(store.resign(me)))
     }
 
+    fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()> {
+        self.pass("put_report", move |store| at_once(store.put_report(me, report)))
+    }
+
+    fn absent(&self, _: u64) -> Stored<'_, Vec<DeskRecord>> {
+        let book = self.book.clone();
+        self.pass("absent", move |store| at_once(store.absent(book.now_ms())))
+    }
+
     fn desks(&self, _: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {
         let book = self.book.clone();
         self.pass("desks", move |store| at_once(store.desks(book.now_ms())))

@@ -3,17 +3,17 @@
 use frontdesk_core::port::store::{
     Attached, Closing, DeskNo, Journal, JournalEntry, Outcome, Presence, Sessions, Store, Stored,
 };
-use frontdesk_wire::{InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{GatewayId, InstanceNo, Seq, SessionNo};
 
 use super::book::Book;
 use super::sabotage::Sabotage;
 use super::store::{DeskStore, at_once};
 
 impl Sessions for DeskStore {
-    fn attach(&self, instance: InstanceNo, me: DeskNo, now_ms: u64) -> Stored<'_, Attached> {
+    fn attach(&self, instance: InstanceNo, me: DeskNo, by: GatewayId, now_ms: u64) -> Stored<'_, Attached> {
         let (book, forgets) = (self.book.clone(), self.sabotage == Some(Sabotage::ForgetPositions));
         self.pass("attach", move |store| {
-            let mut attached = at_once(store.attach(instance, me, now_ms))?;
+            let mut attached = at_once(store.attach(instance, me, by, now_ms))?;
             book.say(format!("s{} of d{me} serves i{instance}", attached.session));
             let mut facts = book.facts();
             let (at_ms, gateway) = (facts.now_ms, facts.gateways.get(&instance).cloned().unwrap_or_default());

@@ -74,6 +74,16 @@ pub async fn a_desk_that_leaves_has_no_duties_and_keeps_its_lease(Harness { stor
     assert_eq!(listed, [(one, true, 0), (two, false, 2)]);
 }
 
+pub async fn a_desk_tells_of_itself(Harness { store, .. }: Harness) {
+    let one = store.enlist("a".into(), "1".into(), NOW).await.unwrap();
+    assert_eq!(store.desks(NOW).await.unwrap()[0].0.report, "");
+    store.put_report(one, "it is well".into()).await.unwrap();
+    assert_eq!(store.desks(NOW).await.unwrap()[0].0.report, "it is well");
+    store.renew(one, 0, NOW).await.unwrap();
+    assert_eq!(store.desks(NOW).await.unwrap()[0].0.report, "it is well");
+    assert_eq!(store.absent(NOW).await.unwrap(), []);
+}
+
 pub async fn cursors_are_kept_by_bot(harness: Harness) {
     let save = async |bot: &str, cursor: &str| {
         harness.store.save_cursor("p".into(), bot.into(), 1, cursor.to_owned()).await.unwrap();

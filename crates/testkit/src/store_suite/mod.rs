@@ -92,7 +92,7 @@ macro_rules! store_contract {
                     a_late_receipt_is_applied_to_its_entry;
                 desks: desk_numbers_are_never_reused, a_lease_must_be_renewed_in_time,
                     a_duty_has_one_live_holder_and_its_token_rises,
-                    a_desk_that_leaves_has_no_duties_and_keeps_its_lease, cursors_are_kept_by_bot,
+                    a_desk_that_leaves_has_no_duties_and_keeps_its_lease, a_desk_tells_of_itself, cursors_are_kept_by_bot,
                     an_earlier_holder_of_a_duty_moves_no_cursor;
                 fragments: a_group_is_claimed_once_it_is_quiet, a_clock_that_is_set_back_holds_nothing,
                     a_claim_is_fixed_and_can_be_taken_again,

@@ -1,13 +1,13 @@
 //! Rules for sessions: numbers of the store, one that serves, what an old one may still say; and presence by column.
 
 use frontdesk_core::port::store::{Acceptance, Presence, Settlement, Store, StoreError};
-use frontdesk_wire::{DeskNo, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{DeskNo, GatewayId, InstanceNo, Seq, SessionNo};
 use tokio::task::JoinSet;
 
 use super::{Harness, NotifiedRows, accept, accept_many, acceptance, owed, settled};
 
 async fn attach(store: &dyn Store, instance: u64, desk: u64) -> SessionNo {
-    store.attach(InstanceNo(instance), DeskNo(desk), 5).await.unwrap().session
+    store.attach(InstanceNo(instance), DeskNo(desk), GatewayId::default(), 5).await.unwrap().session
 }
 
 pub async fn session_numbers_are_never_reused(harness: Harness) {
@@ -26,12 +26,12 @@ pub async fn session_numbers_are_never_reused(harness: Harness) {
 pub async fn a_session_goes_on_from_the_position(Harness { store, .. }: Harness) {
     accept_many(&*store, 3, 7).await;
     store.settle(InstanceNo(7), settled(&[1, 3]).into()).await.unwrap();
-    let attached = store.attach(InstanceNo(7), DeskNo(1), 5).await.unwrap();
+    let attached = store.attach(InstanceNo(7), DeskNo(1), GatewayId::default(), 5).await.unwrap();
     assert_eq!(
         (attached.position, attached.before),
         (store.position(InstanceNo(7)).await.unwrap(), Presence::default())
     );
-    let again = store.attach(InstanceNo(7), DeskNo(2), 9).await.unwrap();
+    let again = store.attach(InstanceNo(7), DeskNo(2), GatewayId::default(), 9).await.unwrap();
     assert_eq!((again.before.served_by, again.before.session, again.before.seen_ms), (DeskNo(1), attached.session, 5));
 }
 
@@ -97,8 +97,15 @@ pub async fn every_verb_writes_its_own_columns(harness: Harness) {
     store.mark_never_acks(InstanceNo(7)).await.unwrap();
     assert_eq!(store.claim_notice(InstanceNo(7), Seq(9)).await.unwrap(), Some(Seq(0)));
     assert!(store.mark_idle(InstanceNo(7), Some(session), true).await.unwrap());
-    let whole =
-        Presence { served_by: DeskNo(3), session, idle: true, seen_ms: 5, noticed_through: Seq(9), never_acks: true };
+    let whole = Presence {
+        served_by: DeskNo(3),
+        session,
+        idle: true,
+        seen_ms: 5,
+        noticed_through: Seq(9),
+        never_acks: true,
+        ..Presence::default()
+    };
     assert_eq!(store.presence(InstanceNo(7)).await.unwrap(), whole);
     assert!(
         !store.mark_idle(InstanceNo(7), Some(session.next()), false).await.unwrap(),

@@ -22,7 +22,8 @@ CREATE INDEX tombstone_version ON tombstone (version);
 CREATE SEQUENCE desk_number;
 CREATE TABLE desk (
   number bigint PRIMARY KEY, name text COLLATE "C" NOT NULL, version text COLLATE "C" NOT NULL, lease_until_ms bigint NOT NULL,
-  directory_seen bigint NOT NULL DEFAULT 0, is_leaving boolean NOT NULL DEFAULT false
+  directory_seen bigint NOT NULL DEFAULT 0, is_leaving boolean NOT NULL DEFAULT false,
+  report text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE TABLE duty (
   name text COLLATE "C" PRIMARY KEY, desk bigint NOT NULL, token bigint NOT NULL
@@ -67,7 +68,8 @@ CREATE SEQUENCE session_number;
 CREATE TABLE presence (
   instance bigint PRIMARY KEY,
   idle boolean NOT NULL DEFAULT false, seen_ms bigint NOT NULL DEFAULT 0, noticed_through bigint NOT NULL DEFAULT 0,
-  never_acks boolean NOT NULL DEFAULT false, waked_by bigint NOT NULL DEFAULT 0, waked_ms bigint NOT NULL DEFAULT 0
+  never_acks boolean NOT NULL DEFAULT false, waked_by bigint NOT NULL DEFAULT 0, waked_ms bigint NOT NULL DEFAULT 0,
+  gateway text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE TABLE reach (
   tenant text COLLATE "C" NOT NULL, platform text COLLATE "C" NOT NULL, bot text COLLATE "C" NOT NULL,

@@ -1,0 +1,48 @@
+//! What a server tells of itself in the store, for whoever asks another one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::directory::ListenerFailure;
+
+/// Listeners that are told, and the length of each reason.
+const LISTENERS_MAX: usize = 100;
+const WHY_MAX_CHARS: usize = 300;
+
+/// Servers of other versions read it: fields may be missing, or be more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeskReport {
+    /// It does not hear its own rings.
+    pub is_deaf: bool,
+    pub listeners: Vec<FailingListener>,
+}
+
+/// A listener of a bot that ended by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailingListener {
+    pub platform: String,
+    pub bot: String,
+    pub why: String,
+    pub at_ms: u64,
+    pub is_final: bool,
+}
+
+impl DeskReport {
+    pub(crate) fn new(is_deaf: bool, failing: Vec<(String, String, ListenerFailure)>) -> Self {
+        let listener = |(platform, bot, failure): (String, String, ListenerFailure)| {
+            let why = failure.why.chars().take(WHY_MAX_CHARS).collect();
+            FailingListener { platform, bot, why, at_ms: failure.at_ms, is_final: failure.is_final }
+        };
+        Self { is_deaf, listeners: failing.into_iter().take(LISTENERS_MAX).map(listener).collect() }
+    }
+
+    /// One that cannot be read tells nothing.
+    pub(crate) fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
