@@ -42,6 +42,9 @@ pub const FIRST_TENANT: &str = "home";
 /// Files of one tenant that may be on their way in at once: what is not finished counts nowhere else.
 const UPLOADS_PER_TENANT: usize = 16;
 
+/// A lease that is not given up in this time runs out.
+const RESIGN_TIME: Duration = Duration::from_secs(5);
+
 /// A desk that listens but does not serve yet.
 pub struct Frontdesk {
     pub app: App,
@@ -173,8 +176,10 @@ impl Frontdesk {
             never = work::keep_lease(desk) => match never {},
             never = drain.run(desk, duties, self.drain_time) => match never {},
         }
-        if let Err(error) = desk.lease().resign().await {
-            tracing::warn!(%error, "giving up the lease of this desk failed; it ends by itself");
+        match tokio::time::timeout(RESIGN_TIME, desk.lease().resign()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "giving up the lease of this desk failed; it ends by itself"),
+            Err(_) => tracing::warn!("giving up the lease of this desk took too long; it ends by itself"),
         }
     }
 }

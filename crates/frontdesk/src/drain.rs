@@ -87,8 +87,14 @@ async fn has_others(desk: &Desk) -> bool {
 
 async fn give_up(desk: &Desk, duties: Vec<JoinHandle<()>>) {
     let _ = tokio::time::timeout(DUTIES_TIME, futures_util::future::join_all(duties)).await;
-    if let Err(error) = desk.lease().leave().await {
-        tracing::warn!(%error, "giving up the duties of this server failed; others take them when it has ended");
+    match tokio::time::timeout(DUTIES_TIME, desk.lease().leave()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "giving up the duties of this server failed; others take them when it has ended");
+        }
+        Err(_) => {
+            tracing::warn!("giving up the duties of this server took too long; others take them when it has ended")
+        }
     }
 }
 

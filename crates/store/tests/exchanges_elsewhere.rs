@@ -1,11 +1,12 @@
-//! Two servers over one store: one of them is asked, the other one gets the reply.
+//! Two servers over one store: one of them is asked, the other one gets the reply. And one that cannot read the record of an
+//! agent.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 
 use frontdesk_core::agents::Speaker;
 use frontdesk_core::port::bus::{Heard, Ring};
-use frontdesk_core::port::store::LEASE_MS;
+use frontdesk_core::port::store::{Change, LEASE_MS};
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::bus::LocalHub;
 use frontdesk_store::memory::MemoryStore;
@@ -17,6 +18,7 @@ use frontdesk_wire::agents::{AgentPut, AgentReply, Class, DeliveryMeta, Delivery
 const HOME: Speaker<'static> = Speaker { tenant: "home", operator: false, caller: None, bound: None };
 
 struct Pair {
+    store: Arc<MemoryStore>,
     env: Arc<TestEnv>,
     one: Arc<Desk>,
     other: Arc<Desk>,
@@ -30,8 +32,8 @@ impl Pair {
         for agent in ["alice", "bob"] {
             one.agents().put_agent(HOME, agent, AgentPut::default()).await.unwrap();
         }
-        let other = desk_on_bus(store, env.clone(), Rules::default(), hub.join()).await;
-        let pair = Self { env, one, other };
+        let other = desk_on_bus(store.clone(), env.clone(), Rules::default(), hub.join()).await;
+        let pair = Self { store, env, one, other };
         pair.renew().await;
         pair
     }
@@ -144,4 +146,27 @@ async fn the_answer_to_a_server_that_is_gone_reaches_the_asking_agent() {
     pair.other.exchanges().finish_left().await.unwrap();
     assert_eq!(pair.texts("bob").await, ["at noon"]);
     assert_eq!(pair.reply("at one").await.unwrap_err().class, Class::GoneError, "it was answered");
+}
+
+/// Regression: a server that could not read the record of an agent took it for deleted, and erased its inbox at its start.
+#[tokio::test]
+async fn an_agent_whose_record_cannot_be_read_keeps_its_inbox() {
+    let pair = Pair::open().await;
+    pair.one.messages().deliver(HOME, "alice", &question("c-1")).await.unwrap();
+    let (store, version) = (pair.one.stores().directory.clone(), pair.one.directory().version());
+    let records = store.changed_since(0).await.unwrap().records;
+    let known = records.iter().find(|it| it.kind == "agent" && it.key.ends_with("alice")).unwrap();
+    let write = async |version: u64, json: Option<String>| {
+        let change = Change { kind: "agent".into(), key: known.key.clone(), json };
+        store.amend(version, vec![change], Box::new(|_| {})).await.unwrap();
+    };
+    write(version, Some("{}".into())).await;
+    let older = desk_on_bus(pair.store.clone(), pair.env.clone(), Rules::default(), LocalHub::default().join()).await;
+    for address in ["alice", "alice@tab"] {
+        let refused = older.messages().deliver(HOME, address, &question("c-2")).await.unwrap_err();
+        assert_eq!(refused.class, Class::UnavailableError, "not unknown: {refused}");
+    }
+    write(version + 1, known.json.clone()).await;
+    pair.other.directory().refresh().await.unwrap();
+    assert_eq!(pair.texts("alice").await, ["when?"]);
 }

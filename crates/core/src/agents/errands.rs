@@ -69,9 +69,10 @@ impl Messages {
                 if !self.claims.claim(mark, desk, live, ERRAND_CLAIM_MS, now_ms).await? {
                     continue;
                 }
-                self.run_errand(event).await?;
-                self.claims.drop_errand(id).await?;
-                is_any_done = true;
+                if self.run_errand(event).await? {
+                    self.claims.drop_errand(id).await?;
+                    is_any_done = true;
+                }
             }
             if !is_any_done {
                 return Ok(());
@@ -79,10 +80,11 @@ impl Messages {
         }
     }
 
-    async fn run_errand(&self, event: EventId) -> Result<(), StoreError> {
-        let Some(stored) = self.inbox.message_of(event).await? else { return Ok(()) };
+    /// False: the record of the agent may be one that this version cannot read; it is tried again later.
+    async fn run_errand(&self, event: EventId) -> Result<bool, StoreError> {
+        let Some(stored) = self.inbox.message_of(event).await? else { return Ok(true) };
         let Some(agent) = self.directory.read(|view| view.agent_no(stored.message.agent).cloned()) else {
-            return Ok(()); // it was deleted, with its inbox
+            return Ok(!self.directory.read(|view| view.unreadable().has_kind("agent"))); // else it was deleted
         };
         let ways = self.agents.ways_to(&agent).1.unwrap_or_default();
         let mut receipts = Vec::new();
@@ -99,13 +101,13 @@ impl Messages {
             receipts.push(failed("connectors", &Fault::new(Class::UnavailableError, text)));
         }
         // Read again: others may have added theirs meanwhile.
-        let Some(stored) = self.inbox.message_of(event).await? else { return Ok(()) };
+        let Some(stored) = self.inbox.message_of(event).await? else { return Ok(true) };
         let mut record: StoredReceipts = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
         record.receipts.retain(|known| receipts.iter().all(|it| it.connector != known.connector));
         record.receipts.extend(receipts);
         let kind = if is_woken { "wake" } else { &stored.message.kind };
         self.store_receipts(&stored, kind, stored.message.session_id.clone(), &record).await;
-        Ok(())
+        Ok(true)
     }
 
     async fn call_connector(

@@ -327,7 +327,10 @@ impl Exchanges {
                         continue;
                     }
                     Err(fault) => tracing::warn!(%fault, correlation_id, "an answer whose asker is gone is dropped"),
-                    Ok(_) => {}
+                    Ok(false) => {
+                        tracing::info!(correlation_id, "an answer is dropped: it was known, or its asker is deleted")
+                    }
+                    Ok(true) => {}
                 }
             }
             self.store.end_exchange(token).await?;

@@ -161,7 +161,9 @@ impl AgentsPlane {
         // Read before the directory is refreshed: every inbox seen here has its agent there, unless it was deleted.
         let inboxes = stores.inbox.inboxes().await?;
         directory.refresh().await?;
-        for agent in inboxes {
+        // An agent whose record cannot be read by this version has its inbox as well, and its number is not known here.
+        let is_known = !directory.read(|view| view.unreadable().has_kind("agent"));
+        for agent in inboxes.into_iter().filter(|_| is_known) {
             if directory.read(|view| view.agent_no(agent).is_none()) {
                 stores.inbox.drop_inbox(agent).await?; // left over from an interrupted deletion
             }
@@ -447,7 +449,9 @@ impl AgentsPlane {
     pub(super) fn find_agent(&self, tenant: &str, address: &str) -> Result<(String, Option<String>), Fault> {
         self.directory.read(|view| {
             let known = |id: &str| {
-                view.agent(tenant, id).is_some() || view.instance(tenant, id).is_some_and(|it| it.left_ms.is_none())
+                view.agent(tenant, id).is_some()
+                    || view.instance(tenant, id).is_some_and(|it| it.left_ms.is_none())
+                    || view.unreadable().has("agent", &[tenant, id])
             };
             let found = address::resolve(address, known).ok_or_else(|| Fault::unknown_agent(address))?;
             if view.unreadable().has("agent", &[tenant, found.agent]) {

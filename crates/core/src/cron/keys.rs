@@ -80,7 +80,10 @@ impl SigningKeys {
     /// Loads the keys. Creates one at the first start and after a change of the algorithm.
     async fn make_first(&self) -> Result<(), StoreError> {
         let alg = self.rules.fire_alg;
-        let has_one = self.directory.read(|view| view.signing_keys.values().any(|key| is_live(key, alg)));
+        // One that cannot be read by this version signs at newer servers: no second one is made beside it.
+        let has_one = self.directory.read(|view| {
+            view.unreadable().has_kind("signing_key") || view.signing_keys.values().any(|key| is_live(key, alg))
+        });
         match has_one {
             true => self.read(),
             // Several servers may start at the same time; only one of them creates the key.

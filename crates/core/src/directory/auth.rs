@@ -92,8 +92,11 @@ impl DirectoryPlane {
     pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<Guest> {
         self.registry.read(|view| {
             let meant = |it: &&Arc<Instance>| it.left_ms.is_none() && tenant.is_none_or(|only| only == it.tenant);
-            let mut named =
-                view.instances_named(name).iter().filter(meant).filter(|_| !view.unreadable().is_named(name));
+            let mut named = view
+                .instances_named(name)
+                .iter()
+                .filter(meant)
+                .filter(|_| !view.unreadable().is_named_in(tenant, name));
             match (named.next(), named.next()) {
                 (Some(one), None) => Some(Guest::of(one)),
                 _ => None,

@@ -32,6 +32,10 @@ impl Unreadable {
         !self.is_empty() && self.any(kind, |there| there == parts)
     }
 
+    pub fn has_kind(&self, kind: &str) -> bool {
+        !self.is_empty() && self.any(kind, |_| true)
+    }
+
     fn any(&self, kind: &str, fits: impl Fn(&[&str]) -> bool) -> bool {
         let of_kind = self.0.keys().filter(|(known, _)| *known == kind);
         of_kind.into_iter().any(|(_, key)| fits(&key.split(SEPARATOR).collect::<Vec<_>>()))
@@ -39,7 +43,13 @@ impl Unreadable {
 
     /// Whether an instance or agent of this name is among them, in any tenant. Such names are not free.
     pub fn is_named(&self, name: &str) -> bool {
-        !self.is_empty() && ["instance", "agent"].iter().any(|kind| self.any(kind, |it| it.last() == Some(&name)))
+        self.is_named_in(None, name)
+    }
+
+    /// Whether an instance or agent of this name is among them, in this tenant or in any.
+    pub fn is_named_in(&self, tenant: Option<&str>, name: &str) -> bool {
+        let is_it = |it: &[&str]| it.last() == Some(&name) && tenant.is_none_or(|tenant| it.first() == Some(&tenant));
+        !self.is_empty() && ["instance", "agent"].iter().any(|kind| self.any(kind, is_it))
     }
 
     /// Whether a record that decides on the tenant of a place is among them: by the keys of its routes, or by the user of a

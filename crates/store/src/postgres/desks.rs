@@ -111,7 +111,11 @@ impl Desks for PostgresStore {
         self.lease_worker.ask(async move |database| {
             let work = async |connection: &super::connection::Connection| {
                 connection.execute(FREE_DUTIES, &[&signed(me)]).await?;
-                connection.execute("DELETE FROM desk WHERE number = $1", &[&signed(me)]).await.map(drop)
+                // With the numbers that it had before it lost a lease.
+                let sql =
+                    "DELETE FROM desk d USING desk m WHERE m.number = $1 AND d.name = m.name AND d.number <= m.number
+                           AND (d.number = m.number OR d.lease_until_ms < m.lease_until_ms - 5000)";
+                connection.execute(sql, &[&signed(me)]).await.map(drop)
             };
             database.leases.transaction(work).await
         })
