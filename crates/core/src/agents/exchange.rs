@@ -328,7 +328,7 @@ impl Exchanges {
                     }
                     Err(fault) => tracing::warn!(%fault, correlation_id, "an answer whose asker is gone is dropped"),
                     Ok(false) => {
-                        tracing::info!(correlation_id, "an answer is dropped: it was known, or its asker is deleted")
+                        tracing::info!(correlation_id, "an answer is dropped: it was known, or its asker is deleted");
                     }
                     Ok(true) => {}
                 }
