@@ -93,7 +93,7 @@ async fn give_up(desk: &Desk, duties: Vec<JoinHandle<()>>) {
             tracing::warn!(%error, "giving up the duties of this server failed; others take them when it has ended");
         }
         Err(_) => {
-            tracing::warn!("giving up the duties of this server took too long; others take them when it has ended")
+            tracing::warn!("giving up the duties of this server took too long; others take them when it has ended");
         }
     }
 }

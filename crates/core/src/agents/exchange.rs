@@ -29,8 +29,6 @@ use crate::port::stores::Stores;
 /// Maximum time to wait for an answer.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 
-const CORRELATION_MAX_BYTES: usize = 1_024;
-
 /// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
 pub type Line = oneshot::Sender<Result<AgentReply, Fault>>;
 
@@ -416,14 +414,7 @@ fn check_question(payload: &DeliveryPayload, timeout_ms: u64) -> Result<&str, Fa
         return Err(Fault::invalid(format!("timeout_ms must be between 1 and {TIMEOUT_MAX_MS}")));
     }
     let correlation_id = payload.meta().correlation_id.as_deref().filter(|id| !id.is_empty());
-    let correlation_id =
-        correlation_id.ok_or_else(|| Fault::invalid("meta.correlation_id is required for an exchange"))?;
-    if correlation_id.len() > CORRELATION_MAX_BYTES {
-        return Err(Fault::invalid(format!(
-            "meta.correlation_id is too long; the limit is {CORRELATION_MAX_BYTES} bytes"
-        )));
-    }
-    Ok(correlation_id)
+    correlation_id.ok_or_else(|| Fault::invalid("meta.correlation_id is required for an exchange"))
 }
 
 /// Whether it may go better the next time.

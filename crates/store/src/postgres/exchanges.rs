@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Exchanges, Heard, LEFT_MAX, Mention, Reply};
 use frontdesk_core::port::store::{DeskNo, Stored};
+use frontdesk_core::short_hash;
 use frontdesk_wire::InstanceNo;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -15,11 +16,11 @@ impl Exchanges for PostgresStore {
         self.worker.write(async move |connection| {
             let sql = concat!(
                 "INSERT INTO exchange AS x (tenant, correlation_id, token, desk, asker, agent, agent_id, delivery_id, chat_id,
-                   instances, timeout_ms, until_ms)
+                   instances, timeout_ms, until_ms, name)
                  VALUES ($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, ",
                 now!("$1"),
-                " + $14 + $15)
-                 ON CONFLICT (tenant, correlation_id) DO UPDATE SET token = excluded.token, desk = excluded.desk,
+                " + $14 + $15, $16)
+                 ON CONFLICT (tenant, name) DO UPDATE SET token = excluded.token, desk = excluded.desk,
                    asker = excluded.asker, agent = excluded.agent, agent_id = excluded.agent_id,
                    delivery_id = excluded.delivery_id, chat_id = excluded.chat_id, instances = excluded.instances,
                    timeout_ms = excluded.timeout_ms, until_ms = excluded.until_ms,
@@ -36,10 +37,11 @@ impl Exchanges for PostgresStore {
             let (token, desk, agent) = (signed(it.token), signed(it.desk), signed(it.agent));
             let (timeout, left) = (signed(it.timeout_ms), signed(EXCHANGE_LEFT_MS));
             let instances = signed_all(&it.instances);
+            let name = name_of(&it.correlation_id);
             #[rustfmt::skip]
-            let given: [&(dyn ToSql + Sync); 15] = [
+            let given: [&(dyn ToSql + Sync); 16] = [
                 &now, &live, &by_lease, &tenant, &correlation_id, &token, &desk, &asker, &agent, &agent_id, &delivery_id,
-                &chat_id, &instances, &timeout, &left,
+                &chat_id, &instances, &timeout, &left, &name,
             ];
             Ok(connection.execute(sql, &given).await? == 1)
         })
@@ -56,9 +58,9 @@ impl Exchanges for PostgresStore {
         self.worker.read(async move |connection| {
             let sql = "SELECT correlation_id, agent FROM exchange
                        WHERE tenant = $1 AND chat_id = $2 AND $3 = ANY (instances) AND answer IS NULL
-                         AND (correlation_id = $4 OR delivery_id = $5)
-                       ORDER BY coalesce(correlation_id = $4, false) DESC LIMIT 1";
-            let (named, replied) = (it.correlation_id.as_deref().map(kept), it.delivery_id.as_deref().map(kept));
+                         AND (name = $4 OR delivery_id = $5)
+                       ORDER BY coalesce(name = $4, false) DESC LIMIT 1";
+            let (named, replied) = (it.correlation_id.as_deref().map(name_of), it.delivery_id.as_deref().map(kept));
             let instance = signed(it.instance);
             let (tenant, chat_id) = (kept(&it.tenant), kept(&it.chat_id));
             let found = connection.query_opt(sql, &[&tenant, &chat_id, &instance, &named, &replied]).await?;
@@ -69,17 +71,16 @@ impl Exchanges for PostgresStore {
     fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Heard> {
         let (now, live, by_lease) = (self.clock.at(now_ms), signed_all(&live), self.clock == Clock::Database);
         self.worker.write(async move |connection| {
-            let (tenant, correlation_id) = (kept(&reply.tenant), kept(&reply.correlation_id));
+            let (tenant, name) = (kept(&reply.tenant), name_of(&reply.correlation_id));
             let sql = concat!(
                 "SELECT agent, desk, token, answer IS NOT NULL, answer = $6 AND NOT is_taken, until_ms <= ",
                 now!("$1"),
                 " OR ",
                 gone!("x.desk", "$2", "$3"),
-                " FROM exchange x WHERE tenant = $4 AND correlation_id = $5 FOR UPDATE"
+                " FROM exchange x WHERE tenant = $4 AND name = $5 FOR UPDATE"
             );
             let content = kept(&reply.answer.content);
-            let found =
-                connection.query_opt(sql, &[&now, &live, &by_lease, &tenant, &correlation_id, &content]).await?;
+            let found = connection.query_opt(sql, &[&now, &live, &by_lease, &tenant, &name, &content]).await?;
             let Some(row) = found else { return Ok(Heard::NobodyWaits) };
             let (agent, desk, token): (InstanceNo, DeskNo, u64) =
                 (unsigned(row.get(0)), unsigned(row.get(1)), unsigned(row.get(2)));
@@ -167,6 +168,10 @@ impl Exchanges for PostgresStore {
             Ok(rows.iter().map(|row| (exchange(row), answer(row, 0))).collect())
         })
     }
+}
+
+fn name_of(correlation_id: &str) -> Vec<u8> {
+    short_hash(&[correlation_id]).to_vec()
 }
 
 fn answer(row: &Row, at: usize) -> Answer {

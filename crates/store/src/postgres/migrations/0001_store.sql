@@ -240,13 +240,15 @@ CREATE INDEX fragment_kept ON fragment (platform, bot, claim, chat_id, grp) WHER
 CREATE INDEX fragment_claimed ON fragment (claim, claimed_ms) WHERE sealed IS NOT NULL;
 CREATE INDEX fragment_joined ON fragment (at_ms) WHERE sealed IS NULL;
 
--- Questions that somebody waits for at a server. `is_taken`: the asker has the answer.
+-- Questions that somebody waits for at a server. `name` is a hash of the correlation id, which may be long. `is_taken`: the
+-- asker has the answer.
 CREATE TABLE exchange (
-  tenant text COLLATE "C" NOT NULL, correlation_id text COLLATE "C" NOT NULL, token bigint NOT NULL, desk bigint NOT NULL,
+  tenant text COLLATE "C" NOT NULL, name bytea NOT NULL, correlation_id text COLLATE "C" NOT NULL, token bigint NOT NULL,
+  desk bigint NOT NULL,
   asker text COLLATE "C", agent bigint NOT NULL, agent_id text COLLATE "C" NOT NULL, delivery_id text COLLATE "C" NOT NULL,
   chat_id text COLLATE "C" NOT NULL, instances bigint[] NOT NULL, timeout_ms bigint NOT NULL, until_ms bigint NOT NULL,
   answer text COLLATE "C", answered_ms bigint NOT NULL DEFAULT 0, is_taken boolean NOT NULL DEFAULT false,
-  PRIMARY KEY (tenant, correlation_id)
+  PRIMARY KEY (tenant, name)
 );
 CREATE UNIQUE INDEX exchange_token ON exchange (token);
 
