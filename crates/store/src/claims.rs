@@ -28,7 +28,7 @@ impl LocalClaims {
     pub(crate) fn claim(&self, mark: Mark, me: DeskNo, live: &[DeskNo], limit_ms: u64, now_ms: u64) -> bool {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let is_held = |(desk, until_ms): &(DeskNo, u64)| live.contains(desk) && *until_ms > now_ms;
-        if held.get(&mark).is_some_and(is_held) {
+        if held.get(&mark).is_some_and(|claim| claim.0 != me && is_held(claim)) {
             return false;
         }
         if held.len() >= KEPT_MAX {

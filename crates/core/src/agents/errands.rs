@@ -1,6 +1,7 @@
 //! Messages for connectors on the machine of another server: a folder, a terminal. They are handed over through the store,
 //! and the receipts follow when that server has done it.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use frontdesk_wire::EventId;
@@ -69,8 +70,12 @@ impl Messages {
                 if !self.claims.claim(mark, desk, live, ERRAND_CLAIM_MS, now_ms).await? {
                     continue;
                 }
-                if self.run_errand(event).await? {
+                let done = || self.agents.live.done_errands.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_done = done().contains(&id);
+                if is_done || self.run_errand(event).await? {
+                    done().insert(id);
                     self.claims.drop_errand(id).await?;
+                    done().remove(&id);
                     is_any_done = true;
                 }
             }

@@ -116,12 +116,13 @@ impl Exchanges {
             timeout_ms,
         };
         let (token, delivery_id) = (exchange.token, exchange.delivery_id.clone());
-        let waiting = self.agents.live.waiters.wait(token, who.tenant, to.agent.no);
-        let (ticket, mut waiting) = waiting
-            .ok_or_else(|| Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"))?;
         // Opened before the question is committed: the answer may arrive before the commit returns.
         self.open(exchange).await?;
-        self.look_for_answers(vec![token]).await?; // to the same question, asked before
+        let Some((ticket, mut waiting)) = self.agents.live.waiters.wait(token, who.tenant, to.agent.no) else {
+            self.store.end_exchange(token).await?;
+            return Err(Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"));
+        };
+        self.look_for_answers(vec![token]).await?; // one came at once, or to the same question, asked before
         let stored = Notify::new();
         let on_stored = |first: String| -> BoxFuture<'_, ()> {
             let is_repeated = first != delivery_id;

@@ -64,7 +64,13 @@ impl InFlight {
 
     /// `None`: another caller holds this message.
     pub fn carry(&self, mark: Mark) -> Option<Carrying> {
-        let is_first = self.with(|marks| marks.held.insert(mark));
+        let is_first = self.with(|marks| {
+            let is_first = marks.held.insert(mark);
+            if is_first {
+                marks.released.retain(|released| *released != mark); // it is claimed again
+            }
+            is_first
+        });
         is_first.then(|| Carrying { all: self.clone(), mark, is_claimed: false })
     }
 

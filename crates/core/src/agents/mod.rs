@@ -82,6 +82,8 @@ pub struct LiveState {
     pub poke_notify: Notify,
     /// Another server handed a message to connectors of this one.
     pub errand_notify: Notify,
+    /// Errands that are done, and could not be removed from the store yet.
+    done_errands: Mutex<HashSet<u64>>,
 }
 
 impl LiveState {
@@ -297,7 +299,7 @@ impl AgentsPlane {
                 }
                 continue;
             }
-            if spec.is_local() && self.bus.has_others() {
+            if spec.is_local() && (!self.lease.is_alone() || spec.desk().is_some()) {
                 if let Some(server) = spec.desk() {
                     check_id("desk", server)?;
                 }

@@ -29,7 +29,7 @@ pub struct Errand {
 }
 
 pub trait Claims: Send + Sync {
-    /// This server does what is meant, and no other one until `release`, for `limit_ms` at most, or until this one is gone.
+    /// This server does what is meant, and no other one (within the server its own memory decides) until `release`, for `limit_ms` at most, or until this one is gone.
     /// `live` are the servers that are known to be live; the list may be some seconds old, so a store that several servers
     /// share looks at their leases as well.
     fn claim(&self, mark: Mark, me: DeskNo, live: Vec<DeskNo>, limit_ms: u64, now_ms: u64) -> Stored<'_, bool>;

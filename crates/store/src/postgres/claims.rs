@@ -16,7 +16,7 @@ impl Claims for PostgresStore {
                 "INSERT INTO claim AS c (mark, desk, until_ms) VALUES ($4, $5, ",
                 now!("$1"),
                 " + $6) ON CONFLICT (mark) DO UPDATE SET desk = excluded.desk, until_ms = excluded.until_ms
-                 WHERE c.until_ms <= ",
+                 WHERE c.desk = excluded.desk OR c.until_ms <= ",
                 now!("$1"),
                 " OR ",
                 gone!("c.desk", "$2", "$3")

@@ -153,13 +153,13 @@ pub async fn one_server_at_a_time_has_a_claim(Harness { store, .. }: Harness) {
         store.claim([1; 16], DeskNo(me), live.to_vec(), 1_000, now_ms).await.unwrap()
     };
     assert!(claim(1, &LIVE, 0).await);
-    assert!(!claim(2, &LIVE, 999).await && !claim(1, &LIVE, 999).await);
-    assert!(claim(2, &LIVE, 1_000).await, "its time is over");
+    assert!(!claim(2, &LIVE, 999).await && claim(1, &LIVE, 999).await, "again by the same server");
+    assert!(!claim(2, &LIVE, 1_000).await && claim(2, &LIVE, 1_999).await, "its time is over");
     store.release(vec![[2; 16], [1; 16]], DeskNo(1)).await.unwrap();
-    assert!(!claim(1, &LIVE, 1_001).await, "another one's claim is not released");
-    assert!(claim(1, &[DeskNo(1)], 1_001).await, "a server that is gone has none");
+    assert!(!claim(1, &LIVE, 2_001).await, "another one's claim is not released");
+    assert!(claim(1, &[DeskNo(1)], 2_001).await, "a server that is gone has none");
     store.release(vec![[2; 16], [1; 16]], DeskNo(1)).await.unwrap();
-    assert!(claim(2, &LIVE, 1_002).await);
+    assert!(claim(2, &LIVE, 2_002).await);
     assert!(store.claim([2; 16], DeskNo(1), LIVE.to_vec(), 1_000, 0).await.unwrap());
 }
 
