@@ -21,7 +21,7 @@ use crate::port::store::StoreError;
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Messages that are handed over at once.
 const ERRANDS_PAGE: usize = 100;
-/// One that could not be dropped after it was done is repeated after this time.
+/// Another server of the same name does not begin one that this server has begun.
 const ERRAND_CLAIM_MS: u64 = 600_000;
 
 impl Messages {

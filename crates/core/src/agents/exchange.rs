@@ -122,7 +122,11 @@ impl Exchanges {
             self.store.end_exchange(token).await?;
             return Err(Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"));
         };
-        self.look_for_answers(vec![token]).await?; // one came at once, or to the same question, asked before
+        // One came at once, or to the same question, asked before.
+        if let Err(error) = self.look_for_answers(vec![token]).await {
+            let _ = self.store.end_exchange(token).await; // else it ends by itself
+            return Err(error.into());
+        }
         let stored = Notify::new();
         let on_stored = |first: String| -> BoxFuture<'_, ()> {
             let is_repeated = first != delivery_id;

@@ -311,6 +311,11 @@ impl AgentsPlane {
                     );
                     return Err(Fault::invalid(text));
                 };
+                if server != self.rules.desk_name && !self.bus.has_others() {
+                    let text =
+                        format!("{name} connector: this server is {:?}, and there are no others", self.rules.desk_name);
+                    return Err(Fault::invalid(text));
+                }
                 if server != self.rules.desk_name {
                     continue; // only that server can check it
                 }

@@ -165,22 +165,27 @@ impl Served {
         if !self.bus.has_others() {
             return self.switchboard.park(instance, line, now_ms);
         }
-        let told = async {
-            if !self.claims.park(instance, line.clone(), now_ms).await? {
+        match self.claims.park(instance, line.clone(), now_ms).await {
+            Ok(true) => {}
+            Ok(false) => {
                 tracing::warn!(%instance, "a result is dropped: too many wait for the next socket of this instance");
-                return Ok(());
+                return;
             }
-            match self.sessions.presence(instance).await?.served_by {
-                desk if self.lease.is_other(desk) => {
-                    self.bus.ring(To::Desk(desk), Ring::Results(instance));
-                    Ok(())
-                }
-                _ => self.take_parked(vec![instance]).await, // it may have connected just now
+            Err(error) => {
+                tracing::warn!(%error, "a result could not be shared with other servers");
+                return self.switchboard.park(instance, line, now_ms);
             }
+        }
+        let told = match self.sessions.presence(instance).await.map(|known| known.served_by) {
+            Ok(desk) if self.lease.is_other(desk) => {
+                self.bus.ring(To::Desk(desk), Ring::Results(instance));
+                Ok(())
+            }
+            Ok(_) => self.take_parked(vec![instance]).await, // it may have connected just now
+            Err(error) => Err(error),
         };
-        if let Err(error) = told.await {
-            tracing::warn!(%error, "a result could not be shared with other servers");
-            self.switchboard.park(instance, line, now_ms);
+        if let Err(error) = told {
+            tracing::warn!(%error, "a result waits for the next sweep");
         }
     }
 

@@ -23,6 +23,14 @@ pub struct DeskRecord {
     pub report: String,
 }
 
+impl DeskRecord {
+    /// Of a server that has just enlisted.
+    pub fn new(number: DeskNo, name: String, version: String, lease_until_ms: u64) -> Self {
+        let (directory_seen, sockets, is_leaving, report) = (0, 0, false, String::new());
+        Self { number, name, version, lease_until_ms, directory_seen, sockets, is_leaving, report }
+    }
+}
+
 /// For how long a desk that ended without resigning is remembered.
 pub const ABSENT_MS: u64 = 3_600_000;
 

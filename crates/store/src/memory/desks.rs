@@ -22,16 +22,7 @@ impl Desks for MemoryStore {
         state.last_desk = state.last_desk.next();
         let number = state.last_desk;
         let lease_until_ms = now_ms + LEASE_MS;
-        let desk = DeskRecord {
-            number,
-            name,
-            version,
-            lease_until_ms,
-            directory_seen: 0,
-            sockets: 0,
-            is_leaving: false,
-            report: String::new(),
-        };
+        let desk = DeskRecord::new(number, name, version, lease_until_ms);
         state.desks.insert(number, desk);
         now(number)
     }

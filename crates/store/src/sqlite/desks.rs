@@ -38,16 +38,7 @@ impl Desks for SqliteStore {
         let leases = self.leases.clone();
         self.writer.write(draw, move |number| {
             let (number, lease_until_ms) = (*number, now_ms + LEASE_MS);
-            let record = DeskRecord {
-                number,
-                name,
-                version,
-                lease_until_ms,
-                directory_seen: 0,
-                sockets: 0,
-                is_leaving: false,
-                report: String::new(),
-            };
+            let record = DeskRecord::new(number, name, version, lease_until_ms);
             leases.with(|all| {
                 all.retain(|it| it.lease_until_ms > now_ms);
                 all.push(record);
