@@ -145,6 +145,7 @@ impl ClusterPlane {
             Heard::Ring(Ring::Interrupt(instance, session_key, chat_id)) => {
                 self.delivery.served().interrupt_here(instance, &session_key, &chat_id);
             }
+            Heard::Ring(Ring::Dropped(instance, seq)) => self.delivery.served().row_dropped_elsewhere(instance, seq),
             Heard::Ring(Ring::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),
             Heard::Ring(Ring::AskTail(_)) => {}
             Heard::Ring(Ring::Tail(part)) => self.tail.heard(part),

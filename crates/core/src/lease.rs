@@ -29,6 +29,8 @@ pub struct Lease {
     others: RwLock<Vec<DeskNo>>,
     /// How many of the others are stopping, and take no duties.
     leaving: AtomicUsize,
+    /// This one is stopping, under whatever number.
+    is_leaving: AtomicBool,
     attempts: AtomicU64,
     /// Rows may have been written of which nobody was told.
     has_doubts: AtomicBool,
@@ -52,6 +54,7 @@ impl Lease {
             renewed_ms: AtomicU64::new(0),
             others: RwLock::default(),
             leaving: AtomicUsize::new(0),
+            is_leaving: AtomicBool::new(false),
             attempts: AtomicU64::new(0),
             has_doubts: AtomicBool::new(false),
             is_deaf: AtomicBool::new(false),
@@ -195,6 +198,9 @@ impl Lease {
                 self.directory_head.store(UNKNOWN, Ordering::SeqCst);
                 self.known_ms.store(0, Ordering::SeqCst);
                 self.enlist().await?;
+                if self.is_leaving.load(Ordering::SeqCst) {
+                    self.desks.leave(self.me()).await?;
+                }
                 tracing::warn!(%lost, now = %self.me(), "the lease of this desk had run out; it has a new number");
                 let renewal =
                     self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await?;
@@ -225,6 +231,7 @@ impl Lease {
 
     /// The desk is stopping: others take its duties at once. It serves its sessions until it resigns.
     pub async fn leave(&self) -> Result<(), StoreError> {
+        self.is_leaving.store(true, Ordering::SeqCst);
         self.desks.leave(self.me()).await
     }
 

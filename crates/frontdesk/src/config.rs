@@ -93,6 +93,13 @@ pub fn defaults() -> String {
     format!("{DEFAULTS}\n{}", frontdesk_platforms::default_settings())
 }
 
+/// Says where the error is, but does not show the line: a password may be on it.
+fn invalid_toml(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let line = error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
+    let line = line.map_or_else(String::new, |line| format!(" at line {line}"));
+    anyhow::anyhow!("{} is not valid TOML{line}: {}", path.display(), error.message())
+}
+
 impl Config {
     /// Loads defaults, file and environment. An error names the key and its origin.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
@@ -116,7 +123,7 @@ impl Config {
         let mut table: Table = defaults().parse().context("the embedded defaults are not valid TOML")?;
         if let Some(path) = file {
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let given: Table = text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
+            let given: Table = text.parse().map_err(|error| invalid_toml(path, &text, &error))?;
             overlay(&mut table, given, "").with_context(|| format!("in {}", path.display()))?;
         }
         for (name, text) in vars {
@@ -331,7 +338,9 @@ mod tests {
         assert!(text("[relay]\nwidow = 3", &[]).contains("relay.widow"));
         assert!(text("[relay]\nwindow = \"3\"", &[]).contains("must be of type integer"));
         assert!(text("[relay]\nwindow = 0", &[]).contains("relay.window must be 1 to 4096"));
-        assert!(text("x", &[]).contains("is not valid TOML"));
+        assert!(text("x", &[]).contains("is not valid TOML at line 1"));
+        let broken = text("[store]\nurl = \"postgres://a:secret@b/c", &[]);
+        assert!(broken.contains("at line 2") && !broken.contains("secret"), "{broken}");
         assert!(text("", &[("FRONTDESK_RELAY_WINDOW", "many")]).contains("FRONTDESK_RELAY_WINDOW"));
         for name in ["FRONTDESK_RELAY_WIDOW", "FRONTDESK_RELAY", "FRONTDESK_LISTEN_ON"] {
             let told = text("", &[(name, "1")]);

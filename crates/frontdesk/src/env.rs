@@ -1,7 +1,6 @@
 //! Clock and randomness of the machine: the only place that uses them directly.
 
-use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use frontdesk_core::Env;
@@ -15,10 +14,21 @@ impl Env for SystemEnv {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Goes on while the machine sleeps, where the system has such a clock: others have taken over meanwhile.
     #[allow(clippy::disallowed_methods)] // see above
     fn steady_ms(&self) -> u64 {
-        static BEGAN: OnceLock<Instant> = OnceLock::new();
-        u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
+        #[cfg(target_os = "linux")]
+        {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+            let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+            seconds.unwrap_or_default() * 1_000 + nanos.unwrap_or_default() / 1_000_000
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            static BEGAN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+            let elapsed = BEGAN.get_or_init(std::time::Instant::now).elapsed();
+            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        }
     }
 
     #[allow(clippy::disallowed_methods)] // see above

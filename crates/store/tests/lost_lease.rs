@@ -110,6 +110,21 @@ async fn sessions_go_on_under_the_new_number() {
     assert_eq!(cluster.store.presence(caller.instance.no).await.unwrap().served_by, one.lease().me());
 }
 
+/// It would take duties again under the new number, shortly before it ends.
+#[tokio::test]
+async fn a_server_that_is_leaving_stays_so_under_a_new_number() {
+    let cluster = Cluster::new();
+    let (one, other) = (cluster.open("one").await, cluster.open("other").await);
+    let before = other.lease().me();
+    other.lease().leave().await.unwrap();
+    cluster.pass(LEASE_MS + 1_000, &[&one]).await;
+    renew(&other).await;
+    assert!(other.lease().me() > before);
+    assert_eq!(other.lease().take_duty("any").await.unwrap(), None);
+    renew(&one).await;
+    assert_eq!(one.lease().sharers(), 1, "the others do not count on it");
+}
+
 /// A revocation does not wait for a server whose lease has run out; so that one lets nobody in.
 #[tokio::test]
 async fn a_server_that_may_not_know_of_revocations_lets_nobody_in() {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::cron::AlarmLoop;
-use frontdesk_core::delivery::session::Session;
+use frontdesk_core::delivery::session::{Session, Write};
 use frontdesk_core::directory::{Caller, Guest, Identity};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::bus::{Heard, Ring};
@@ -15,9 +15,11 @@ use frontdesk_store::bus::LocalHub;
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_calling;
-use frontdesk_testkit::session::{caller, carry_out, hello, serving, written};
+use frontdesk_testkit::session::{caller, carry_out, hello, line, serving, written};
+use frontdesk_testkit::store_suite::acceptance;
 use frontdesk_wire::Close;
 use frontdesk_wire::cron::ProvisionAlarm;
+use serde_json::{Value, json};
 
 /// Accepts every call, and notes the host.
 #[derive(Default)]
@@ -121,6 +123,33 @@ fn hosts() -> Vec<String> {
     let mut hosts: Vec<String> = (0..40).map(|number| format!("h{number}.example")).collect();
     hosts.sort();
     hosts
+}
+
+/// The socket at the other server kept the row, and sent it again.
+#[tokio::test]
+async fn a_row_that_is_dropped_at_one_server_is_not_sent_again_at_another() {
+    const RESEND_MS: u64 = 30_000;
+    let pair = Pair::open().await;
+    let (other, instance) = (&pair.desks[1], pair.caller.instance.no);
+    let mut session = serving(other, &pair.caller, 0).await;
+    let rows = (1..=3).map(|number| acceptance(number, &[instance.0])).collect();
+    other.stores().ledger.accept(rows).await.unwrap();
+    carry_out(other, &mut session, 10).await;
+    let ids = |frames: Vec<Value>| frames.iter().map(|it| it["bufferId"].clone()).collect::<Vec<_>>();
+    let sent = ids(written(&mut session, 10));
+    let ack = line(&json!({ "type": "inbound_ack", "bufferId": sent[2] }));
+    session.take_text(&ack, 20);
+    carry_out(other, &mut session, 20).await;
+    pair.desks[0].delivery().drop_mail(&format!("{instance}.1"), "not needed").await.unwrap();
+    pair.hear(1, |ring| matches!(ring, Ring::Dropped(..))).await;
+    let later_ms = 10 + RESEND_MS;
+    session.take_text(&ack, later_ms); // it is alive
+    other.lease().note_directory(other.directory().version());
+    carry_out(other, &mut session, later_ms).await;
+    session.tick(later_ms);
+    carry_out(other, &mut session, later_ms).await;
+    assert!(matches!(session.next_message(), Some(Write::Ping)), "it is late");
+    assert_eq!(ids(written(&mut session, later_ms)), sent[1..2], "only the one that is still owed");
 }
 
 #[tokio::test]

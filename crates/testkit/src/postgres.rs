@@ -8,8 +8,11 @@ use tokio_postgres::NoTls;
 const SERVER: &str = "FRONTDESK_TEST_POSTGRES";
 
 /// Set to `postgres`, the end-to-end tests run over it instead of the embedded store; set to `postgres+redis`, with Redis
-/// as the bus.
+/// as the bus; set to `postgres+cut`, with a Redis that cannot be reached.
 const STORE: &str = "FRONTDESK_TEST_STORE";
+
+/// Nothing listens on this port of the loopback interface.
+const UNREACHABLE: &str = "redis://127.0.0.1:9";
 
 /// The shared store and bus of a server under test. An empty `bus`: the one that the store has.
 pub struct Shared {
@@ -23,7 +26,8 @@ pub fn shared(data_dir: &std::path::Path) -> Option<Shared> {
     let bus = match std::env::var(STORE).ok()?.as_str() {
         "postgres" => String::new(),
         "postgres+redis" => crate::redis::url(),
-        other => panic!("{STORE} is neither postgres nor postgres+redis, but {other:?}"),
+        "postgres+cut" => UNREACHABLE.into(),
+        other => panic!("{STORE} is not postgres, postgres+redis or postgres+cut, but {other:?}"),
     };
     let name = data_dir.to_string_lossy().replace(|letter: char| !letter.is_ascii_alphanumeric(), "_").to_lowercase();
     let schema = TestSchema { server: server(), name: format!("t{name}") };

@@ -14,7 +14,7 @@ use crate::directory::facts::Agent;
 use crate::hash::short_hash;
 use crate::port::bus::{Ring, To};
 use crate::port::claims::Errand;
-use crate::port::inbox::StoredMessage;
+use crate::port::inbox::{Inbox, StoredMessage};
 use crate::port::store::StoreError;
 
 /// How often a server looks for messages of which no ring told it.
@@ -23,6 +23,8 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 const ERRANDS_PAGE: usize = 100;
 /// Another server of the same name does not begin one that this server has begun.
 const ERRAND_CLAIM_MS: u64 = 600_000;
+/// Other servers may add receipts to a message at the same time, each once.
+const ADD_ATTEMPTS: usize = 20;
 
 impl Messages {
     /// The server on whose machine the connector acts, if it is not this one.
@@ -105,13 +107,7 @@ impl Messages {
             let text = format!("the server {:?} has no connector of this agent any more", self.rules.desk_name);
             receipts.push(failed("connectors", &Fault::new(Class::UnavailableError, text)));
         }
-        // Read again: others may have added theirs meanwhile.
-        let Some(stored) = self.inbox.message_of(event).await? else { return Ok(true) };
-        let mut record: StoredReceipts = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
-        record.receipts.retain(|known| receipts.iter().all(|it| it.connector != known.connector));
-        record.receipts.extend(receipts);
-        let kind = if is_woken { "wake" } else { &stored.message.kind };
-        self.store_receipts(&stored, kind, stored.message.session_id.clone(), &record).await;
+        add_receipts(&*self.inbox, event, &receipts, is_woken).await?;
         Ok(true)
     }
 
@@ -144,4 +140,28 @@ impl Messages {
         let outcome = connector.deliver(&agent.id, &payload).await;
         (outcome.map_or_else(|fault| failed(name, &fault), |receipt| shown(name, &receipt)), false)
     }
+}
+
+/// Adds receipts to those that are there. Other servers may add theirs at the same time: then they are read again.
+async fn add_receipts(
+    inbox: &dyn Inbox,
+    event: EventId,
+    receipts: &[ConnectorReceipt],
+    is_woken: bool,
+) -> Result<(), StoreError> {
+    for _ in 0..ADD_ATTEMPTS {
+        let Some(StoredMessage { mut message, .. }) = inbox.message_of(event).await? else { return Ok(()) };
+        let mut record: StoredReceipts = serde_json::from_str(&message.receipts).unwrap_or_default();
+        record.receipts.retain(|known| receipts.iter().all(|it| it.connector != known.connector));
+        record.receipts.extend_from_slice(receipts);
+        let seen = std::mem::replace(&mut message.receipts, serde_json::to_string(&record).unwrap_or_default());
+        if is_woken {
+            message.kind = "wake".into();
+        }
+        if inbox.note_receipts(event, Some(seen), message).await? {
+            return Ok(());
+        }
+    }
+    tracing::warn!(%event, "the receipts of a message kept changing; those of this server's connectors are not shown");
+    Ok(())
 }

@@ -282,7 +282,7 @@ impl Messages {
             receipts,
             ..InboxMessage::default()
         };
-        if let Err(error) = self.inbox.note_receipts(stored.event, now).await {
+        if let Err(error) = self.inbox.note_receipts(stored.event, None, now).await {
             tracing::warn!(%error, "storing the receipts of a message failed");
         }
     }

@@ -35,9 +35,7 @@ impl DeliveryPlane {
         if !self.ledger.drop_mail(instance, seq, None, reason.into()).await? {
             return Err(DeskError::Conflict(format!("mail {id:?} was already delivered or dropped")));
         }
-        if let Some(mailbox) = self.switchboard.socket(instance) {
-            mailbox.row_dropped(seq);
-        }
+        self.served.row_dropped(instance, seq);
         Ok(())
     }
 

@@ -210,6 +210,21 @@ impl Served {
         self.switchboard.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Line(frame.line())))
     }
 
+    /// The operator dropped a row: its socket, here or at another server, must not send it any more.
+    pub(super) fn row_dropped(&self, instance: InstanceNo, seq: Seq) {
+        match self.switchboard.socket(instance) {
+            Some(mailbox) => mailbox.row_dropped(seq),
+            None => self.bus.ring(To::All, Ring::Dropped(instance, seq)),
+        }
+    }
+
+    /// The operator dropped a row at another server.
+    pub(crate) fn row_dropped_elsewhere(&self, instance: InstanceNo, seq: Seq) {
+        if let Some(mailbox) = self.switchboard.socket(instance) {
+            mailbox.row_dropped(seq);
+        }
+    }
+
     /// Whether an instance has mail and no socket at any desk; with the oldest row.
     pub(crate) async fn unserved_mail(&self, instance: InstanceNo) -> Result<Option<Arc<Delivery>>, StoreError> {
         if self.switchboard.is_served(instance) {

@@ -3,7 +3,7 @@
 //! A ring may be lost, late or doubled. The store has the facts; whoever hears a ring looks there, and sweeps find what no
 //! ring told. So nothing depends on a ring but speed.
 
-use frontdesk_wire::{ChatId, DeskNo, InstanceNo, SessionNo};
+use frontdesk_wire::{ChatId, DeskNo, InstanceNo, Seq, SessionNo};
 use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
@@ -37,6 +37,9 @@ pub enum Ring {
     /// Interrupt this session (its key and chat) on the socket of the instance. Nobody else has it, so it may get lost with
     /// the ring. One that is late is not sent: it would stop another turn.
     Interrupt(InstanceNo, String, ChatId),
+    /// The operator dropped a row, which the socket of the instance may still hold. If the ring is lost, the agent gets the row
+    /// as one that was on its way already.
+    Dropped(InstanceNo, Seq),
     /// Somebody at this server watches what all servers do; to be told for some seconds.
     AskTail(DeskNo),
     /// What a server did, for one that asked.

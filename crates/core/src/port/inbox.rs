@@ -57,8 +57,9 @@ pub trait Inbox: Send + Sync {
     fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place>;
     /// The message that an event became.
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>>;
-    /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts.
-    fn note_receipts(&self, event: EventId, message: InboxMessage) -> Stored<'_, ()>;
+    /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts. With `seen`, only if the
+    /// receipts still are these: another server may have added some. Returns whether it was noted.
+    fn note_receipts(&self, event: EventId, seen: Option<String>, message: InboxMessage) -> Stored<'_, bool>;
     /// The newest messages of a tenant, newest first. At least the first 1,000 characters of each are there.
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>>;
     /// Numbers of the inboxes that have messages.

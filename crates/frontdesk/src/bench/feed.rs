@@ -1,7 +1,7 @@
 //! The bench's platform: events as JSON lines on a loopback socket, taken like any platform's.
 //!
-//! A batch is a line with its count, then that many events. It is answered after the commit, as a
-//! platform would be.
+//! A batch is a line with its count, then that many events, which may name their tenant as their scope. It is answered after
+//! the commit, as a platform would be.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,8 +45,9 @@ async fn take(desk: &Desk, stream: TcpStream) -> anyhow::Result<()> {
         for _ in 0..count {
             line.clear();
             read.read_line(&mut line).await?;
-            let event: MessageEvent = serde_json::from_str(&line)?;
-            let whose = Whose::Tenant(FIRST_TENANT.into());
+            let mut event: MessageEvent = serde_json::from_str(&line)?;
+            let tenant = event.source.scope_id.take();
+            let whose = Whose::Tenant(tenant.as_deref().unwrap_or(FIRST_TENANT).into());
             batch.push(Intake::new(Verified::by("the bench's own socket"), whose, "desk".into(), event));
         }
         let receipts = desk.inbound().receive(batch).await?;

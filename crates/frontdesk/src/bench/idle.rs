@@ -25,6 +25,7 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
         feeds: Vec::new(),
         door: None,
         gateways: stage.gateways.clone(),
+        in_tenants: false,
         messages: 0,
         bytes: 0,
         rate: None,

@@ -54,6 +54,7 @@ async fn one_run(plan: &Plan) -> anyhow::Result<LoadDone> {
         feeds: Vec::new(),
         door: Some(open_door(&stage, plan).await?),
         gateways: Vec::new(), // they sleep
+        in_tenants: false,
         messages: plan.rate * plan.seconds,
         bytes: 0,
         rate: Some(plan.rate),

@@ -19,7 +19,7 @@ use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
 use super::door::{CONNECTIONS, DoorOrders};
 use super::report::quantile;
-use super::stage::Gateway;
+use super::stage::{Gateway, tenant_of};
 use crate::print::out_line;
 
 /// Events per batch of the flood, and connections that feed it.
@@ -40,6 +40,9 @@ pub(super) struct LoadOrders {
     #[serde(default)]
     pub(super) door: Option<DoorOrders>,
     pub(super) gateways: Vec<Gateway>,
+    /// Each gateway is in a tenant of its own.
+    #[serde(default)]
+    pub(super) in_tenants: bool,
     pub(super) messages: u64,
     pub(super) bytes: usize,
     pub(super) rate: Option<u64>,
@@ -99,8 +102,12 @@ async fn run(orders: LoadOrders) -> anyhow::Result<()> {
         return std::future::pending().await; // idle until the bench ends us
     }
     let began = run.began.elapsed();
-    let source =
-        Source { servers: orders.feeds.len() as u64, people: orders.gateways.len() as u64, bytes: orders.bytes };
+    let source = Source {
+        servers: orders.feeds.len() as u64,
+        people: orders.gateways.len() as u64,
+        in_tenants: orders.in_tenants,
+        bytes: orders.bytes,
+    };
     match orders.rate {
         None => {
             let mut feeds = Vec::new();
@@ -277,6 +284,7 @@ async fn pace(run: &Run, feeds: &[SocketAddr], rate: u64, source: Source) -> any
 struct Source {
     servers: u64,
     people: u64,
+    in_tenants: bool,
     bytes: usize,
 }
 
@@ -291,10 +299,11 @@ impl Source {
             if self.servers > 1 && person % self.servers == server {
                 person = (person + 1) % self.people;
             }
+            let tenant = self.in_tenants.then(|| tenant_of(person));
             let event = json!({
                 "text": format!("t={now}."), "message_type": "text", "message_id": format!("m{process}-{number}"),
                 "source": { "platform": "relay", "chat_id": format!("c{person}"), "chat_type": "dm",
-                            "user_id": format!("u{person}") },
+                            "user_id": format!("u{person}"), "scope_id": tenant },
             });
             let mut line = event.to_string();
             // The text is padded until the event has its size; the desk adds the fields that it always sends.

@@ -9,6 +9,7 @@ mod alarms;
 mod door;
 mod feed;
 mod gate;
+mod growth;
 mod idle;
 mod ingest;
 mod interactions;
@@ -105,6 +106,24 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    /// What an event costs with more tenants, and with more servers on one store. Nothing else may run on the machine
+    Growth {
+        #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000,10000")]
+        tenants: Vec<usize>,
+        /// Numbers of servers, for the largest number of tenants
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16")]
+        desks: Vec<usize>,
+        /// Events of each run
+        #[arg(long, default_value_t = 50_000)]
+        messages: u64,
+        #[arg(long, default_value_t = 512)]
+        bytes: usize,
+        /// A shared store, for tests only: what is in it stays there. Without one, only tenants are varied
+        #[arg(long, default_value = "")]
+        store: String,
+        #[arg(long, default_value = "")]
+        bus: String,
+    },
     /// Start time, idle memory, memory per idle authenticated connection, binary size
     Idle {
         #[arg(long, default_value_t = 10_000)]
@@ -139,6 +158,10 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
         }
         BenchCommand::Interactions { agents, rate, seconds, rounds } => {
             runtime.block_on(interactions::run(&interactions::Plan { agents, rate, seconds, rounds: rounds.max(1) }))?
+        }
+        BenchCommand::Growth { mut tenants, desks, messages, bytes, store, bus } => {
+            tenants.sort_unstable();
+            runtime.block_on(growth::run(&growth::Plan { tenants, desks, messages, bytes, store, bus }))?
         }
         BenchCommand::Idle { sockets } => runtime.block_on(idle::run(sockets))?,
     };

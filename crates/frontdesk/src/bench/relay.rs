@@ -88,6 +88,7 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
         feeds,
         door,
         gateways: stage.gateways.clone(),
+        in_tenants: false,
         messages,
         bytes: plan.bytes,
         rate,
@@ -138,7 +139,7 @@ async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<Doo
 }
 
 impl Shared {
-    fn describe(&self) -> &'static str {
+    pub(super) fn describe(&self) -> &'static str {
         match (self.store.is_empty(), self.bus.is_empty()) {
             (true, _) => "sqlite, WAL, synchronous=FULL",
             (false, true) => "postgres, bus by NOTIFY",

@@ -33,6 +33,11 @@ pub(super) struct Gateway {
     pub(super) secret: String,
 }
 
+/// Where each agent has a tenant of its own.
+pub(super) fn tenant_of(number: u64) -> String {
+    format!("tenant-{number}")
+}
+
 impl Stage {
     pub(super) async fn open() -> anyhow::Result<Self> {
         Self::open_shared(1, "", "").await
@@ -87,9 +92,18 @@ impl Stage {
 
     /// Agents `a0`..: each provisioned, each with one linked person `u0`.. and their chat `c0`...
     pub(super) async fn provision(&mut self, count: usize) -> anyhow::Result<()> {
+        self.provision_in(count, |_| FIRST_TENANT.to_owned()).await
+    }
+
+    /// The same, each in the tenant that is named for its number, which is there.
+    pub(super) async fn provision_in(
+        &mut self,
+        count: usize,
+        tenant_of: impl Fn(usize) -> String,
+    ) -> anyhow::Result<()> {
         for number in self.gateways.len()..count {
-            let id = format!("a{number}");
-            let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(id.as_str().into()) };
+            let (id, tenant) = (format!("a{number}"), tenant_of(number));
+            let who = Identity { tenant: tenant.as_str().into(), instance: Some(id.as_str().into()) };
             let ask = ProvisionRequest {
                 gateway_id: id.clone(),
                 platform: "relay".into(),
@@ -103,11 +117,11 @@ impl Stage {
             let link = BindingNew {
                 platform: "relay".into(),
                 user_id: format!("u{number}"),
-                tenant: FIRST_TENANT.into(),
+                tenant: tenant.clone(),
                 instance: id.clone(),
             };
             self.app.desk.directory().bind(link).await?;
-            self.app.chat.change_facts(FIRST_TENANT, &format!("c{number}"), |_| true).await?;
+            self.app.chat.change_facts(&tenant, &format!("c{number}"), |_| true).await?;
             self.gateways.push(Gateway { id, secret: provisioned.secret });
         }
         Ok(())
@@ -156,6 +170,11 @@ impl LoadProcess {
             }
             None => bail!("the load process exited early"),
         }
+    }
+
+    /// Its number; 0 if it has ended.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id().unwrap_or(0)
     }
 
     pub(super) async fn end(mut self) {

@@ -48,14 +48,16 @@ impl Inbox for MemoryStore {
         now(self.state().messages.values().find(|(_, stored)| stored.event == event).map(|(_, stored)| stored.clone()))
     }
 
-    fn note_receipts(&self, event: EventId, it: InboxMessage) -> Stored<'_, ()> {
+    fn note_receipts(&self, event: EventId, seen: Option<String>, it: InboxMessage) -> Stored<'_, bool> {
         let mut state = self.state();
-        let mut stored = state.messages.values_mut().map(|(_, stored)| stored);
-        if let Some(stored) = stored.find(|stored| stored.event == event && stored.message.agent == it.agent) {
-            let message = &mut stored.message;
+        let mut all = state.messages.values_mut().map(|(_, stored)| stored);
+        let found = all.find(|stored| stored.event == event && stored.message.agent == it.agent);
+        let unchanged = found.filter(|stored| seen.is_none_or(|seen| seen == stored.message.receipts));
+        let is_noted = unchanged.is_some();
+        if let Some(StoredMessage { message, .. }) = unchanged {
             (message.kind, message.session_id, message.receipts) = (it.kind, it.session_id, it.receipts);
         }
-        now(())
+        now(is_noted)
     }
 
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {

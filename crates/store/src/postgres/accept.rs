@@ -333,11 +333,14 @@ fn new(event: EventId) -> Accepted {
 /// What new events bring along, in the order of the rows that are locked for it.
 async fn bring_along(connection: &Connection, all: &[&Acceptance], made: &mut Made) -> Result<(), Fault> {
     let mut order: Vec<usize> = (0..all.len()).filter(|&index| made.accepted[index].is_some()).collect();
+    let mut capabilities: Vec<_> = order.iter().flat_map(|&index| &all[index].capabilities).collect();
+    // A stable sort: of two under one key, the later stays.
+    capabilities.sort_by_key(|it| (&it.tenant, it.session_keys.iter().min(), &it.kind));
+    for capability in capabilities {
+        vault::bind(connection, capability).await?;
+    }
     for &index in &order {
         let (it, Some(accepted)) = (all[index], &made.accepted[index]) else { continue };
-        for capability in &it.capabilities {
-            vault::bind(connection, capability).await?;
-        }
         if !it.files.is_empty() {
             let delivery = Delivery { event: accepted.event, ..it.delivery.clone() };
             held_media::hold(connection, &it.tenant, &delivery, &it.files, &accepted.rows).await?;

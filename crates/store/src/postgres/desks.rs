@@ -3,7 +3,7 @@
 use frontdesk_core::port::store::{ABSENT_MS, DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
 
 use super::text::{given, kept};
-use super::{PostgresStore, now, signed, unsigned};
+use super::{PostgresStore, now, schema, signed, unsigned};
 use tokio_postgres::Row;
 
 /// In the order of names, as everywhere.
@@ -51,9 +51,12 @@ impl Desks for PostgresStore {
                     " ORDER BY number),
                      array(SELECT number FROM desk WHERE is_leaving AND lease_until_ms > ",
                     now!("$1"),
-                    " ORDER BY number)"
+                    " ORDER BY number),
+                     (SELECT value FROM meta WHERE key = 'needs')"
                 );
                 let row = connection.query_one(sql, &[&now]).await?;
+                // A newer server may have migrated the database since this one started.
+                schema::check_needs(row.get(3))?;
                 let numbers = |column: usize| row.get::<_, Vec<i64>>(column).into_iter().map(unsigned).collect();
                 Ok(Renewal { directory_version: unsigned(row.get(0)), live: numbers(1), leaving: numbers(2) })
             };

@@ -77,14 +77,15 @@ impl Inbox for PostgresStore {
         })
     }
 
-    fn note_receipts(&self, event: EventId, it: InboxMessage) -> Stored<'_, ()> {
+    fn note_receipts(&self, event: EventId, seen: Option<String>, it: InboxMessage) -> Stored<'_, bool> {
         self.worker.write(async move |connection| {
             let sql = "UPDATE inbox_message SET kind = $3, session_id = $4, receipts = $5
-                       WHERE agent = $1 AND event = $2";
-            let session_id = it.session_id.as_deref().map(kept);
+                       WHERE agent = $1 AND event = $2 AND ($6::text IS NULL OR receipts = $6)";
+            let (session_id, seen) = (it.session_id.as_deref().map(kept), seen.as_deref().map(kept));
             let (kind, receipts) = (kept(&it.kind), kept(&it.receipts));
             let which = (signed(it.agent), signed(event));
-            connection.execute(sql, &[&which.0, &which.1, &kind, &session_id, &receipts]).await.map(drop)
+            let values: [Param<'_>; 6] = [&which.0, &which.1, &kind, &session_id, &receipts, &seen];
+            Ok(connection.execute(sql, &values).await? > 0)
         })
     }
 

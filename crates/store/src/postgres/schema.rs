@@ -25,9 +25,10 @@ const MIGRATIONS: [Migration; 1] = [Migration { number: 1, sql: include_str!("mi
 /// Any number will do, as long as all versions of the server use the same.
 const LOCK: i64 = 0x0046_524f_4e54;
 
-/// Instead of the limits that other work has.
+/// Instead of the limits that other work has. Between its statements a migration takes no time: one that does is frozen, and
+/// must not hold up others for ever.
 const UNHURRIED: &str =
-    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = '5s'";
+    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '5s'";
 /// Pause before it is tried again: another server migrates, or running servers hold a lock.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often tables that running servers use are tried to be locked.
@@ -133,14 +134,7 @@ async fn bring_up(
     let meta =
         "CREATE TABLE IF NOT EXISTS meta (key text COLLATE \"C\" PRIMARY KEY, value text COLLATE \"C\" NOT NULL)";
     connection.batch(meta).await?;
-    let newest = migrations.last().map_or(0, |migration| migration.number);
-    let needs: i64 = read(connection, "needs").await?.and_then(|value| value.parse().ok()).unwrap_or(0);
-    if needs > newest {
-        let why = format!(
-            "the database needs version {needs} of its schema, this frontdesk knows up to {newest}; use a newer one"
-        );
-        return Err(StoreError::Unavailable(why).into());
-    }
+    check_range(migrations, read(connection, "needs").await?.as_deref())?;
     for Migration { number, sql, needs } in migrations {
         at.set(*number);
         let name = format!("migration {number}");
@@ -166,6 +160,23 @@ async fn bring_up(
     }
     write(connection, "epoch", &epoch_seed.to_string()).await?;
     Ok(epoch_seed)
+}
+
+/// Whether this version can use a database that says this of itself.
+pub(super) fn check_needs(needs: Option<&str>) -> Result<(), StoreError> {
+    check_range(&MIGRATIONS, needs)
+}
+
+fn check_range(migrations: &[Migration], needs: Option<&str>) -> Result<(), StoreError> {
+    let newest = migrations.last().map_or(0, |migration| migration.number);
+    let needs: i64 = needs.and_then(|value| value.parse().ok()).unwrap_or(0);
+    if needs <= newest {
+        return Ok(());
+    }
+    let why = format!(
+        "the database needs version {needs} of its schema, this frontdesk knows up to {newest}; use a newer one"
+    );
+    Err(StoreError::Unavailable(why))
 }
 
 pub(super) async fn read(connection: &Connection, key: &str) -> Result<Option<String>, Fault> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use frontdesk_core::port::store::{Purged, Retention, StoreError, StoreReport, Stored, Upkeep};
 
 use super::connection::{Connection, Fault};
-use super::{PostgresStore, unsigned};
+use super::{PostgresStore, schema, unsigned};
 
 /// Faults of a kind that a report names.
 const FAULTS_MAX: i64 = 10;
@@ -18,8 +18,9 @@ impl Upkeep for PostgresStore {
             // A few rows, so that servers do not wait for each other.
             let sql =
                 "INSERT INTO meta (key, value) VALUES ('health ' || pg_backend_pid() % 64, clock_timestamp()::text)
-                       ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-            connection.execute(sql, &[]).await.map(drop)
+                       ON CONFLICT (key) DO UPDATE SET value = excluded.value
+                       RETURNING (SELECT value FROM meta WHERE key = 'needs')";
+            Ok(schema::check_needs(connection.query_one(sql, &[]).await?.get(0))?)
         })
     }
 

@@ -87,14 +87,17 @@ impl Inbox for SqliteStore {
         })
     }
 
-    fn note_receipts(&self, event: EventId, it: InboxMessage) -> Stored<'_, ()> {
+    fn note_receipts(&self, event: EventId, seen: Option<String>, it: InboxMessage) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
-            let sql =
-                format!("UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5 WHERE agent = ?2 AND {OF_EVENT}");
+            let sql = format!(
+                "UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5
+                 WHERE agent = ?2 AND {OF_EVENT} AND (?6 IS NULL OR receipts = ?6)"
+            );
             let mut put = books.connection.prepare_cached(&sql).map_err(fault)?;
-            put.execute((signed(event), signed(it.agent), it.kind, it.session_id, it.receipts)).map(drop).map_err(fault)
+            let values = (signed(event), signed(it.agent), it.kind, it.session_id, it.receipts, seen);
+            put.execute(values).map(|rows| rows > 0).map_err(fault)
         };
-        self.writer.write(work, |()| {})
+        self.writer.write(work, |_| {})
     }
 
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {

@@ -208,7 +208,7 @@ async fn a_reader_with_a_saved_place_misses_nothing_in_the_embedded_store() {
         assert_eq!(store.message_of(it.event).await.unwrap().as_ref(), Some(it));
         let mut noted = it.message.clone();
         noted.receipts = "[1]".into();
-        store.note_receipts(it.event, noted).await.unwrap();
+        store.note_receipts(it.event, None, noted).await.unwrap();
         assert_eq!(store.message_of(it.event).await.unwrap().unwrap().message.receipts, "[1]");
     }
     let mut next = acceptance(950, &[]);

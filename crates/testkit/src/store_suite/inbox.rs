@@ -168,14 +168,29 @@ pub async fn receipts_are_noted_and_the_rest_stays(harness: Harness) {
         InboxMessage { agent, kind, receipts, session_id: None, text: "ignored".into(), ..InboxMessage::default() }
     };
     let events: Vec<EventId> = all(&*harness.store, 3).await.iter().map(|stored| stored.event).collect();
-    harness.store.note_receipts(events[1], now(InstanceNo(3))).await.unwrap();
-    harness.store.note_receipts(EventId(events[1].0 + 7), now(InstanceNo(3))).await.unwrap(); // unknown message: no effect
-    harness.store.note_receipts(events[0], now(InstanceNo(4))).await.unwrap();
+    let store = &harness.store;
+    assert!(store.note_receipts(events[1], None, now(InstanceNo(3))).await.unwrap());
+    let unknown = EventId(events[1].0 + 7);
+    assert!(!store.note_receipts(unknown, None, now(InstanceNo(3))).await.unwrap());
+    assert!(!store.note_receipts(events[0], None, now(InstanceNo(4))).await.unwrap(), "of another agent");
     let harness = harness.reopened();
     let kept: Vec<InboxMessage> = all(&*harness.store, 3).await.into_iter().map(|stored| stored.message).collect();
     let now = now(InstanceNo(3));
     let noted = InboxMessage { kind: now.kind, receipts: now.receipts, session_id: None, ..message(2, 3) };
     assert_eq!(kept, [message(1, 3), noted]);
+}
+
+/// Two servers that add receipts at the same time: the second sees that it must read them again.
+pub async fn receipts_that_changed_meanwhile_are_not_overwritten(Harness { store, .. }: Harness) {
+    store_messages(&*store, &[1], 3).await;
+    let first = all(&*store, 3).await.remove(0);
+    let with = |receipts: &str| InboxMessage { receipts: receipts.into(), ..first.message.clone() };
+    let seen = || Some(first.message.receipts.clone());
+    assert!(store.note_receipts(first.event, seen(), with("[1]")).await.unwrap());
+    assert!(!store.note_receipts(first.event, seen(), with("[2]")).await.unwrap());
+    assert_eq!(all(&*store, 3).await[0].message.receipts, "[1]");
+    assert!(store.note_receipts(first.event, Some("[1]".into()), with("[1,2]")).await.unwrap());
+    assert_eq!(all(&*store, 3).await[0].message.receipts, "[1,2]");
 }
 
 pub async fn the_newest_messages_of_a_tenant_come_first(Harness { store, .. }: Harness) {

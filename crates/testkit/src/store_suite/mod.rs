@@ -128,7 +128,8 @@ macro_rules! store_contract {
                     message_numbers_are_never_reused, inboxes_are_found_by_their_messages,
                     old_messages_are_deleted_if_configured,
                     a_duplicate_stores_no_second_message, a_message_and_its_rows_are_one_commit,
-                    receipts_are_noted_and_the_rest_stays, the_newest_messages_of_a_tenant_come_first,
+                    receipts_are_noted_and_the_rest_stays,
+                    receipts_that_changed_meanwhile_are_not_overwritten, the_newest_messages_of_a_tenant_come_first,
                     a_dropped_inbox_is_empty_and_so_are_its_plans, a_planned_wake_is_kept_until_dropped,
                     messages_survive, messages_outlive_their_events;
                 skills: a_skill_is_given_back_byte_for_byte, a_write_is_compared_and_set,
