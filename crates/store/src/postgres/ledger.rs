@@ -49,13 +49,7 @@ impl Ledger for PostgresStore {
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>> {
         let (instance, after, limit) = (signed(instance), signed(after), signed(limit as u64));
         self.worker.read(async move |connection| {
-            // One statement, so that a row that is settled meanwhile is seen either way, but not half.
-            let sql = select_mail(
-                "LEFT JOIN position p ON p.instance = m.instance
-                 WHERE m.instance = $1 AND m.seq > greatest($2, coalesce(p.through, 0))
-                   AND m.seq <> ALL (coalesce(p.above, '{}')) ORDER BY m.seq LIMIT $3",
-            );
-            let rows = connection.query(&sql, &[&instance, &after, &limit]).await?;
+            let rows = connection.query(&select_pending(), &[&instance, &after, &limit]).await?;
             Ok(rows.into_iter().map(|row| (unsigned(row.get(0)), Arc::new(delivery(&row)))).collect())
         })
     }
@@ -63,11 +57,10 @@ impl Ledger for PostgresStore {
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
         let (instance, message_id) = (signed(instance), kept(message_id).into_owned());
         self.worker.read(async move |connection| {
-            let sql =
-                "SELECT 1 FROM mail m JOIN event e ON e.id = m.event LEFT JOIN position p ON p.instance = m.instance
-                       WHERE m.instance = $1 AND m.seq > coalesce(p.through, 0)
-                         AND m.seq <> ALL (coalesce(p.above, '{}')) AND e.message_id = $2 LIMIT 1";
-            Ok(connection.query_opt(sql, &[&instance, &message_id]).await?.is_some())
+            let sql = format!(
+                "SELECT 1 FROM mail m JOIN event e ON e.id = m.event WHERE {OWED} AND e.message_id = $2 LIMIT 1"
+            );
+            Ok(connection.query_opt(&sql, &[&instance, &message_id]).await?.is_some())
         })
     }
 
@@ -287,6 +280,16 @@ async fn one_mail(connection: &Connection, instance: InstanceNo, seq: Seq) -> Re
     connection.query_opt(&sql, &[&signed(instance), &signed(seq)]).await
 }
 
+/// Rows of the instance `$1` that are not settled. The position is looked up once, before the rows: joined to them, it would not
+/// limit which of them are read, and a ledger keeps settled rows for days.
+const OWED: &str = "m.instance = $1 AND m.seq > coalesce((SELECT through FROM position WHERE instance = $1), 0)
+     AND m.seq <> ALL (coalesce((SELECT above FROM position WHERE instance = $1), '{}'))";
+
+/// One statement, so that a row that is settled meanwhile is seen either way, but not half.
+fn select_pending() -> String {
+    select_mail(&format!("WHERE {OWED} AND m.seq > $2 ORDER BY m.seq LIMIT $3"))
+}
+
 /// Mail with its event; the caller adds which.
 fn select_mail(which: &str) -> String {
     format!(
@@ -323,4 +326,42 @@ fn mail_of(row: &Row, instance: InstanceNo, position: &Position) -> Mail {
         None => MailState::Accepted,
     };
     Mail { instance, seq, state, reason, delivery: Arc::new(delivery(row)) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use frontdesk_testkit::postgres::TestSchema;
+
+    use super::super::connection::Target;
+    use super::super::worker::Worker;
+    use super::*;
+
+    /// Settled rows stay in the ledger for days: reading the others must not walk through them.
+    #[test]
+    fn pending_rows_are_found_without_reading_settled_ones() {
+        let schema = TestSchema::create();
+        let worker = Worker::start(Target::of(&schema.url()).unwrap()).unwrap();
+        let plan = worker.ask_blocking(async |database| {
+            super::super::schema::migrate(database, 7).await?;
+            let connection = database.connect().await?;
+            let fill = "INSERT INTO event (id, tenant, dedup, at_ms, json, verdict, attempt, passthrough, platform, bot,
+                            chat_id, session_key, message_id)
+                        SELECT n, 't', n::text::bytea, n, '{}', '', 0, false, '', '', '', '', '' FROM generate_series(1, 9000) n;
+                        INSERT INTO mail (instance, seq, event) SELECT 1, n, n FROM generate_series(1, 9000) n;
+                        INSERT INTO position (instance, through, above, sent) VALUES (1, 8990, '{}', 9000)";
+            connection.batch(fill).await.map_err(Fault::unwritten)?;
+            // As prepared statements are planned, also before the statistics are there.
+            let prepare = format!("SET plan_cache_mode = force_generic_plan;
+                                   PREPARE pending (bigint, bigint, bigint) AS {}", select_pending());
+            connection.batch(&prepare).await.map_err(Fault::unwritten)?;
+            let sql = "EXPLAIN (ANALYZE, TIMING OFF) EXECUTE pending (1, 0, 200)";
+            let rows = connection.query(sql, &[]).await.map_err(Fault::unwritten)?;
+            Ok(rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n"))
+        });
+        let plan = plan.unwrap();
+        let scan = plan.lines().find(|line| line.contains("on mail m")).unwrap_or_default();
+        assert!(scan.contains("rows=10 "), "{plan}");
+        assert!(!plan.contains("Rows Removed"), "{plan}");
+    }
 }
