@@ -18,7 +18,7 @@ struct Example {
     message_id: &'static str,
 }
 
-const EXAMPLES: [Example; 6] = [
+const EXAMPLES: [Example; 7] = [
     Example {
         platform: "discord",
         // Its socket is dialed by a library: a closed port of the loopback interface.
@@ -51,6 +51,13 @@ const EXAMPLES: [Example; 6] = [
         secrets: &[("as_token", "the-secret-as-token"), ("hs_token", "the-secret-hs-token")],
         chat_id: "!room:vendor.example",
         message_id: "$event",
+    },
+    Example {
+        platform: "signal",
+        settings: &[("url", "http://vendor.example"), ("account", "+15550001")],
+        secrets: &[],
+        chat_id: "group:R3JvdXA=",
+        message_id: "1700000000000:0b6d7c9e-1111-4222-8333-444455556666",
     },
     Example {
         platform: "telegram",

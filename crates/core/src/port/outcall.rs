@@ -92,6 +92,8 @@ pub struct Call<'a> {
     pub trusted: Option<&'a str>,
     /// Instead of the client's own limit, and never over its longest.
     pub time: Option<Duration>,
+    /// The answer is a stream of events that goes on until it breaks off: only its beginning is limited in time. For `open`.
+    pub endless: bool,
     /// The answer is read no further than this.
     pub max_bytes: usize,
     /// What is over that, or breaks off, is left out instead of refused: the status is what counts.

@@ -29,6 +29,8 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 const TOTAL_TIME: Duration = Duration::from_secs(15);
 /// What a call may ask for at most.
 const LONGEST_TIME: Duration = Duration::from_secs(30);
+/// Of an answer that does not end. Whoever reads it notices when nothing comes any more.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 /// Connections that are kept for the next call: a storm of fires to one host should not dial for each.
 const IDLE_PER_HOST: usize = 128;
 const IDLE_TIME: Duration = Duration::from_secs(10);
@@ -157,8 +159,14 @@ impl GuardedClient {
         for (name, value) in call.headers {
             request = request.header(*name, *value);
         }
-        if let Some(time) = call.time {
-            request = request.timeout(time.min(LONGEST_TIME));
+        let time = call.time.map(|time| time.min(LONGEST_TIME));
+        if call.endless {
+            let begun = request.timeout(FOREVER).send();
+            let begun = tokio::time::timeout(time.unwrap_or(TOTAL_TIME), begun).await;
+            return begun.map_err(|_| OutcallError::TimedOut)?.map_err(|error| failed(&error));
+        }
+        if let Some(time) = time {
+            request = request.timeout(time);
         }
         request.send().await.map_err(|error| failed(&error))
     }

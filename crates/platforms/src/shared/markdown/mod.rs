@@ -24,6 +24,7 @@ mod lower;
 mod matrix;
 mod parse;
 mod plain;
+mod signal;
 mod slack;
 mod slice;
 mod split;
@@ -51,6 +52,8 @@ use frontdesk_wire::descriptor::LenUnit;
 use lower::Abilities;
 use slice::Slice;
 
+pub use signal::{Styled, styled};
+
 /// How a vendor writes formatted text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -62,12 +65,15 @@ pub enum Dialect {
     /// mrkdwn
     Slack,
     WhatsApp,
+    /// Text with styles beside it: [`styled`] reads the markup.
+    Signal,
     /// No markup.
     Plain,
 }
 
 impl Dialect {
-    pub const ALL: [Self; 6] = [Self::Telegram, Self::Matrix, Self::Discord, Self::Slack, Self::WhatsApp, Self::Plain];
+    pub const ALL: [Self; 7] =
+        [Self::Telegram, Self::Matrix, Self::Discord, Self::Slack, Self::WhatsApp, Self::Signal, Self::Plain];
 
     fn abilities(self) -> Abilities {
         match self {
@@ -76,6 +82,7 @@ impl Dialect {
             Self::Discord => discord::ABILITIES,
             Self::Slack => slack::ABILITIES,
             Self::WhatsApp => whatsapp::ABILITIES,
+            Self::Signal => signal::ABILITIES,
             Self::Plain => plain::ABILITIES,
         }
     }
@@ -87,6 +94,7 @@ impl Dialect {
             Self::Discord => lines::render(&discord::Discord, slice),
             Self::Slack => lines::render(&slack::Slack, slice),
             Self::WhatsApp => lines::render(&whatsapp::WhatsApp, slice),
+            Self::Signal => lines::render(&signal::Signal, slice),
             Self::Plain => lines::render(&plain::Plain, slice),
         }
     }

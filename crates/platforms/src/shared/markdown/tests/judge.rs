@@ -2,7 +2,7 @@
 
 use pulldown_cmark::{Event, Options, Parser};
 
-use super::super::{Dialect, LIMIT_MIN, Rendered, Unit, render};
+use super::super::{Dialect, LIMIT_MIN, Rendered, Unit, render, styled};
 use super::{html_judge, markdown_v2_judge};
 
 pub(super) const UNITS: [Unit; 3] = [Unit::Chars, Unit::Utf16, Unit::Bytes];
@@ -38,6 +38,7 @@ fn visible(dialect: Dialect, markup: &str) -> Result<String, String> {
         Dialect::Telegram => markdown_v2_judge::visible(markup),
         Dialect::Matrix => html_judge::visible(markup),
         Dialect::Slack => Ok(markup.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")),
+        Dialect::Signal => Ok(styled(markup).text),
         Dialect::Discord | Dialect::WhatsApp | Dialect::Plain => Ok(markup.to_owned()),
     }
 }

@@ -1,0 +1,113 @@
+//! The stream of the daemon, read as long as it speaks.
+//!
+//! `signal-cli` does not repeat what it has reported. So an event is held until it is stored, and the daemon should run with
+//! `--receive-mode on-connection`: then it fetches messages only while somebody listens.
+
+use std::time::Duration;
+
+use frontdesk_core::port::outcall::{Body, Call};
+use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
+use futures_util::StreamExt as _;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Signal;
+use super::api::{Daemon, no_answer};
+use super::events::{Event, Events};
+use super::normalize::{Me, intake_of};
+
+/// The daemon says every 15 s that it is there; one that is silent for longer is taken for dead.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
+/// Between attempts to store an event.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// An error page of somebody who is not `signal-cli`.
+const STREAM_MAX_BYTES: usize = usize::MAX >> 1;
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    uuid: Option<String>,
+}
+
+impl Signal {
+    pub(super) async fn read_stream(&self, bot: &Bot, inlet: &dyn Inlet) -> Ended {
+        let Some(daemon) = Daemon::of(&*self.outcall, bot) else {
+            return Ended::Misconfigured("the bot needs the settings url and account".into());
+        };
+        let url = daemon.events_url();
+        let accept = [("accept", "text/event-stream")];
+        let call = daemon.call_of(&url, Body::Empty);
+        let call = Call { endless: true, headers: &accept, max_bytes: STREAM_MAX_BYTES, ..call };
+        let answer = match self.outcall.open(call).await {
+            Ok(answer) => answer,
+            Err(error) => return Ended::Lost(no_answer(&error).text()),
+        };
+        match answer.status {
+            200 => {}
+            status @ (400 | 404) => {
+                return Ended::Lost(format!(
+                    "signal-cli has no stream for {} (status {status}); is the account registered, and is url that of \
+                     `signal-cli daemon --http`?",
+                    daemon.account
+                ));
+            }
+            status => return Ended::Lost(format!("the stream of signal-cli answered status {status}")),
+        }
+        self.note_gap(bot, inlet);
+        let aci = self.own_aci(&daemon).await;
+        let me = Me { number: daemon.account, aci: aci.as_deref() };
+        let (mut events, mut body) = (Events::default(), answer.body);
+        let why = loop {
+            let piece = match tokio::time::timeout(SILENCE_MAX, body.next()).await {
+                Err(_) => break format!("the stream of signal-cli was silent for {} s", SILENCE_MAX.as_secs()),
+                Ok(None) => break "signal-cli ended the stream".into(),
+                Ok(Some(Err(error))) => break format!("the stream of signal-cli broke off: {error}"),
+                Ok(Some(Ok(piece))) => piece,
+            };
+            for event in events.push(&piece) {
+                match event {
+                    Event::Data(text) => store(inlet, &text, &me, bot).await,
+                    Event::TooLong => {
+                        tracing::warn!(bot = bot.id, "an event of signal-cli is too long and was left out");
+                    }
+                }
+            }
+        };
+        self.ended_ms().insert(bot.id.clone(), self.env.now_ms());
+        Ended::Lost(why)
+    }
+
+    /// While nobody listened, a daemon that receives on its own has dropped messages.
+    fn note_gap(&self, bot: &Bot, inlet: &dyn Inlet) {
+        if let Some(since_ms) = self.ended_ms().remove(&bot.id) {
+            let reason = "nobody read the stream of signal-cli; run it with --receive-mode on-connection, so that nothing is \
+                          lost meanwhile";
+            inlet.gap(Gap { since_ms, until_ms: self.env.now_ms(), reason: reason.into() });
+        }
+    }
+
+    /// Without it, mentions by account id are not noticed, but those by number are.
+    async fn own_aci(&self, daemon: &Daemon<'_>) -> Option<String> {
+        let asked = daemon.rpc::<Vec<Status>>("getUserStatus", json!({ "recipient": [daemon.account] })).await;
+        match asked {
+            Ok(found) => found.into_iter().next()?.uuid,
+            Err(error) => {
+                tracing::debug!(error = error.text(), "the account id of the bot is not known");
+                None
+            }
+        }
+    }
+}
+
+/// Until it is stored: nobody would report it again.
+async fn store(inlet: &dyn Inlet, text: &str, me: &Me<'_>, bot: &Bot) {
+    while let Some(intake) = intake_of(text, me, bot) {
+        match inlet.take(vec![intake]).await {
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(%error, bot = bot.id, "a message could not be stored; trying again");
+                tokio::time::sleep(STORE_PAUSE).await;
+            }
+        }
+    }
+}
