@@ -13,7 +13,7 @@ use super::registry::{Draft, Effect, Registry};
 use super::view::View;
 use crate::env::Env;
 use crate::error::DeskError;
-use crate::port::platform::{Bot, Part, Platforms};
+use crate::port::platform::{Bot, GrantedSecret, Part, Platforms};
 use crate::vault::Sealer;
 
 /// Why the listener of a bot ended by itself.
@@ -38,6 +38,11 @@ pub struct Bots {
 }
 
 type Opened = (Arc<facts::Bot>, Arc<Bot>);
+
+/// Whether it is the name of a secret that a platform got for its bot, and not the operator.
+fn is_granted(name: &str) -> bool {
+    name.contains(':')
+}
 
 impl Bots {
     pub(super) fn new(env: Arc<dyn Env>, registry: Registry, sealer: &Arc<Sealer>, platforms: &Arc<Platforms>) -> Self {
@@ -163,6 +168,9 @@ impl Bots {
             tenant: ask.tenant.as_ref().map(TenantId::from),
             settings: ask.settings,
         };
+        if let Some(name) = fact.secrets.keys().find(|name| is_granted(name)) {
+            return Err(DeskError::BadRequest(format!("{name:?}: the name of a secret must not contain a colon")));
+        }
         let decide = |view: &View, draft: &mut Draft| {
             if let Some(tenant) = &fact.tenant {
                 known_tenant(view, tenant)?;
@@ -172,7 +180,37 @@ impl Bots {
                 let text = format!("{} bot {:?} belongs to another tenant", fact.platform, fact.id);
                 return Err(DeskError::Conflict(text));
             }
-            draft.put(Fact::Bot(fact.clone()));
+            let mut fact = fact.clone();
+            let granted = view.bot(&fact.platform, &fact.id).into_iter().flat_map(|bot| &bot.secrets);
+            let granted: Vec<_> = granted.filter(|(name, _)| is_granted(name)).collect();
+            fact.secrets.extend(granted.into_iter().map(|(name, sealed)| (name.clone(), sealed.clone())));
+            draft.put(Fact::Bot(fact));
+            Ok(())
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)
+    }
+
+    /// Keeps secrets that the platform of a bot got for it. A bot that is gone gets none.
+    pub async fn keep_granted(&self, platform: &str, id: &str, granted: &[GrantedSecret]) -> Result<(), DeskError> {
+        if granted.is_empty() {
+            return Ok(());
+        }
+        let seal = |one: &GrantedSecret| {
+            let context = ["bot", platform, id, &one.name];
+            let sealed = one.value.as_ref().map(|value| hex::encode(self.sealer.seal(&*self.env, value, &context)));
+            (one.name.clone(), sealed)
+        };
+        let sealed: Vec<_> = granted.iter().filter(|one| is_granted(&one.name)).map(seal).collect();
+        let decide = |view: &View, draft: &mut Draft| {
+            let bot = view.bot(platform, id).ok_or_else(|| DeskError::NotFound("the bot was removed".into()))?;
+            let mut fact = (**bot).clone();
+            for (name, sealed) in &sealed {
+                match sealed {
+                    Some(sealed) => drop(fact.secrets.insert(name.clone(), sealed.clone())),
+                    None => drop(fact.secrets.remove(name)),
+                }
+            }
+            draft.put(Fact::Bot(fact));
             Ok(())
         };
         self.registry.write(decide).await.map_err(DeskError::from)

@@ -147,6 +147,35 @@ fn header_of<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str>
     headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
+/// A message of a WebSocket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SocketMessage {
+    Text(String),
+    Binary(Bytes),
+    /// A ping or a pong: the other side is there. Pings are answered by the socket itself.
+    Alive,
+}
+
+/// An open WebSocket. Dropped, it is closed.
+pub trait Socket: Send {
+    /// The next message. May be dropped before it is ready: nothing is lost. `Err`: why there are no more; no URL is in it.
+    fn next(&mut self) -> BoxFuture<'_, Result<SocketMessage, String>>;
+
+    /// `Alive` sends a ping.
+    fn send(&mut self, message: SocketMessage) -> BoxFuture<'_, Result<(), String>>;
+}
+
+/// Where a WebSocket is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Dial<'a> {
+    /// With `ws` or `wss`.
+    pub url: &'a str,
+    /// The base URL that the operator set for a bot, with `http` or `https`. The same host and port may be private.
+    pub trusted: Option<&'a str>,
+    /// A longer message ends the socket.
+    pub max_bytes: usize,
+}
+
 pub trait Outcall: Send + Sync {
     /// What can be told from the URL alone, without a lookup. Asked when a URL is given to us.
     fn check(&self, url: &str) -> Result<(), OutcallError>;
@@ -157,6 +186,11 @@ pub trait Outcall: Send + Sync {
     /// The same, with the body as a stream: for files.
     fn open<'a>(&'a self, _call: Call<'a>) -> BoxFuture<'a, Result<OpenAnswer, OutcallError>> {
         Box::pin(std::future::ready(Err(OutcallError::NotSent("streams are not supported here".into()))))
+    }
+
+    /// A WebSocket, to an address that is checked in the same way.
+    fn socket<'a>(&'a self, _dial: Dial<'a>) -> BoxFuture<'a, Result<Box<dyn Socket>, OutcallError>> {
+        Box::pin(std::future::ready(Err(OutcallError::NotSent("sockets are not supported here".into()))))
     }
 
     /// A GET without a payload.

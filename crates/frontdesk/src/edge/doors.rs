@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{RawPathParams, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
 use frontdesk_core::DeskError;
@@ -114,6 +114,7 @@ async fn try_take(
         }
     };
     let bot = bot.unwrap_or_default();
+    bots.keep_granted(name, &bot.id, &heard.granted).await?;
     let inlet = app.desk.inbound().inlet(name, &bot);
     take_fragment(app, platform, &bot, &mut heard).await?;
     // A chat that moves takes its routes with it, so what was said in the old one is stored first.
@@ -128,6 +129,9 @@ async fn try_take(
     }
     for gap in heard.gaps.into_iter().filter(|_| stored.is_ok()) {
         inlet.gap(gap);
+    }
+    if let (Some(afterwards), Ok((receipts, _))) = (heard.afterwards, &stored) {
+        app.sessions.spawn(afterwards(receipts));
     }
     match stored {
         Ok((receipts, refusal)) => match (heard.answer, refusal.filter(|_| receipts.is_empty())) {
@@ -224,6 +228,11 @@ fn respond(reply: Reply) -> Response {
     }
     let kind = HeaderValue::from_static(reply.content_type);
     let mut response = (status, [(header::CONTENT_TYPE, kind)], Body::from(reply.body)).into_response();
+    for (name, value) in reply.headers {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().append(HeaderName::from_static(name), value);
+        }
+    }
     if is_refusal {
         response.extensions_mut().insert(RefusedWith(code.name()));
     }

@@ -4,6 +4,7 @@
 //! Every refusal has the same text, so that callers do not learn which rule refused.
 
 mod guard;
+mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 use anyhow::bail;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{
-    Answer, Body, Call, HttpMethod, OpenAnswer, Outcall, OutcallError, Part, PartValue,
+    Answer, Body, Call, Dial, HttpMethod, OpenAnswer, Outcall, OutcallError, Part, PartValue, Socket,
 };
 use futures_util::StreamExt as _;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -296,6 +297,10 @@ impl Outcall for GuardedClient {
             });
             Ok(OpenAnswer { status, headers, body: Box::pin(bounded) })
         })
+    }
+
+    fn socket<'a>(&'a self, dial: Dial<'a>) -> BoxFuture<'a, Result<Box<dyn Socket>, OutcallError>> {
+        Box::pin(self.dial(dial))
     }
 }
 

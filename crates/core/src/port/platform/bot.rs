@@ -40,6 +40,12 @@ impl Bot {
         self.secrets.get(name).filter(|value| !value.expose().is_empty())
     }
 
+    /// Secrets that the platform got for the bot itself, whose names begin like this, by the rest of the name.
+    pub fn granted<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Secret)> {
+        let of = move |(name, secret): (&'a String, &'a Secret)| Some((name.strip_prefix(prefix)?, secret));
+        self.secrets.iter().filter_map(of).filter(|(_, secret)| !secret.expose().is_empty())
+    }
+
     /// A mark of the account behind the bot: it follows from the secrets and tells nothing about them.
     pub fn account(&self) -> &str {
         &self.account

@@ -8,6 +8,7 @@ use frontdesk_wire::Secret;
 use super::inlet::{Change, Gap, LateReceipt};
 use crate::error::DeskError;
 use crate::intake::{Intake, Receipt};
+use crate::port::BoxFuture;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -65,15 +66,17 @@ pub struct Reply {
     pub status: u16,
     pub content_type: &'static str,
     pub body: String,
+    /// Beside the type: where a browser goes on, and what it keeps.
+    pub headers: Vec<(&'static str, String)>,
 }
 
 impl Reply {
     pub fn text(status: u16, body: impl Into<String>) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+        Self { status, content_type: "text/plain; charset=utf-8", body: body.into(), headers: Vec::new() }
     }
 
     pub fn json(status: u16, body: &serde_json::Value) -> Self {
-        Self { status, content_type: "application/json", body: body.to_string() }
+        Self { status, content_type: "application/json", body: body.to_string(), headers: Vec::new() }
     }
 }
 
@@ -82,6 +85,18 @@ pub type ReplyMaker = Box<dyn FnOnce(&[Receipt]) -> Reply + Send>;
 
 /// Makes a reply from the reason why no event was taken.
 pub type ReplyToFailure = Box<dyn FnOnce(&DeskError) -> Reply + Send>;
+
+/// Makes what is done after the answer, from what became of the events: a call that the vendor expects beside the answer. It is
+/// done once, and not again after a restart.
+pub type Afterwards = Box<dyn FnOnce(&[Receipt]) -> BoxFuture<'static, ()> + Send>;
+
+/// A secret that the platform got for a bot itself, beside those that the operator gave. Its name contains a colon: operators
+/// cannot give one of that name, and `bot add` keeps it.
+pub struct GrantedSecret {
+    pub name: String,
+    /// `None`: it is valid no more.
+    pub value: Option<Secret>,
+}
 
 /// What is answered once the events are stored.
 pub enum Answer {
@@ -115,16 +130,30 @@ pub struct Heard {
     pub changes: Vec<Change>,
     /// What is known to be missing beside the events.
     pub gaps: Vec<Gap>,
+    /// Sealed with the bot before anything else is stored.
+    pub granted: Vec<GrantedSecret>,
     pub answer: Answer,
     /// Answered instead if the events could not be stored, or if all of them were refused and the answer depends on them.
     /// For senders that do not try again. `None`: the edge says why, with a status that makes the sender try again.
     pub if_not_stored: Option<ReplyToFailure>,
+    /// Only if the events were stored, or refused and recorded.
+    pub afterwards: Option<Afterwards>,
 }
 
 impl Heard {
     pub fn events(intakes: Vec<Intake>, answer: Answer) -> Self {
-        let (receipts, changes, gaps) = (Vec::new(), Vec::new(), Vec::new());
-        Self { intakes, fragment: None, chat_id: None, receipts, changes, gaps, answer, if_not_stored: None }
+        Self {
+            intakes,
+            fragment: None,
+            chat_id: None,
+            receipts: Vec::new(),
+            changes: Vec::new(),
+            gaps: Vec::new(),
+            granted: Vec::new(),
+            answer,
+            if_not_stored: None,
+            afterwards: None,
+        }
     }
 
     /// Nothing to store: a check of the address by the vendor, an event of no interest.

@@ -21,7 +21,10 @@ use crate::split;
 
 pub use bot::{Bot, BotFinding, BotNames};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
-pub use door::{Answer, Door, Heard, HeardFragment, Method, RawRequest, Reply, ReplyMaker, ReplyToFailure};
+pub use door::{
+    Afterwards, Answer, Door, GrantedSecret, Heard, HeardFragment, Method, RawRequest, Reply, ReplyMaker,
+    ReplyToFailure,
+};
 pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
 pub use part::{Layout, PARTS_MAX, Part, Partitioned};
 
