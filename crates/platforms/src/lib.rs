@@ -8,6 +8,7 @@ mod kit;
 pub mod matrix;
 pub mod shared;
 pub mod signal;
+pub mod slack;
 pub mod telegram;
 
 /// Samples for the benchmark.
@@ -21,7 +22,8 @@ pub use kit::{Kit, Listed, NoMedia, SettingsError};
 
 /// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
 /// above.
-const LISTED: &[Listed] = &[discord::LISTED, hooks::LISTED, matrix::LISTED, signal::LISTED, telegram::LISTED];
+const LISTED: &[Listed] =
+    &[discord::LISTED, hooks::LISTED, matrix::LISTED, signal::LISTED, slack::LISTED, telegram::LISTED];
 
 /// All platforms of the box, with their settings.
 pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {

@@ -15,6 +15,7 @@ use frontdesk_platforms::hooks::{self, Hooks};
 use frontdesk_platforms::matrix::Homeservers;
 use frontdesk_platforms::shared::markdown::{Dialect, LIMIT_MIN, Unit, render};
 use frontdesk_platforms::shared::standard_webhooks::sign;
+use frontdesk_platforms::slack::{self, Slack};
 use frontdesk_platforms::telegram::Telegram;
 use frontdesk_platforms::{Kit, NoMedia};
 use frontdesk_testkit::TestEnv;
@@ -473,4 +474,119 @@ fn interaction_seeds() -> Vec<Vec<u8>> {
 #[test]
 fn interactions_of_discord() {
     run(&Target { name: "discord_interaction", run: interaction, seeds: interaction_seeds });
+}
+
+/// Knows the bot and everybody.
+struct NoSlack;
+
+impl Outcall for NoSlack {
+    fn check(&self, _: &str) -> Result<(), OutcallError> {
+        Ok(())
+    }
+
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        let method = call.url.strip_prefix("https://slack.com/api/").unwrap_or_default();
+        assert!(
+            matches!(method, "auth.test" | "users.info"),
+            "nothing else is asked while an event is read: {}",
+            call.url
+        );
+        let body = br#"{"ok":true,"user_id":"UBOT","bot_id":"BBOT","team_id":"T1","user":{"name":"ann"}}"#;
+        Box::pin(std::future::ready(Ok(Answer { body: body.to_vec(), ..Answer::of(200) })))
+    }
+}
+
+/// `door timestamp NUL signature NUL body`, where the door is one letter.
+fn slack(input: &[u8]) -> Outcome {
+    let kit = Kit {
+        env: Arc::new(TestEnv::default()),
+        outcall: Arc::new(NoSlack),
+        media: Arc::new(NoMedia),
+        public_url: "https://desk.example".into(),
+        settings: toml::Table::new(),
+    };
+    let (door, rest) = input.split_first().unwrap_or((&b'e', &[]));
+    let door = match door {
+        b'c' => "/slack/{bot}/commands",
+        b'i' => "/slack/{bot}/interactions",
+        _ => "/slack/{bot}/events",
+    };
+    let mut parts = rest.splitn(3, |byte| *byte == 0);
+    let mut text = || parts.next().map(|part| String::from_utf8_lossy(part).into_owned()).unwrap_or_default();
+    let (stamp, signature) = (text(), text());
+    let body = Bytes::copy_from_slice(parts.next().unwrap_or_default());
+    let secrets = [("bot_token", "xoxb-1-2-abc"), ("signing_secret", KEY)];
+    let secrets = secrets.into_iter().map(|(name, value)| (name.to_owned(), Secret::new(value))).collect();
+    let bot = Bot::new("sl", None, [].into(), secrets);
+    let receive = |stamp: &str, signature: &str| {
+        let names = ["x-slack-request-timestamp", "x-slack-signature"].map(str::to_owned);
+        let headers = names.into_iter().zip([stamp.to_owned(), signature.to_owned()]).collect();
+        let request = RawRequest { door, headers, body: body.clone(), now_ms: NOW_S * 1_000, ..RawRequest::default() };
+        let _clock = CLOCK.enter();
+        Slack::new(&kit).receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
+    };
+    // Nobody else has the key.
+    assert_eq!(receive(&stamp, &signature).err().map(|reply| reply.status), Some(401), "{stamp:?} {signature:?}");
+    let genuine = slack::signature::sign(&Secret::new(KEY), NOW_S, &body);
+    match receive(&NOW_S.to_string(), &genuine) {
+        Err(reply) => {
+            assert_eq!(reply.status, 400, "{}", reply.body);
+            outcome(false)
+        }
+        Ok(heard) => {
+            assert!(heard.intakes.len() <= 1 && heard.changes.len() <= 1);
+            let shape = heard.intakes.first().map(|intake| {
+                let event = &intake.event;
+                assert_eq!((&intake.whose, intake.bot.as_str()), (&Whose::Shared, "sl"));
+                assert_eq!((event.source.platform.as_str(), &event.source.scope_id), ("slack", &event.source.guild_id));
+                assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX);
+                assert!(event.message_id.as_ref().is_some_and(|id| !id.is_empty()));
+                let kept = intake.capabilities.iter().all(|it| {
+                    it.value.expose().starts_with("https://hooks.slack.com/")
+                        || it.value.expose().starts_with("https://slack.com/")
+                        || it.value.expose().contains(".slack.com")
+                });
+                assert!(kept && intake.capabilities.len() <= 1);
+                let about = (event.source.chat_type.clone(), event.source.thread_id.is_some(), intake.addressed);
+                (intake.refused.is_some(), event.message_type.clone(), about, event.prompt_response.is_some())
+            });
+            outcome((shape, heard.changes.len(), heard.gaps.len(), heard.granted.len(), heard.afterwards.is_some()))
+        }
+    }
+}
+
+fn slack_seeds() -> Vec<Vec<u8>> {
+    let event = |event: &str| {
+        format!(
+            r#"{{"type":"event_callback","team_id":"T1","api_app_id":"A1","event":{event},"authorizations":[{{"team_id":"T1","user_id":"UBOT","is_bot":true}}]}}"#
+        )
+    };
+    let message = |rest: &str| {
+        event(&format!(
+            r#"{{"type":"message","channel":"C1","channel_type":"channel","user":"UANN","ts":"1700000000.000100",{rest}}}"#
+        ))
+    };
+    let payload = |json: &str| format!("payload={}", json.replace('%', "%25").replace('&', "%26").replace('+', "%2B"));
+    let of = |door: char, body: String| format!("{door}1800000000\0v0=00\0{body}").into_bytes();
+    vec![
+        of('e', r#"{"type":"url_verification","challenge":"abc"}"#.into()),
+        of('e', r#"{"type":"app_rate_limited","minute_rate_limited":1700000000}"#.into()),
+        of('e', message(r#""text":"<@UBOT> hello","thread_ts":"1699999999.000001","parent_user_id":"UBOT""#)),
+        of('e', message(r#""text":"!stop","bot_id":"B2","app_id":"A2""#)),
+        of('e', message(r#""subtype":"file_share","text":"x","files":[{"id":"F1","mimetype":"image/png","name":"a","size":3}]"#)),
+        of('e', message(r#""text":"q","blocks":[{"type":"rich_text","elements":[{"type":"rich_text_quote","elements":[{"type":"text","text":"said"}]}]}],"attachments":[{"title":"t","from_url":"u"}]"#)),
+        of('e', message(r#""subtype":"message_changed","message":{"type":"message","user":"UANN","text":"n","ts":"1.2","edited":{"ts":"2.3"}},"previous_message":{"text":"o"}"#)),
+        of('e', event(r#"{"type":"member_left_channel","channel":"C1","user":"UANN"}"#)),
+        of('e', event(r#"{"type":"channel_id_changed","old_channel_id":"G1","new_channel_id":"C2"}"#)),
+        of('e', event(r#"{"type":"app_uninstalled"}"#)),
+        of('c', "team_id=T1&channel_id=D1&channel_name=directmessage&user_id=UANN&command=%2Fx&text=a+b&trigger_id=1&response_url=https%3A%2F%2Fhooks.slack.com%2Fx".into()),
+        of('c', "ssl_check=1".into()),
+        of('i', payload(r#"{"type":"block_actions","team":{"id":"T1"},"user":{"id":"UANN"},"channel":{"id":"C1"},"container":{"message_ts":"1.2"},"message":{"text":"?"},"actions":[{"value":"hp1:p:y","action_ts":"3.4"}],"response_url":"https://hooks.slack.com/y"}"#)),
+        of('i', payload(r#"{"type":"view_submission","view":{}}"#)),
+    ]
+}
+
+#[test]
+fn requests_of_slack() {
+    run(&Target { name: "slack", run: slack, seeds: slack_seeds });
 }

@@ -1,0 +1,125 @@
+//! Requests of Slack: verified, then read.
+
+use frontdesk_core::intake::Verified;
+use frontdesk_core::port::platform::{Bot, Door, Gap, GrantedSecret, Heard, Method, RawRequest, Reply};
+use serde_json::{Value, json};
+
+use super::account::WORKSPACE;
+use super::form::field;
+use super::interactions::SlashCommand;
+use super::normalize::{Me, Meaning, Scene, meaning_of, team_of};
+use super::rich::{list_of, text_of};
+use super::told::Told;
+use super::{Slack, signature};
+
+/// An event with the longest text and its blocks, or a button with the message that has it.
+const REQUEST_MAX_BYTES: usize = 1 << 20;
+
+pub(super) const EVENTS: &str = "/slack/{bot}/events";
+pub(super) const COMMANDS: &str = "/slack/{bot}/commands";
+pub(super) const INTERACTIONS: &str = "/slack/{bot}/interactions";
+pub(super) const INSTALL: &str = "/slack/{bot}/install";
+pub(super) const OAUTH: &str = "/slack/{bot}/oauth";
+
+pub(super) const DOORS: [Door; 5] = [
+    door(Method::Post, EVENTS, "Events of a Slack app"),
+    door(Method::Post, COMMANDS, "Slash commands of a Slack app"),
+    door(Method::Post, INTERACTIONS, "Buttons, menus and forms of a Slack app"),
+    door(Method::Get, INSTALL, "Begin to install a Slack app in a workspace"),
+    door(Method::Get, OAUTH, "Finish to install a Slack app in a workspace"),
+];
+
+const fn door(method: Method, path: &'static str, summary: &'static str) -> Door {
+    Door { method, path, summary, max_bytes: REQUEST_MAX_BYTES }
+}
+
+impl Slack {
+    pub(super) async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+        match request.door {
+            INSTALL => return self.begin_install(bot, request),
+            OAUTH => return self.finish_install(bot, request).await,
+            _ => {}
+        }
+        let absent =
+            || Reply::text(404, "this bot takes no requests: it was added without --secret signing_secret=...");
+        let key = bot.secret("signing_secret").ok_or_else(absent)?;
+        signature::verify(key, &request.headers, &request.body, request.now_ms / 1_000)
+            .map_err(|forged| Reply::text(401, forged.to_string()))?;
+        let proof = || Verified::by("v0 signature over the raw body");
+        match request.door {
+            COMMANDS => {
+                if field(&request.body, "ssl_check").is_some() {
+                    return Ok(Heard::nothing(Reply::text(200, "")));
+                }
+                let command = SlashCommand::read(|name| field(&request.body, name));
+                Ok(self.command(bot, proof(), &command).heard())
+            }
+            INTERACTIONS => {
+                let payload =
+                    field(&request.body, "payload").and_then(|text| serde_json::from_str::<Value>(&text).ok());
+                let payload = payload.ok_or_else(|| Reply::text(400, "the form has no payload that is valid JSON"))?;
+                Ok(self.interaction(bot, proof(), &payload).heard())
+            }
+            _ => {
+                let payload: Value = serde_json::from_slice(&request.body)
+                    .map_err(|_| Reply::text(400, "the body is not valid JSON"))?;
+                let told = self.events(bot, proof(), &payload, request.now_ms).await;
+                told.map(Told::heard).map_err(|why| Reply::text(503, why))
+            }
+        }
+    }
+
+    /// One request of the Events API, or one envelope of the socket. `Err`: Slack should send it again.
+    pub(super) async fn events(
+        &self,
+        bot: &Bot,
+        proof: Verified,
+        payload: &Value,
+        now_ms: u64,
+    ) -> Result<Told, String> {
+        match text_of(payload, "type") {
+            "url_verification" => return Ok(Told::answer(json!({ "challenge": text_of(payload, "challenge") }))),
+            "event_callback" => {}
+            "app_rate_limited" => {
+                let since_ms = payload["minute_rate_limited"].as_u64().unwrap_or(now_ms / 1_000).saturating_mul(1_000);
+                let reason =
+                    "Slack sent no more than 30,000 events in an hour, and left out those of this minute".into();
+                let gap = Gap { since_ms, until_ms: since_ms.saturating_add(60_000), reason };
+                return Ok(Told { gaps: vec![gap], ..Told::default() });
+            }
+            _ => return Ok(Told::default()),
+        }
+        let (team, event) = (team_of(payload), &payload["event"]);
+        let is_message = matches!(text_of(event, "type"), "message" | "app_mention");
+        let me = match is_message {
+            true => self.me_of(bot, team, payload).await?,
+            false => Me::default(),
+        };
+        let scene = Scene { bot, team, app_id: text_of(payload, "api_app_id"), me: &me };
+        let Meaning { intake, changes, is_uninstalled } = meaning_of(&scene, proof, event);
+        let mut told = Told { changes, ..Told::default() };
+        if is_uninstalled {
+            told.granted.push(GrantedSecret { name: format!("{WORKSPACE}{team}"), value: None });
+        }
+        if let Some(mut intake) = intake {
+            let source = &mut intake.event.source;
+            self.note_place(bot, &source.chat_id, team);
+            if let (None, Some(user)) = (&source.user_name, source.user_id.clone()) {
+                // As gateways do: an id is better than no name.
+                source.user_name = Some(self.name_of(bot, team, &user).await.unwrap_or(user));
+            }
+            told.intakes.push(*intake);
+        }
+        Ok(told)
+    }
+
+    /// Slack tells with each event as which user the app is installed; of old apps it must be asked.
+    async fn me_of(&self, bot: &Bot, team: &str, payload: &Value) -> Result<Me, String> {
+        let installed = list_of(payload, "authorizations").first();
+        let told = installed.filter(|it| it["is_bot"].as_bool() == Some(true)).map_or("", |it| text_of(it, "user_id"));
+        if !told.is_empty() {
+            return Ok(Me { user: told.to_owned(), bot: String::new(), team: team.to_owned() });
+        }
+        self.me(bot, team).await.map_err(|error| format!("who the bot is cannot be asked: {}", error.text()))
+    }
+}

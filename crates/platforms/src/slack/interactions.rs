@@ -1,0 +1,191 @@
+//! Commands, buttons, menus and forms. Slack waits three seconds and never asks again, so nothing is asked from Slack here.
+
+use frontdesk_core::intake::{Intake, RawCapability, Receipt, Verified};
+use frontdesk_core::port::platform::{Afterwards, Bot};
+use frontdesk_wire::{MessageEvent, Source};
+use serde_json::{Value, json};
+
+use super::account::{is_id, is_ts};
+use super::normalize::{Me, Scene, intake, source};
+use super::prompts::{Pressed, pressed};
+use super::rich::text_of;
+use super::told::{Answering, ResponseUrl, Told, only_for_them, refusal};
+use super::{CAPABILITY_KIND, Slack};
+
+/// Answers to a command are taken for 30 minutes.
+const RESPONSE_URL_MS: u64 = 1_800_000;
+const NO_FORMS: &str = "Forms are not supported here. Please answer in the chat.";
+
+/// A command that was typed behind a slash. All values are texts.
+pub(super) struct SlashCommand {
+    pub(super) team: String,
+    pub(super) channel: String,
+    pub(super) channel_name: String,
+    pub(super) user: String,
+    pub(super) user_name: String,
+    pub(super) command: String,
+    pub(super) text: String,
+    pub(super) response_url: String,
+    pub(super) trigger_id: String,
+}
+
+impl SlashCommand {
+    /// `of` is the value of a field.
+    pub(super) fn read(of: impl Fn(&str) -> Option<String>) -> Self {
+        let of = |name| of(name).unwrap_or_default();
+        Self {
+            team: of("team_id"),
+            channel: of("channel_id"),
+            channel_name: of("channel_name"),
+            user: of("user_id"),
+            user_name: of("user_name"),
+            command: of("command"),
+            text: of("text"),
+            response_url: of("response_url"),
+            trigger_id: of("trigger_id"),
+        }
+    }
+}
+
+/// What kind of chat it is, by the name that commands and buttons tell.
+fn channel_type(channel: &str, name: &str) -> &'static str {
+    match name {
+        "directmessage" => "im",
+        name if name.starts_with("mpdm-") => "mpim",
+        _ if channel.starts_with('D') => "im",
+        _ => "channel",
+    }
+}
+
+impl Slack {
+    pub(super) fn command(&self, bot: &Bot, proof: Verified, given: &SlashCommand) -> Told {
+        if !is_id(&given.channel) || !is_id(&given.user) || !given.command.starts_with('/') {
+            return Told::answer(only_for_them("Nothing was done: Slack did not tell who gave which command where."));
+        }
+        let scene = Scene { bot, team: &given.team, app_id: "", me: &Me::default() };
+        let kind = channel_type(&given.channel, &given.channel_name);
+        let id = format!("command-{}", hash(&[&given.trigger_id, &given.user, &given.command, &given.text]));
+        let mut source = source(&scene, &given.channel, kind, &given.user);
+        source.user_name = Some(given.user_name.clone()).filter(|name| !name.is_empty());
+        source.message_id = Some(id.clone());
+        let event = MessageEvent {
+            text: format!("{} {}", given.command.trim(), given.text.trim()).trim().to_owned(),
+            message_type: "command".into(),
+            source,
+            message_id: Some(id),
+            ..MessageEvent::default()
+        };
+        let mut intake = intake(&scene, proof, event);
+        (intake.addressed, intake.is_interaction) = (true, true);
+        if ResponseUrl::of(bot, &given.response_url).is_some() {
+            intake.capabilities.push(RawCapability {
+                kind: CAPABILITY_KIND.into(),
+                value: frontdesk_wire::Secret::new(given.response_url.as_str()),
+                ttl_ms: RESPONSE_URL_MS,
+                is_awaited: true,
+            });
+        }
+        self.note_place(bot, &given.channel, &given.team);
+        Told { intakes: vec![intake], answer: Answering::ToCommand, ..Told::default() }
+    }
+
+    /// A button, a menu, a form, or a shortcut.
+    pub(super) fn interaction(&self, bot: &Bot, proof: Verified, payload: &Value) -> Told {
+        let response_url = ResponseUrl::of(bot, text_of(payload, "response_url"));
+        match text_of(payload, "type") {
+            "block_actions" => match pressed(payload) {
+                Some(press) => self.press(bot, proof, payload, press, response_url),
+                None => self.tell_them(response_url, "This button is not in use here."),
+            },
+            "view_submission" => {
+                let view = json!({
+                    "type": "modal",
+                    "title": { "type": "plain_text", "text": "Not supported" },
+                    "blocks": [{ "type": "section", "text": { "type": "plain_text", "text": NO_FORMS } }],
+                });
+                Told::answer(json!({ "response_action": "update", "view": view }))
+            }
+            "block_suggestion" => Told::answer(json!({ "options": [] })),
+            "message_action" | "interactive_message" | "dialog_submission" => self.tell_them(response_url, NO_FORMS),
+            _ => Told::default(), // a form that was closed, a shortcut without a chat: nobody waits
+        }
+    }
+
+    fn press(
+        &self,
+        bot: &Bot,
+        proof: Verified,
+        payload: &Value,
+        press: Pressed,
+        response_url: Option<ResponseUrl>,
+    ) -> Told {
+        let user = &payload["user"];
+        let user_id = text_of(user, "id").to_owned();
+        if !is_id(&press.chat_id) || !is_id(&user_id) || !is_ts(&press.message_ts) {
+            return self.tell_them(response_url, "Nothing was done: Slack did not tell who chose what.");
+        }
+        let Some(reserved) = self.answered.reserve(&bot.id, &press) else {
+            return self.tell_them(response_url, "This was answered already.");
+        };
+        let intake = press_event(bot, proof, payload, &press, user_id.clone());
+        self.note_place(bot, &press.chat_id, text_of(&payload["team"], "id"));
+        let (shown, outcall) = (press.shown(&payload["message"], &user_id), self.outcall.clone());
+        let afterwards: Afterwards = Box::new(move |receipts: &[Receipt]| {
+            let refused = refusal(receipts.first());
+            if refused.is_none() {
+                reserved.keep();
+            }
+            let body = refused.map_or(shown, |text| only_for_them(&text));
+            Box::pin(async move {
+                if let Some(url) = response_url {
+                    url.tell(outcall, body).await;
+                }
+            })
+        });
+        Told { intakes: vec![intake], afterwards: Some(afterwards), ..Told::default() }
+    }
+
+    /// Slack shows an answer to a button only if it is posted separately.
+    fn tell_them(&self, response_url: Option<ResponseUrl>, text: &str) -> Told {
+        let (outcall, body) = (self.outcall.clone(), only_for_them(text));
+        let afterwards = response_url.map(|url| -> Afterwards {
+            Box::new(move |_: &[Receipt]| Box::pin(url.tell(outcall, body))) //
+        });
+        Told { afterwards, ..Told::default() }
+    }
+}
+
+/// The author is the person who pressed.
+fn press_event(bot: &Bot, proof: Verified, payload: &Value, press: &Pressed, user_id: String) -> Intake {
+    let team = [text_of(&payload["team"], "id"), text_of(&payload["user"], "team_id")];
+    let team = team.into_iter().find(|id| is_id(id)).unwrap_or_default();
+    let scene = Scene { bot, team, app_id: "", me: &Me::default() };
+    let kind = channel_type(&press.chat_id, text_of(&payload["channel"], "name"));
+    let (container, message) = (&payload["container"], &payload["message"]);
+    let threads = [text_of(container, "thread_ts"), text_of(message, "thread_ts")];
+    let thread = threads.into_iter().find(|ts| is_ts(ts)).filter(|ts| *ts != press.message_ts);
+    let names = [text_of(&payload["user"], "username"), text_of(&payload["user"], "name")];
+    let base = source(&scene, &press.chat_id, kind, &user_id);
+    let source = Source {
+        user_name: names.into_iter().find(|name| !name.is_empty()).map(str::to_owned),
+        thread_id: thread.map(str::to_owned),
+        message_id: Some(press.message_ts.clone()),
+        ..base
+    };
+    let event = MessageEvent {
+        text: format!("/{}", press.option_id),
+        message_type: "command".into(),
+        source,
+        message_id: Some(format!("press-{}", hash(&[&press.message_ts, &user_id, &press.action_ts]))),
+        reply_to_message_id: Some(press.message_ts.clone()),
+        prompt_response: Some(press.response()),
+        ..MessageEvent::default()
+    };
+    let mut intake = intake(&scene, proof, event);
+    (intake.addressed, intake.is_interaction) = (true, true);
+    intake
+}
+
+fn hash(parts: &[&str]) -> String {
+    hex::encode(frontdesk_core::short_hash(parts))
+}

@@ -1,0 +1,128 @@
+//! What is asked about bots, people and places, and remembered for a while.
+
+use std::time::Duration;
+
+use frontdesk_core::port::platform::Bot;
+use serde_json::Value;
+
+use super::Slack;
+use super::account::{Workspace, is_id, workspace, workspaces};
+use super::api::{Api, ApiError};
+use super::normalize::Me;
+use super::rich::text_of;
+
+/// Slack waits three seconds for an answer. What it does not tell us in this time is left out.
+pub(super) const NAME_LIMIT: Duration = Duration::from_secs(1);
+/// Workspaces that are asked for a chat whose workspace is not known.
+const SEARCH_MAX: usize = 50;
+
+impl Slack {
+    pub(super) fn api<'a>(&'a self, bot: &'a Bot, of: Workspace<'a>) -> Api<'a> {
+        Api { outcall: &*self.outcall, own_base: bot.setting("base_url"), token: of.token }
+    }
+
+    /// The Web API with the token of a workspace. An empty team is any.
+    pub(super) fn api_of<'a>(&'a self, bot: &'a Bot, team: &str) -> Option<Api<'a>> {
+        let of = match team {
+            "" => workspaces(bot).into_iter().next(),
+            team => workspace(bot, team),
+        };
+        of.map(|of| self.api(bot, of))
+    }
+
+    /// Who the bot is in a workspace. Asked once.
+    pub(super) async fn me(&self, bot: &Bot, team: &str) -> Result<Me, ApiError> {
+        let key = (bot.id.clone(), bot.account().to_owned(), team.to_owned());
+        if let Some(me) = self.known.get(&key, self.env.now_ms()) {
+            return Ok(me);
+        }
+        let why = format!("the app is not installed in workspace {team:?}");
+        let absent = ApiError::NoAnswer { may_be_done: false, why };
+        let api = self.api_of(bot, team).ok_or(absent)?;
+        let told = api.ask("auth.test", &[]).await?;
+        let of = |name| text_of(&told, name).to_owned();
+        let me = Me { user: of("user_id"), bot: of("bot_id"), team: of("team_id") };
+        if me.user.is_empty() {
+            return Err(ApiError::NoAnswer { may_be_done: false, why: "it did not tell the id of the bot".into() });
+        }
+        self.known.put(key, me.clone(), self.env.now_ms());
+        Ok(me)
+    }
+
+    /// The name that people see. What is not known in time is `None`, and the message goes on.
+    pub(super) async fn name_of(&self, bot: &Bot, team: &str, user: &str) -> Option<String> {
+        if !is_id(user) {
+            return None;
+        }
+        let key = (bot.id.clone(), team.to_owned(), user.to_owned());
+        let now_ms = self.env.now_ms();
+        if let Some(known) = self.names.get(&key, now_ms) {
+            return known;
+        }
+        let api = self.api_of(bot, team)?;
+        let fields = [("user", user)];
+        let asked = tokio::time::timeout(NAME_LIMIT, api.ask("users.info", &fields)).await;
+        let name = match asked {
+            Ok(Ok(told)) => shown_name(&told["user"]),
+            // What Slack refuses now it refuses for the next message too.
+            Ok(Err(ApiError::Refused { .. } | ApiError::Limited { .. })) => None,
+            _ => return None,
+        };
+        self.names.put(key, name.clone(), now_ms);
+        name
+    }
+
+    pub(super) fn note_place(&self, bot: &Bot, chat: &str, team: &str) {
+        if !team.is_empty() && is_id(chat) {
+            self.places.put((bot.id.clone(), chat.to_owned()), team.to_owned(), self.env.now_ms());
+        }
+    }
+
+    /// The Web API of the workspace that a chat is in. `told` is what the gateway says about it: it only chooses among tokens
+    /// of the bot, and Slack refuses a chat of another workspace.
+    pub(super) async fn api_for<'a>(
+        &'a self,
+        bot: &'a Bot,
+        chat: &str,
+        told: Option<&str>,
+    ) -> Result<Option<(Api<'a>, String)>, ApiError> {
+        let all = workspaces(bot);
+        if let [only] = all.as_slice() {
+            return Ok(Some((self.api(bot, *only), only.team.unwrap_or_default().to_owned())));
+        }
+        let known = self.places.get(&(bot.id.clone(), chat.to_owned()), self.env.now_ms());
+        let told = told.filter(|team| all.iter().any(|it| it.team == Some(*team))).map(str::to_owned);
+        if let Some(team) = known.or(told)
+            && let Some(api) = self.api_of(bot, &team)
+        {
+            return Ok(Some((api, team)));
+        }
+        for of in all.into_iter().take(SEARCH_MAX) {
+            let api = self.api(bot, of);
+            match api.ask("conversations.info", &[("channel", chat)]).await {
+                Ok(_) => {
+                    let team = match of.team {
+                        Some(team) => team.to_owned(),
+                        None => self.me(bot, "").await?.team,
+                    };
+                    self.note_place(bot, chat, &team);
+                    return Ok(Some((api, team)));
+                }
+                Err(ApiError::Refused { .. }) => {} // not there
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn shown_name(user: &Value) -> Option<String> {
+    let profile = &user["profile"];
+    let names = [
+        text_of(profile, "display_name"),
+        text_of(profile, "real_name"),
+        text_of(user, "real_name"),
+        text_of(user, "name"),
+    ];
+    names.into_iter().find(|name| !name.trim().is_empty()).map(str::to_owned)
+}

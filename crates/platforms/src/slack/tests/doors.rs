@@ -1,0 +1,230 @@
+//! Requests of Slack, from the raw bytes to what is stored and answered.
+
+use frontdesk_core::intake::Receipt;
+use frontdesk_core::port::platform::{Answer, Change, Heard, RawRequest, Reply};
+use frontdesk_wire::Secret;
+use serde_json::{Value, json};
+
+use super::super::form::encoded;
+use super::super::signature::sign;
+use super::super::{Slack, door};
+use super::{NOW_MS, SIGNING, Stage, envelope, receipt, said, stage};
+use frontdesk_core::port::platform::Platform as _;
+
+pub(super) fn request(door: &'static str, body: String) -> RawRequest {
+    let signature = sign(&Secret::new(SIGNING), NOW_MS / 1_000, body.as_bytes());
+    let headers = vec![
+        ("x-slack-request-timestamp".to_owned(), (NOW_MS / 1_000).to_string()),
+        ("x-slack-signature".to_owned(), signature),
+    ];
+    RawRequest { door, headers, body: body.into(), now_ms: NOW_MS, ..RawRequest::default() }
+}
+
+async fn receive(stage: &Stage, request: &RawRequest) -> Result<Heard, Reply> {
+    stage.slack.receive(Some(&stage.bot), request).await
+}
+
+fn reply(heard: Heard, receipts: &[Receipt]) -> Reply {
+    match heard.answer {
+        Answer::Fixed(reply) => reply,
+        Answer::FromReceipts(make) => make(receipts),
+    }
+}
+
+fn form(fields: &[(&str, &str)]) -> String {
+    let pairs: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    pairs.join("&")
+}
+
+fn command(channel: &str, name: &str) -> String {
+    form(&[
+        ("token", "deprecated"),
+        ("team_id", "T1"),
+        ("channel_id", channel),
+        ("channel_name", name),
+        ("user_id", "UANN"),
+        ("user_name", "ann"),
+        ("command", "/model"),
+        ("text", "gpt & co"),
+        ("response_url", "https://hooks.slack.com/commands/T1/2/secret"),
+        ("trigger_id", "1.2.abc"),
+    ])
+}
+
+#[tokio::test]
+async fn the_address_is_confirmed_and_strangers_are_refused() {
+    let stage = stage();
+    let body = json!({ "type": "url_verification", "challenge": "abc", "token": "x" }).to_string();
+    let heard = receive(&stage, &request(door::EVENTS, body.clone())).await.ok().unwrap();
+    assert_eq!(reply(heard, &[]).body, r#"{"challenge":"abc"}"#);
+    let mut forged = request(door::EVENTS, body);
+    forged.body = bytes::Bytes::from_static(b"{\"type\":\"url_verification\",\"challenge\":\"abd\"}");
+    assert_eq!(receive(&stage, &forged).await.err().unwrap().status, 401);
+    for door in [door::EVENTS, door::COMMANDS, door::INTERACTIONS] {
+        let unsigned = RawRequest { door, now_ms: NOW_MS, ..RawRequest::default() };
+        assert_eq!(receive(&stage, &unsigned).await.err().unwrap().status, 401);
+        let broken = receive(&stage, &request(door, "\u{0}not json".into())).await;
+        assert!(broken.is_err_and(|reply| reply.status == 400) || door == door::COMMANDS);
+    }
+}
+
+#[tokio::test]
+async fn a_message_has_the_name_of_its_author_and_a_late_answer_does_not_hold_it_up() {
+    let stage = stage();
+    let body = envelope(said("C1", "channel", "hello")).to_string();
+    let heard = receive(&stage, &request(door::EVENTS, body.clone())).await.ok().unwrap();
+    assert_eq!(heard.intakes[0].event.source.user_name.as_deref(), Some("Ann"));
+    receive(&stage, &request(door::EVENTS, body)).await.ok().unwrap();
+    assert_eq!(stage.vendor.calls("users.info").len(), 1, "asked once");
+    assert_eq!(stage.vendor.calls("auth.test").len(), 0, "the event says who the bot is");
+    let mut old = envelope(said("C1", "channel", "<@UBOT> hello"));
+    old["authorizations"] = Value::Null;
+    let heard = receive(&stage, &request(door::EVENTS, old.to_string())).await.ok().unwrap();
+    assert!(heard.intakes[0].addressed, "an old app does not, so Slack is asked");
+}
+
+#[tokio::test]
+async fn other_events_are_confirmed_and_gaps_reported() {
+    let stage = stage();
+    for event in [json!({ "type": "reaction_added" }), json!({}), Value::Null] {
+        let heard = receive(&stage, &request(door::EVENTS, envelope(event).to_string())).await.ok().unwrap();
+        assert!(heard.intakes.is_empty() && heard.changes.is_empty());
+        assert_eq!(reply(heard, &[]).status, 200);
+    }
+    let limited = json!({ "type": "app_rate_limited", "minute_rate_limited": 1_700_000_000, "team_id": "T1" });
+    let heard = receive(&stage, &request(door::EVENTS, limited.to_string())).await.ok().unwrap();
+    assert_eq!((heard.gaps[0].since_ms, heard.gaps[0].until_ms), (1_700_000_000_000, 1_700_000_060_000));
+    let left = json!({ "type": "member_left_channel", "channel": "C1", "user": "UANN" });
+    let heard = receive(&stage, &request(door::EVENTS, envelope(left).to_string())).await.ok().unwrap();
+    assert_eq!(heard.changes, [Change::Member { chat_id: "C1".into(), user_id: "UANN".into() }]);
+    let gone = envelope(json!({ "type": "app_uninstalled" })).to_string();
+    let heard = receive(&stage, &request(door::EVENTS, gone)).await.ok().unwrap();
+    assert_eq!(heard.granted[0].name, "workspace:T1");
+    assert!(heard.granted[0].value.is_none());
+}
+
+#[tokio::test]
+async fn a_command_is_an_event_and_its_address_a_capability() {
+    let stage = stage();
+    for (channel, name, chat_type) in [
+        ("C1", "general", "group"),
+        ("D1", "directmessage", "dm"),
+        ("G1", "mpdm-ann--ben-1", "dm"),
+        ("G1", "privategroup", "group"),
+    ] {
+        let heard = receive(&stage, &request(door::COMMANDS, command(channel, name))).await.ok().unwrap();
+        let intake = &heard.intakes[0];
+        assert_eq!((intake.event.text.as_str(), intake.event.message_type.as_str()), ("/model gpt & co", "command"));
+        assert_eq!((intake.event.source.chat_type.as_str(), intake.addressed), (chat_type, true));
+        assert!(intake.is_interaction && intake.event.source.thread_id.is_none());
+        assert_eq!(intake.capabilities[0].kind, "slack.response_url");
+        let json = serde_json::to_string(&intake.event).unwrap();
+        assert!(!json.contains("secret") && !json.contains("1.2.abc") && !json.contains("deprecated"), "{json}");
+    }
+    let heard = receive(&stage, &request(door::COMMANDS, command("C1", "x"))).await.ok().unwrap();
+    let not_stored = heard.if_not_stored.unwrap();
+    let error = frontdesk_core::DeskError::BadRequest("too large".into());
+    assert!(not_stored(&error).body.contains("Nothing was done: too large"));
+    let check = receive(&stage, &request(door::COMMANDS, "ssl_check=1&token=x".into())).await.ok().unwrap();
+    assert!(check.intakes.is_empty());
+    let foreign = command("C1", "x").replace("hooks.slack.com", "hooks.evil.example");
+    let heard = receive(&stage, &request(door::COMMANDS, foreign)).await.ok().unwrap();
+    assert!(heard.intakes[0].capabilities.is_empty());
+    let nowhere = receive(&stage, &request(door::COMMANDS, "command=%2Fx".into())).await.ok().unwrap();
+    assert!(nowhere.intakes.is_empty() && reply(nowhere, &[]).body.contains("Nothing was done"));
+}
+
+#[tokio::test]
+async fn whoever_gives_a_command_is_told_why_no_agent_gets_it() {
+    let stage = stage();
+    let answer = async |receipts: &[Receipt]| {
+        let heard = receive(&stage, &request(door::COMMANDS, command("C1", "x"))).await.ok().unwrap();
+        reply(heard, receipts)
+    };
+    assert_eq!(answer(&[receipt("delivered", "")]).await.body, "");
+    let told = answer(&[receipt("withheld", "no <agent>")]).await.body;
+    assert!(told.contains("ephemeral") && told.contains("no &lt;agent&gt;"), "{told}");
+    let told = answer(&[receipt("withheld", "run `frontdesk route add slack T1 --tenant home`")]).await.body;
+    assert!(told.contains("!link") && !told.contains("home"), "{told}");
+}
+
+fn press(value: &str) -> Value {
+    json!({
+        "type": "block_actions", "team": { "id": "T1" }, "user": { "id": "UANN", "username": "ann", "team_id": "T1" },
+        "channel": { "id": "C1", "name": "general" }, "trigger_id": "x",
+        "container": { "type": "message", "message_ts": "1700000000.000200", "channel_id": "C1", "thread_ts": "1699999999.000001" },
+        "message": { "ts": "1700000000.000200", "text": "Sure?", "blocks": [
+            { "type": "section", "text": { "type": "mrkdwn", "text": "Sure?" } }, { "type": "actions", "elements": [] }] },
+        "actions": [{ "type": "button", "action_id": value, "value": value, "text": { "text": "Yes" }, "action_ts": "1700000001.5" }],
+        "response_url": "https://hooks.slack.com/actions/T1/2/secret",
+    })
+}
+
+async fn interact(stage: &Stage, payload: &Value) -> Heard {
+    let body = form(&[("payload", &payload.to_string())]);
+    receive(stage, &request(door::INTERACTIONS, body)).await.ok().unwrap()
+}
+
+#[tokio::test]
+async fn a_press_is_an_answer_of_the_person_and_closes_the_prompt() {
+    let stage = stage();
+    stage.vendor.answers("secret", json!({ "ok": true }));
+    let mut heard = interact(&stage, &press("hp1:p1:yes")).await;
+    let event = &heard.intakes[0].event;
+    let response = event.prompt_response.as_ref().unwrap();
+    assert_eq!((response.prompt_id.as_str(), response.option_id.as_str()), ("p1", "yes"));
+    assert_eq!((response.label.as_deref(), event.text.as_str()), (Some("Yes"), "/yes"));
+    assert_eq!(event.source.thread_id.as_deref(), Some("1699999999.000001"));
+    assert_eq!((event.source.user_id.as_deref(), event.source.scope_id.as_deref()), (Some("UANN"), Some("T1")));
+    let again = interact(&stage, &press("hp1:p1:yes")).await;
+    assert!(again.intakes.is_empty(), "somebody is at it");
+    heard.afterwards.take().unwrap()(&[receipt("delivered", "")]).await;
+    let shown = stage.vendor.calls("secret").pop().unwrap().body;
+    assert_eq!((&shown["replace_original"], &shown["text"]), (&json!(true), &json!("Sure?\n<@UANN>: Yes")));
+    assert!(interact(&stage, &press("hp1:p1:yes")).await.intakes.is_empty(), "it was answered");
+}
+
+#[tokio::test]
+async fn a_press_that_no_agent_gets_can_be_repeated() {
+    let stage = stage();
+    stage.vendor.answers("secret", json!({ "ok": true }));
+    let mut heard = interact(&stage, &press("hp1:p1:yes")).await;
+    heard.afterwards.take().unwrap()(&[receipt("withheld", "not linked")]).await;
+    let told = stage.vendor.calls("secret").pop().unwrap().body;
+    assert_eq!((&told["response_type"], &told["text"]), (&json!("ephemeral"), &json!("not linked")));
+    assert_eq!(interact(&stage, &press("hp1:p1:yes")).await.intakes.len(), 1);
+}
+
+#[tokio::test]
+async fn forms_and_foreign_buttons_are_refused_readably() {
+    let stage = stage();
+    stage.vendor.answers("secret", json!({ "ok": true }));
+    let mut foreign = interact(&stage, &press("other_app")).await;
+    assert!(foreign.intakes.is_empty());
+    foreign.afterwards.take().unwrap()(&[]).await;
+    assert_eq!(stage.vendor.calls("secret")[0].body["text"], "This button is not in use here.");
+    let form = interact(&stage, &json!({ "type": "view_submission", "view": { "id": "V1" } })).await;
+    let told = reply(form, &[]).body;
+    assert!(told.contains("response_action") && told.contains("Forms are not supported here"), "{told}");
+    for kind in ["view_closed", "shortcut", "block_suggestion", "x", ""] {
+        let heard = interact(&stage, &json!({ "type": kind })).await;
+        assert!(heard.intakes.is_empty());
+        assert_eq!(reply(heard, &[]).status, 200);
+    }
+    let mut elsewhere = press("hp1:p1:yes");
+    elsewhere["response_url"] = "https://evil.example/secret".into();
+    let mut heard = interact(&stage, &elsewhere).await;
+    let before = stage.vendor.made.lock().unwrap().len();
+    heard.afterwards.take().unwrap()(&[receipt("delivered", "")]).await;
+    assert_eq!(stage.vendor.made.lock().unwrap().len(), before, "nothing is posted elsewhere");
+}
+
+#[tokio::test]
+async fn a_bot_without_a_signing_secret_takes_nothing() {
+    let stage = super::stage_with(&[], &[("bot_token", "xoxb-1-2-abc"), ("app_token", "xapp-1")]);
+    let refused = receive(&stage, &request(door::EVENTS, "{}".into())).await.err().unwrap();
+    assert_eq!(refused.status, 404);
+    assert!(refused.body.contains("signing_secret"));
+    let none: &Slack = &stage.slack;
+    assert_eq!(none.receive(None, &request(door::EVENTS, "{}".into())).await.err().unwrap().status, 404);
+}

@@ -1,0 +1,144 @@
+//! What a request or an envelope of the socket tells, before anything of it is stored.
+
+use std::sync::Arc;
+
+use frontdesk_core::DeskError;
+use frontdesk_core::intake::{Intake, Receipt};
+use frontdesk_core::port::outcall::{Body, Call, HttpMethod, Outcall};
+use frontdesk_core::port::platform::{Afterwards, Answer, Bot, Change, Gap, GrantedSecret, Heard, Reply};
+use frontdesk_core::port::store::StoreError;
+use serde_json::{Value, json};
+
+use super::account::is_of_vendor;
+use super::text::MESSAGE_MAX;
+
+const NOT_LINKED: &str = "No agent gets this: you are not linked to one here. Whoever runs this bot can give you a code; \
+                          send it with !link in a direct message to the bot.";
+const RESPONSE_MAX_BYTES: usize = 64 << 10;
+
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) intakes: Vec<Intake>,
+    pub(super) changes: Vec<Change>,
+    pub(super) granted: Vec<GrantedSecret>,
+    pub(super) gaps: Vec<Gap>,
+    pub(super) answer: Answering,
+    pub(super) afterwards: Option<Afterwards>,
+}
+
+/// What Slack gets in return.
+#[derive(Default)]
+pub(super) enum Answering {
+    #[default]
+    Nothing,
+    Fixed(Value),
+    /// For the person who gave a command: why no agent gets it, if none does.
+    ToCommand,
+}
+
+impl Told {
+    pub(super) fn answer(answer: Value) -> Self {
+        Self { answer: Answering::Fixed(answer), ..Self::default() }
+    }
+
+    pub(super) fn heard(self) -> Heard {
+        let empty = || Reply::text(200, "");
+        let is_command = matches!(self.answer, Answering::ToCommand);
+        let answer = match self.answer {
+            Answering::Nothing => Answer::Fixed(empty()),
+            Answering::Fixed(value) => Answer::Fixed(Reply::json(200, &value)),
+            Answering::ToCommand => Answer::FromReceipts(Box::new(move |receipts| {
+                to_command(receipts.first()).map_or_else(empty, |value| Reply::json(200, &value))
+            })),
+        };
+        let mut heard = Heard::events(self.intakes, answer);
+        heard.changes = self.changes;
+        heard.granted = self.granted;
+        heard.gaps = self.gaps;
+        heard.afterwards = self.afterwards;
+        if is_command {
+            // Slack does not send a command again.
+            heard.if_not_stored = Some(Box::new(|error: &DeskError| Reply::json(200, &not_stored(error))));
+        }
+        heard
+    }
+}
+
+/// What the person is told whose command or press no agent gets. `None`: one gets it.
+pub(super) fn refusal(receipt: Option<&Receipt>) -> Option<String> {
+    let Some(receipt) = receipt else { return Some("Nothing was done: this was not taken.".to_owned()) };
+    // Without a delivery the server itself has done it: a link, a stop.
+    if receipt.verdict.outcome == "delivered" && receipt.verdict.delivery.is_some() {
+        return None;
+    }
+    // What an operator would have to do, with names of tenants, is for `explain`.
+    let is_for_operators = receipt.verdict.text.contains("`frontdesk ");
+    Some(if is_for_operators { NOT_LINKED.to_owned() } else { receipt.verdict.text.clone() })
+}
+
+pub(super) fn to_command(receipt: Option<&Receipt>) -> Option<Value> {
+    refusal(receipt).map(|text| only_for_them(&text))
+}
+
+pub(super) fn not_stored(error: &DeskError) -> Value {
+    match error {
+        DeskError::Store(StoreError::Unknown(_)) => {
+            only_for_them("It is not known whether this was stored. Please look before you repeat it.")
+        }
+        DeskError::Store(_) => {
+            only_for_them("This could not be stored, and nothing was done. Please try again in a moment.")
+        }
+        error => only_for_them(&format!("Nothing was done: {error}")),
+    }
+}
+
+/// A message that only the person sees who did something.
+pub(super) fn only_for_them(text: &str) -> Value {
+    let text: String = text.chars().take(MESSAGE_MAX).collect();
+    let text = if text.trim().is_empty() { "Nothing was done.".to_owned() } else { super::text::escaped(&text) };
+    json!({ "response_type": "ephemeral", "replace_original": false, "text": text })
+}
+
+/// The address to which the answer to a command or a press goes. Whoever has it can write there, so it is a credential.
+#[derive(Clone)]
+pub(super) struct ResponseUrl {
+    url: frontdesk_wire::Secret,
+    own_base: Option<String>,
+}
+
+impl ResponseUrl {
+    /// `None`: it is not of Slack.
+    pub(super) fn of(bot: &Bot, url: &str) -> Option<Self> {
+        let own_base = bot.setting("base_url").map(str::to_owned);
+        is_of_vendor(bot, url).then(|| Self { url: frontdesk_wire::Secret::new(url), own_base })
+    }
+
+    pub(super) async fn post(&self, outcall: &dyn Outcall, body: &Value) -> Result<(), super::api::ApiError> {
+        use super::api::{ApiError, no_answer};
+        let json = body.to_string();
+        let call = Call {
+            method: HttpMethod::Post,
+            url: self.url.expose(),
+            body: Body::Json(&json),
+            trusted: self.own_base.as_deref(),
+            max_bytes: RESPONSE_MAX_BYTES,
+            cut: true,
+            ..Call::default()
+        };
+        let answer = outcall.call(call).await.map_err(|error| no_answer(&error))?;
+        match answer.status {
+            200..300 => Ok(()),
+            429 => Err(ApiError::Limited { retry_after_ms: 5_000 }),
+            404 | 410 | 403 => Err(ApiError::Refused { error: "expired_url".into(), needed: None }),
+            status @ 400..500 => Err(ApiError::Refused { error: format!("status {status}"), needed: None }),
+            status => Err(ApiError::NoAnswer { may_be_done: true, why: format!("status {status}") }),
+        }
+    }
+
+    /// For what is done after an answer: a failure is only logged.
+    pub(super) async fn tell(self, outcall: Arc<dyn Outcall>, body: Value) {
+        if let Err(error) = self.post(&*outcall, &body).await {
+            tracing::debug!(error = error.text(), "answering a command or a button of Slack failed");
+        }
+    }
+}
