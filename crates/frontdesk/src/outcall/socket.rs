@@ -1,4 +1,4 @@
-//! WebSockets to vendors, with the same rules as calls: no private address unless the operator named it, and the connection
+//! Sockets to vendors, with the same rules as calls: no private address unless the operator named it, and the connection
 //! goes to the address that was checked.
 
 use std::net::SocketAddr;
