@@ -389,11 +389,11 @@ async fn another_tenant_cannot_answer_and_nobody_after_15_minutes() {
         let result = ann.follow_up(&key, KIND, "in time").await.json["result"].clone();
         assert_eq!(result["success"], true, "{key}: {result}");
     }
-    clock.advance_ms(890_000);
+    scene.harness.pass(&clock, 890_000).await;
     let mut ann = scene.agent(&scene.ann).await;
     let result = ann.follow_up(&session_of(ANN), KIND, "just in time").await.json["result"].clone();
     assert_eq!(result["success"], true, "{result}");
-    clock.advance_ms(11_000);
+    scene.harness.pass(&clock, 11_000).await;
     let before = scene.server.fake.calls_after(0).len();
     assert_eq!(ann.follow_up(&session_of(ANN), KIND, "overdue").await.result(), expected);
     assert_eq!(scene.server.fake.calls_after(0).len(), before, "Discord was not asked");
@@ -804,7 +804,7 @@ async fn a_message_after_a_follow_up_or_after_15_minutes_is_one_of_its_own() {
     let seen = scene.server.fake.interaction(id).unwrap();
     assert_eq!((&seen["original"]["content"], &seen["follow_ups"]), (&json!("first"), &json!([])));
     scene.command(ANN, "weather", json!([])).await;
-    clock.advance_ms(901_000);
+    scene.harness.pass(&clock, 901_000).await;
     let mut ann = scene.agent(&scene.ann).await;
     assert_eq!(ann.act(send("late, but said")).await["success"], true);
     assert_eq!(scene.server.fake.newest(GENERAL).unwrap()["content"], "late, but said");

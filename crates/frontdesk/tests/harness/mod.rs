@@ -130,6 +130,15 @@ impl Harness {
         Self::by(Arc::new(SystemEnv), folder, change).await
     }
 
+    /// Moves the clock. By it, the server has not reached a shared store for all that time; here it does at once.
+    pub(crate) async fn pass(&self, clock: &TestEnv, ms: u64) {
+        clock.advance_ms(ms);
+        let desk = &self.app.desk;
+        desk.lease().renew().await.unwrap();
+        desk.directory().refresh().await.unwrap();
+        desk.lease().note_directory(desk.directory().version());
+    }
+
     /// A server with a manual clock.
     pub(crate) async fn still() -> (Self, Arc<TestEnv>) {
         let clock = Arc::new(TestEnv::default());
