@@ -9,7 +9,7 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
-const TEXTS: [&str; 53] = [
+const TEXTS: [&str; 59] = [
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
@@ -53,6 +53,12 @@ const TEXTS: [&str; 53] = [
     "the message has too many reactions to find the one of the bot; nothing was removed",
     "too many files whose length the server of source_url does not tell are under way for this bot; nothing was sent; \
      try again later",
+    "Slack refused it: channel_not_found; there is no such channel, or the app is not in it; invite it with /invite",
+    "Slack did not answer: status 502 without a readable body",
+    "Slack limits the rate; it asks to wait 7 s",
+    "Slack shows that an app is at work only in threads",
+    "Slack takes no more answers to this command: five are possible within 30 minutes",
+    "Slack has no reaction \"x\" that is known here; give its name, as :eyes: or :tada:",
     "Discord refused it: Unknown Channel (404, code 10003)",
     "Discord takes no more answers to this interaction: they are possible for 15 minutes",
     "two options have the id \"a\", so that Discord could not tell them apart",

@@ -3,4 +3,5 @@
 
 pub mod discord;
 mod serving;
+pub mod slack;
 pub mod telegram;
