@@ -214,6 +214,11 @@ async def cmd_native(name, platform, config, extra):
         import yarl
         discord.http.Route.BASE = extra.pop("base_url")
         discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(extra.pop("gateway_url"))
+    if platform == "slack":
+        # Neither has this one, where the adapter makes its clients.
+        from slack_sdk.web.async_base_client import AsyncBaseClient
+        base_url, made = extra.pop("base_url"), AsyncBaseClient.__init__
+        AsyncBaseClient.__init__ = lambda client, *args, **named: made(client, *args, **{"base_url": base_url, **named})
     adapter = getattr(module, f"{platform.capitalize()}Adapter")(PlatformConfig(enabled=True, extra=extra, **config))
     LINKS[name] = Native(name, adapter)
     return {"connected": bool(await adapter.connect()), "error": adapter.fatal_error_message}

@@ -399,3 +399,54 @@ async fn a_name_that_resolves_to_a_private_address_is_refused_before_connecting(
     let resolver = GuardedResolver { guard: Arc::new(guard(&["127.0.0.0/8", "::1"])), lookup: of_the_machine() };
     assert!(resolver.resolve("localhost".parse().unwrap()).await.is_ok());
 }
+
+/// A server that takes one upgrade and says one thing.
+async fn greeting() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = axum::Router::new().route(
+        "/link",
+        axum::routing::get(|upgrade: axum::extract::WebSocketUpgrade| async {
+            upgrade.on_upgrade(|mut socket| async move {
+                let greeting = axum::extract::ws::Message::Text("hello".into());
+                let _ = socket.send(greeting).await;
+                while let Some(Ok(message)) = socket.recv().await {
+                    let _ = socket.send(message).await;
+                }
+            })
+        }),
+    );
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    format!("{address}")
+}
+
+#[tokio::test]
+async fn a_socket_goes_where_calls_may_go_and_nowhere_else() {
+    use frontdesk_core::port::outcall::SocketMessage;
+    let at = greeting().await;
+    let client = GuardedClient::new(&[]);
+    let (url, base) = (format!("ws://{at}/link"), format!("http://{at}/api"));
+    let dial = |trusted| Dial { url: &url, trusted, max_bytes: 1_000 };
+    assert_eq!(client.socket(dial(None)).await.err(), Some(OutcallError::Refused), "a private address");
+    let elsewhere = Some("http://127.0.0.1:1/api");
+    assert_eq!(client.socket(dial(elsewhere)).await.err(), Some(OutcallError::Refused), "another port");
+    let mut socket = client.socket(dial(Some(&base))).await.ok().unwrap();
+    assert_eq!(socket.next().await, Ok(SocketMessage::Text("hello".into())));
+    socket.send(SocketMessage::Text("again".into())).await.unwrap();
+    assert_eq!(socket.next().await, Ok(SocketMessage::Text("again".into())));
+    socket.send(SocketMessage::Text("x".repeat(2_000))).await.unwrap();
+    assert!(socket.next().await.is_err(), "longer than asked for");
+    for host in FORBIDDEN {
+        let url = format!("wss://{host}/link");
+        let refused = client.socket(Dial { url: &url, trusted: None, max_bytes: 1_000 }).await.err().unwrap();
+        assert!(matches!(refused, OutcallError::Refused | OutcallError::BadUrl(_)), "{host}: {refused:?}");
+    }
+    for url in ["http://example.org/", "wss://user:word@example.org/", "file:///etc/passwd", ""] {
+        assert!(client.socket(Dial { url, trusted: None, max_bytes: 1_000 }).await.is_err(), "{url}");
+    }
+    let lookup: Lookup = Arc::new(|_| Box::pin(async { Ok(vec!["10.0.0.7:0".parse().unwrap()]) }));
+    let misled = GuardedClient { lookup, ..GuardedClient::new(&[]) };
+    let url = "wss://wss-primary.vendor.example/link";
+    let refused = misled.socket(Dial { url, trusted: None, max_bytes: 1_000 }).await.err();
+    assert_eq!(refused, Some(OutcallError::Refused), "a name that means a private address");
+}

@@ -33,6 +33,15 @@ const fn door(method: Method, path: &'static str, summary: &'static str) -> Door
     Door { method, path, summary, max_bytes: REQUEST_MAX_BYTES }
 }
 
+/// Whoever wrote a message this lately sees its chat.
+const JUST_WRITTEN_MS: u64 = 60_000;
+
+/// The id of a message tells when it was written.
+fn is_recent(ts: Option<&str>, now_ms: u64) -> bool {
+    let seconds = ts.and_then(|ts| ts.split('.').next()).and_then(|seconds| seconds.parse::<u64>().ok());
+    seconds.is_some_and(|seconds| seconds.saturating_mul(1_000).abs_diff(now_ms) < JUST_WRITTEN_MS)
+}
+
 impl Slack {
     pub(super) async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
         match request.door {
@@ -102,6 +111,7 @@ impl Slack {
             told.granted.push(GrantedSecret { name: format!("{WORKSPACE}{team}"), value: None });
         }
         if let Some(mut intake) = intake {
+            intake.author_sees = is_recent(intake.event.message_id.as_deref(), now_ms);
             let source = &mut intake.event.source;
             self.note_place(bot, &source.chat_id, team);
             if let (None, Some(user)) = (&source.user_name, source.user_id.clone()) {

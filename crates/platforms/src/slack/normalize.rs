@@ -158,7 +158,6 @@ fn written(
     };
     let mut intake = intake(scene, proof, event);
     intake.addressed = is_mentioned || is_command || is_own_thread == Some(true);
-    intake.author_sees = true;
     intake.remote_media = files.files;
     if is_edit {
         intake.edit_id = Some(text_of(&message["edited"], "ts").to_owned()).filter(|id| !id.is_empty());

@@ -17,6 +17,8 @@ pub struct Pending {
     /// `events_api`, `slash_commands` or `interactive`
     pub kind: String,
     pub payload: Value,
+    /// Not for the addresses of the app.
+    pub by_socket: bool,
     pub attempt: u32,
     pub not_before_ms: u64,
     pub reason: String,
@@ -31,9 +33,18 @@ pub fn signature(secret: &str, stamp_s: u64, body: &[u8]) -> String {
 
 impl State {
     pub(super) fn tell(&mut self, kind: &str, payload: Value) -> String {
+        let by_socket = self.app.request_url.is_empty();
+        let id = self.push(kind, payload.clone(), by_socket);
+        if !by_socket && self.app.also_sockets {
+            self.push(kind, payload, true);
+        }
+        id
+    }
+
+    fn push(&mut self, kind: &str, payload: Value, by_socket: bool) -> String {
         let id = format!("env-{}", self.number());
-        let pending =
-            Pending { id: id.clone(), kind: kind.into(), payload, attempt: 0, not_before_ms: 0, reason: String::new() };
+        let (kind, reason) = (kind.to_owned(), String::new());
+        let pending = Pending { id: id.clone(), kind, payload, by_socket, attempt: 0, not_before_ms: 0, reason };
         self.pending.push_back(pending);
         id
     }
@@ -50,11 +61,8 @@ impl State {
 
     /// What is due, if the app takes requests.
     pub(super) fn due_requests(&mut self, now_ms: u64) -> Vec<Pending> {
-        if self.app.request_url.is_empty() {
-            return Vec::new();
-        }
-        let (due, later): (Vec<Pending>, Vec<Pending>) =
-            self.pending.drain(..).partition(|pending| pending.not_before_ms <= now_ms);
+        let is_due = |pending: &Pending| !pending.by_socket && pending.not_before_ms <= now_ms;
+        let (due, later): (Vec<Pending>, Vec<Pending>) = self.pending.drain(..).partition(is_due);
         self.pending = later.into();
         due
     }
@@ -83,11 +91,11 @@ impl State {
         let Some(queue) = self.sockets.get_mut(&socket) else { return Vec::new() };
         let mut frames: Vec<Value> = queue.drain(..).collect();
         let is_newest = self.sockets.keys().next_back() == Some(&socket);
-        if !is_newest || !self.app.request_url.is_empty() {
+        if !is_newest {
             return frames;
         }
-        let (due, later): (Vec<Pending>, Vec<Pending>) =
-            self.pending.drain(..).partition(|pending| pending.not_before_ms <= now_ms);
+        let is_due = |pending: &Pending| pending.by_socket && pending.not_before_ms <= now_ms;
+        let (due, later): (Vec<Pending>, Vec<Pending>) = self.pending.drain(..).partition(is_due);
         self.pending = later.into();
         for pending in due {
             let mut frame = json!({

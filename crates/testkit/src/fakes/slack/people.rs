@@ -94,7 +94,11 @@ pub enum Act {
 pub struct NewFile {
     pub name: String,
     pub mime: String,
+    #[serde(default)]
     pub content: String,
+    /// Instead of a text: bytes in hexadecimal.
+    #[serde(default)]
+    pub content_hex: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -196,7 +200,10 @@ fn say(
         let mut objects = Vec::new();
         for file in files {
             let id = format!("F{:08}", state.number());
-            let bytes = Bytes::from(file.content);
+            let bytes = match file.content_hex.as_str() {
+                "" => Bytes::from(file.content),
+                digits => hex::decode(digits).map_err(|error| ActError(format!("content_hex: {error}")))?.into(),
+            };
             let made = File {
                 team: team.id.clone(),
                 name: file.name,
@@ -207,7 +214,7 @@ fn say(
                 shares: vec![(channel.to_owned(), ts.clone())],
             };
             state.files.insert(id.clone(), made);
-            objects.push(state.file_object(&id, "https://files.slack.com"));
+            objects.push(state.file_object(&id, "{origin}"));
         }
         message["files"] = objects.into();
     }

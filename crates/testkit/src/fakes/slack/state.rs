@@ -23,6 +23,8 @@ pub struct App {
     pub client_secret: String,
     /// Where events go; empty for Socket Mode. `/events`, `/commands` and `/interactions` follow.
     pub request_url: String,
+    /// Events go to sockets as well, so that two programs get the same ones.
+    pub also_sockets: bool,
     /// Scopes that its tokens have; empty is all.
     pub scopes: Vec<String>,
 }

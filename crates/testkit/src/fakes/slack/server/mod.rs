@@ -194,8 +194,5 @@ fn params_of(request: &Request) -> Value {
 
 /// Addresses of the server in what the app is told.
 fn with_origin(site: &Site, payload: &Value) -> String {
-    payload
-        .to_string()
-        .replace("{origin}", &site.origin)
-        .replace("https://files.slack.com/files", &format!("{}/files", site.origin))
+    payload.to_string().replace("{origin}", &site.origin)
 }
