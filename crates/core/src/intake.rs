@@ -2,7 +2,7 @@
 
 use frontdesk_wire::api::VerdictBrief;
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{MessageEvent, Secret, TenantId};
+use frontdesk_wire::{InstanceId, MessageEvent, Secret, TenantId};
 
 use crate::port::store::ChatAmend;
 
@@ -92,6 +92,8 @@ pub struct Intake {
     pub refused: Option<String>,
     /// Ids of stored files that the event refers to. They do not expire while the event is owed.
     pub stored_media: Vec<String>,
+    /// It reports on an action of this instance, which alone gets it: nobody else knows of the action.
+    pub reports_to: Option<InstanceId>,
 }
 
 /// Files at the platform that one event may have.
@@ -116,6 +118,7 @@ impl Intake {
             edit_id: None,
             refused: None,
             stored_media: Vec::new(),
+            reports_to: None,
         }
     }
 

@@ -144,6 +144,12 @@ impl Verdict {
         }
     }
 
+    /// A report on an action: for the instance that acted, whoever may write to it.
+    pub fn report(instance: Arc<Instance>) -> Self {
+        let (layer, rule) = (Layer::Owner, "sender");
+        Self { lines: vec![Line { instance: Some(instance), delivered: true, layer, rule, value: "".into() }] }
+    }
+
     /// Nobody gets it, and no instance was considered.
     pub fn withheld(layer: Layer, rule: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
         Self { lines: vec![Line { instance: None, delivered: false, layer, rule, value: value.into() }] }

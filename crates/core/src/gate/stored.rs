@@ -115,6 +115,10 @@ fn explain(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str
         ("tenant", "refused") => format!("the event was refused: {value}"),
         ("owner", "author") => "the event names no author".into(),
         ("owner", "desk") => format!("the server answered this itself: {value}"),
+        ("owner", "sender") if instance.is_empty() => {
+            format!("it reports on a message of {value:?}, which does not exist any more")
+        }
+        ("owner", "sender") => format!("it reports on a message that {instance:?} sent"),
         ("owner", "linked") if instance.is_empty() => format!(
             "{value:?} on {platform} is not linked to any agent of this tenant; link with /link CODE in a direct \
              message, or `frontdesk bind {platform} {value} --tenant {tenant} --instance NAME`"

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::{EventId, TenantId};
+use frontdesk_wire::{EventId, MessageEvent, TenantId};
 
 use super::{InboundPlane, Judged, Marks};
 use crate::directory::check_source;
 use crate::error::DeskError;
 use crate::gate::{Layer, Verdict};
-use crate::intake::{Intake, Receipt};
+use crate::intake::{Intake, Receipt, Verified, Whose};
 use crate::port::BoxFuture;
 use crate::port::platform::{Bot, Change, Gap, Inlet, LateReceipt, Layout, Part};
-use crate::port::store::{Acceptance, Delivery, StoreError};
+use crate::port::store::{Acceptance, Delivery, JournalEntry, Outcome, StoreError};
 
 /// Receives the events of one bot, or of one part of it.
 pub struct BotInlet {
@@ -106,6 +106,33 @@ fn is_final(error: &DeskError) -> bool {
     !matches!(error, DeskError::Store(_) | DeskError::RateLimited(_) | DeskError::Elsewhere(_))
 }
 
+impl BotInlet {
+    /// Tells the agent that a message of it failed: once for an action, whatever part of it failed and however often the
+    /// vendor says so.
+    async fn report(&self, entry: &JournalEntry, mut event: MessageEvent) -> Result<(), StoreError> {
+        let inbound = &self.inbound;
+        if !inbound.reports.may_tell([&self.platform, &self.bot, &entry.chat_id], inbound.env.now_ms()) {
+            tracing::warn!(
+                platform = self.platform,
+                bot = self.bot,
+                instance = %entry.instance,
+                "an agent was not told of a failed message: too many of this chat; it is in the journal"
+            );
+            return Ok(());
+        }
+        event.message_id = Some(format!("undelivered-{}.{}", entry.at_ms, entry.id));
+        let proof = Verified::by("the vendor's report on an action of the journal");
+        let whose = Whose::Tenant(entry.tenant.clone());
+        let mut intake = Intake::new(proof, whose, self.bot.clone(), event);
+        (intake.from_program, intake.reports_to) = (true, Some(entry.instance.clone()));
+        match self.take(vec![intake]).await {
+            Ok(_) => Ok(()), // what was refused is recorded
+            Err(DeskError::Store(error)) => Err(error),
+            Err(error) => Err(StoreError::Unavailable(error.to_string())),
+        }
+    }
+}
+
 impl Inlet for BotInlet {
     fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
         Box::pin(async move {
@@ -170,9 +197,15 @@ impl Inlet for BotInlet {
 
     fn receipt<'a>(&'a self, receipt: &'a LateReceipt) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
-            let LateReceipt { vendor_id, outcome, note } = receipt;
-            let applied = self.inbound.journal.apply_receipt(&self.platform, &self.bot, vendor_id, *outcome, note);
-            let found = applied.await?;
+            let LateReceipt { vendor_id, key, outcome, note, event } = receipt;
+            let mut found = None;
+            for id in [Some(vendor_id), key.as_ref()].into_iter().flatten() {
+                let applied = self.inbound.journal.apply_receipt(&self.platform, &self.bot, id, *outcome, note);
+                found = applied.await?;
+                if found.is_some() {
+                    break;
+                }
+            }
             if let Some(entry) = &found {
                 self.inbound.tail.say(&entry.tenant, "action", |notice| {
                     notice.instance.clone_from(&entry.instance);
@@ -180,6 +213,9 @@ impl Inlet for BotInlet {
                     notice.chat_id.clone_from(&entry.chat_id);
                     notice.text = format!("{}: the platform reports: {note}", entry.op);
                 });
+                if let (Outcome::Rejected, Some(event)) = (outcome, event) {
+                    self.report(entry, (**event).clone()).await?;
+                }
             }
             Ok(found.is_some())
         })

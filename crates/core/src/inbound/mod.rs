@@ -6,6 +6,7 @@ mod files;
 mod joining;
 mod listening;
 mod once;
+mod reports;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use tokio::sync::Notify;
 pub use self::listening::BotInlet;
 
 use self::context::Context;
+use self::reports::Reports;
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::directory::facts::Instance;
@@ -86,6 +88,7 @@ pub struct InboundPlane {
     fragments: Arc<dyn Fragments>,
     fragment_came: Notify,
     prompts: Arc<Prompts>,
+    reports: Reports,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
     rules: Arc<Rules>,
@@ -116,6 +119,7 @@ impl InboundPlane {
             fragments: stores.fragments.clone(),
             fragment_came: Notify::new(),
             prompts: base.prompts.clone(),
+            reports: Reports::default(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
@@ -217,6 +221,7 @@ impl InboundPlane {
         let found = self.directory.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
         let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
+            (Some(tenant), None) if intake.reports_to.is_some() => self.report(tenant, intake.reports_to.as_deref()),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await?,
         };
@@ -311,6 +316,12 @@ impl InboundPlane {
         let numbers: Vec<InstanceNo> = receivers.iter().map(|instance| instance.no).collect();
         let names = turn_names(&event.source);
         Ok(self.delivery.interrupt_live_turns(&numbers, &build_session_key(&event.source), &names, now_ms).await?)
+    }
+
+    fn report(&self, tenant: &str, instance: Option<&str>) -> Verdict {
+        let name = instance.unwrap_or_default();
+        let found = self.directory.read(|view| view.instance(tenant, name).cloned());
+        found.map_or_else(|| Verdict::withheld(Layer::Owner, "sender", name.to_owned()), Verdict::report)
     }
 
     /// A press of a button reaches the agent that asked, and no other one of that person.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -12,15 +13,17 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
+use frontdesk_core::port::media::{MediaBody, MediaItem};
 use frontdesk_core::port::platform::{
     Answer, Bot, Change, Door, Heard, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, Reply,
 };
-use frontdesk_core::port::store::StoreError;
+use frontdesk_core::port::store::{Outcome, StoreError};
 use frontdesk_wire::Code;
 
 use super::App;
 use super::body::whole;
 use super::error::{Refusal, RefusedWith};
+use super::media::show;
 
 pub(super) fn router(platforms: &Platforms) -> Router<App> {
     let mut router = Router::new();
@@ -51,7 +54,8 @@ async fn take(
     let of_app = app.clone();
     let work = async move {
         match try_take(&of_app, &*platform, door, &parameters, request).await {
-            Ok(reply) => respond(reply),
+            Ok(Taken::Reply(reply)) => respond(reply),
+            Ok(Taken::File(item, body)) => show(item, body),
             Err(refusal) => refusal.into_response(),
         }
     };
@@ -65,13 +69,25 @@ async fn take(
     })
 }
 
+/// What a request is answered with.
+enum Taken {
+    Reply(Reply),
+    File(MediaItem, MediaBody),
+}
+
+impl From<Reply> for Taken {
+    fn from(reply: Reply) -> Self {
+        Self::Reply(reply)
+    }
+}
+
 async fn try_take(
     app: &App,
     platform: &dyn Platform,
     door: Door,
     parameters: &RawPathParams,
     request: Request,
-) -> Result<Reply, Refusal> {
+) -> Result<Taken, Refusal> {
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let name = &platform.descriptor().platform;
@@ -110,7 +126,7 @@ async fn try_take(
         Ok(heard) => heard,
         Err(reply) => {
             note_refusal(app, name, &door, &reply);
-            return Ok(reply);
+            return Ok(reply.into());
         }
     };
     let bot = bot.unwrap_or_default();
@@ -135,18 +151,19 @@ async fn try_take(
     }
     match stored {
         Ok((receipts, refusal)) => match (heard.answer, refusal.filter(|_| receipts.is_empty())) {
-            (Answer::Fixed(reply), _) => Ok(reply),
-            (Answer::FromReceipts(answer), None) => Ok(answer(&receipts)),
+            (Answer::Fixed(reply), _) => Ok(reply.into()),
+            (Answer::File(item, body), _) => Ok(Taken::File(item, body)),
+            (Answer::FromReceipts(answer), None) => Ok(answer(&receipts).into()),
             (Answer::FromReceipts(_), Some(refusal)) => match heard.if_not_stored {
                 None => Err(refusal.into()),
-                Some(reply) => Ok(reply(&refusal)),
+                Some(reply) => Ok(reply(&refusal).into()),
             },
         },
         Err(error) => match heard.if_not_stored {
             None => Err(error.into()),
             Some(reply) => {
                 tracing::error!(%error, platform = name, "an event was not stored, and its sender was told");
-                Ok(reply(&error))
+                Ok(reply(&error).into())
             }
         },
     }
@@ -173,11 +190,7 @@ async fn store(
     receipts: Vec<LateReceipt>,
     intakes: Vec<Intake>,
 ) -> Result<(Vec<Receipt>, Option<DeskError>), DeskError> {
-    for receipt in &receipts {
-        if !inlet.receipt(receipt).await? {
-            tracing::debug!(vendor_id = receipt.vendor_id, "a receipt names no message of the journal");
-        }
-    }
+    note_receipts(inlet, &receipts).await?;
     let (mut stored, mut refusal) = (Vec::new(), None);
     if intakes.is_empty() {
         return Ok((stored, refusal));
@@ -189,6 +202,37 @@ async fn store(
         }
     }
     Ok((stored, refusal))
+}
+
+/// When the journal is looked at again for a message that failed. A vendor may report the failure before the answer to the
+/// action was written down, and most vendors report it once.
+const LOOK_AGAIN_MS: [u64; 3] = [100, 400, 1_000];
+
+async fn note_receipts(inlet: &dyn Inlet, receipts: &[LateReceipt]) -> Result<(), StoreError> {
+    let mut unknown = Vec::new();
+    for receipt in receipts {
+        if !inlet.receipt(receipt).await? {
+            unknown.push(receipt);
+        }
+    }
+    unknown.retain(|receipt| receipt.outcome == Outcome::Rejected);
+    for wait_ms in LOOK_AGAIN_MS {
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        let mut still = Vec::new();
+        for receipt in unknown {
+            if !inlet.receipt(receipt).await? {
+                still.push(receipt);
+            }
+        }
+        unknown = still;
+    }
+    for receipt in unknown {
+        tracing::debug!(vendor_id = receipt.vendor_id, "a report of a failure names no message of the journal");
+    }
+    Ok(())
 }
 
 /// Strangers can cause this as often as they like, so not every time is logged; the metric counts all.

@@ -160,7 +160,7 @@ async fn fetch(app: &App, tenant: &str, id: &str) -> Result<(MediaItem, MediaBod
     })
 }
 
-fn show(item: MediaItem, body: MediaBody) -> Response {
+pub(super) fn show(item: MediaItem, body: MediaBody) -> Response {
     let inline = ["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&item.mime.as_str())
         || item.mime.starts_with("audio/")
         || item.mime.starts_with("video/");

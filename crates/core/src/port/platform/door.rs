@@ -9,6 +9,7 @@ use super::inlet::{Change, Gap, LateReceipt};
 use crate::error::DeskError;
 use crate::intake::{Intake, Receipt};
 use crate::port::BoxFuture;
+use crate::port::media::{MediaBody, MediaItem};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -58,6 +59,13 @@ impl RawRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
+
+    /// A header that must be there once: of two signatures nobody knows which one a proxy has looked at.
+    pub fn only_header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(known, _)| known == name);
+        let first = found.next()?;
+        found.next().is_none().then_some(first.1.as_str())
+    }
 }
 
 /// What is answered to a request.
@@ -105,6 +113,8 @@ pub enum Answer {
     /// Made from the receipts: who gets the events, and why nobody does. If the server refuses all events, that is the
     /// answer instead.
     FromReceipts(ReplyMaker),
+    /// A file of this server, for a vendor that fetches what it sends.
+    File(MediaItem, MediaBody),
 }
 
 /// A fragment of an event that comes in several requests, each after the last was answered.

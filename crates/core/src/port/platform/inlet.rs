@@ -1,5 +1,7 @@
 //! Receives the events of platforms that connect to their vendor: by a socket or by polling.
 
+use frontdesk_wire::MessageEvent;
+
 use crate::error::DeskError;
 use crate::intake::{Intake, Receipt};
 use crate::port::BoxFuture;
@@ -21,11 +23,16 @@ pub enum Change {
 }
 
 /// A late report of the vendor about a message that was sent earlier.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LateReceipt {
     pub vendor_id: String,
+    /// The idempotency key of the action, where the vendor repeats it. It finds the message also if the answer to the
+    /// action was lost, and with it the id.
+    pub key: Option<String>,
     pub outcome: Outcome,
     pub note: String,
+    /// What the agent that sent the message is told if it failed. The server gives it an id.
+    pub event: Option<Box<MessageEvent>>,
 }
 
 /// Events that were lost at the platform.
