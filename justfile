@@ -35,7 +35,7 @@ bench *what:
 # Fuzz every parser that strangers reach, ten minutes each; `just fuzz token` runs one of them
 fuzz *target:
     FUZZ_SECONDS="${FUZZ_SECONDS:-600}" FUZZ_SEED="${FUZZ_SEED:-$(date +%s)}" \
-        cargo test -p frontdesk-testkit -p frontdesk-platforms --test fuzz -- --nocapture {{target}}
+        cargo test -p frontdesk-testkit -p frontdesk-platforms --test 'fuzz*' -- --nocapture {{target}}
 
 # The house rules
 tidy:

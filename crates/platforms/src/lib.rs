@@ -10,6 +10,8 @@ pub mod shared;
 pub mod signal;
 pub mod slack;
 pub mod telegram;
+pub mod twilio;
+pub mod whatsapp;
 
 /// Samples for the benchmark.
 pub use discord::sample as interactions;
@@ -22,8 +24,19 @@ pub use kit::{Kit, Listed, NoMedia, SettingsError};
 
 /// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
 /// above.
-const LISTED: &[Listed] =
-    &[discord::LISTED, hooks::LISTED, matrix::LISTED, signal::LISTED, slack::LISTED, telegram::LISTED];
+const LISTED: &[Listed] = &[
+    discord::LISTED,
+    hooks::LISTED,
+    matrix::LISTED,
+    signal::LISTED,
+    slack::LISTED,
+    telegram::LISTED,
+    twilio::LISTED,
+    whatsapp::LISTED,
+];
+=======
+    &[discord::LISTED, hooks::LISTED, matrix::LISTED, telegram::LISTED, twilio::LISTED, whatsapp::LISTED];
+>>>>>>> f143d4d (Add SMS by Twilio and WhatsApp by the Cloud API)
 
 /// All platforms of the box, with their settings.
 pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {

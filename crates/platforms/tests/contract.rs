@@ -91,6 +91,24 @@ const EXAMPLES: &[Example] = &[
         chat_id: "501",
         message_id: "12",
     },
+    Example {
+        platform: "sms",
+        settings: &[("base_url", "http://vendor.example"), ("account_sid", "AC0123"), ("from", "+15559990000")],
+        secrets: &[("auth_token", "the-secret-auth-token")],
+        chat_id: "+15550001111",
+        message_id: "SM1",
+    },
+    Example {
+        platform: "whatsapp_cloud",
+        settings: &[("base_url", "http://vendor.example"), ("phone_number_id", "106540352242922")],
+        secrets: &[
+            ("access_token", "the-secret-access-token"),
+            ("app_secret", "the-secret-of-the-app"),
+            ("verify_token", "the-secret-verify-token"),
+        ],
+        chat_id: "15550001111",
+        message_id: "wamid.1",
+    },
 ];
 
 /// The defaults of all platforms.

@@ -1,6 +1,9 @@
 //! What several platforms need.
 
 pub(crate) mod fit;
+pub(crate) mod form;
 pub mod markdown;
+pub(crate) mod recent;
 pub(crate) mod source_file;
 pub mod standard_webhooks;
+pub(crate) mod undelivered;
