@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Api, ApiError, OF_CHAT};
 use super::text::{MESSAGE_MAX, PARAMETER_MAX, is_blank, one_message, parameter, reason};
-use super::{WINDOW_CLOSED, WhatsApp, chat_bucket, is_number};
+use super::{WINDOW_CLOSED, WhatsApp, chat_bucket, is_number, is_user_id};
 
 /// After Meta has said that the window of a chat is closed, that is believed for so long. It opens when the person writes,
 /// perhaps to another server.
@@ -28,7 +28,7 @@ impl<'a> Target<'a> {
         reply_to: Option<&'a str>,
         acting_as: ActingAs<'a>,
     ) -> Result<Self, ActionResult> {
-        if !is_number(chat_id) {
+        if !is_number(chat_id) && !is_user_id(chat_id) {
             let text = format!("{chat_id:?} is not an id of WhatsApp: a phone number with its country, in digits only");
             return Err(ActionResult::refused(Code::BadRequest, text));
         }
@@ -40,7 +40,8 @@ impl<'a> Target<'a> {
         let mut fields = Map::new();
         fields.insert("messaging_product".into(), "whatsapp".into());
         fields.insert("recipient_type".into(), "individual".into());
-        fields.insert("to".into(), self.to.into());
+        let name = if is_user_id(self.to) { "recipient" } else { "to" };
+        fields.insert(name.into(), self.to.into());
         fields.insert("type".into(), kind.into());
         fields.insert(kind.into(), content);
         if let Some(message_id) = self.reply_to {
@@ -204,7 +205,7 @@ async fn send_template(
     let language = bot.setting("template_language").unwrap_or("en_US");
     let content = json!({
         "name": template,
-        "language": { "code": language },
+        "language": { "policy": "deterministic", "code": language },
         "components": [{ "type": "body", "parameters": [{ "type": "text", "text": text }] }],
     });
     Ok(acted(api.send(&target.message("template", content)).await, target.key))

@@ -95,6 +95,15 @@ fn is_number(chat_id: &str) -> bool {
     (5..=20).contains(&chat_id.len()) && chat_id.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// The id of somebody with a user name for this business: `US.1234`.
+fn is_user_id(chat_id: &str) -> bool {
+    let is_id = |(country, rest): (&str, &str)| {
+        let is_country = country.len() == 2 && country.bytes().all(|b| b.is_ascii_uppercase());
+        is_country && (1..=128).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_alphanumeric())
+    };
+    chat_id.split_once('.').is_some_and(is_id)
+}
+
 impl WhatsApp {
     pub fn new(kit: &Kit) -> Self {
         let descriptor = Descriptor {
@@ -245,7 +254,7 @@ impl Platform for WhatsApp {
         chat_id: &'a str,
         viewer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        let look = is_number(chat_id).then(|| Look {
+        let look = (is_number(chat_id) || is_user_id(chat_id)).then(|| Look {
             info: ChatInfo { name: chat_id.to_owned(), chat_type: "dm".into() },
             visible: viewer.map(|viewer| viewer == chat_id),
             person: Some(chat_id.to_owned()),

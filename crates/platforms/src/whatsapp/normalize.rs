@@ -55,7 +55,7 @@ fn read(messages: Messages, bot: &Bot, meaning: &mut Meaning) {
     for value in messages {
         let given = value.to_string();
         let message = match serde_json::from_value::<Message>(value) {
-            Ok(message) if !message.id.is_empty() && !message.from.is_empty() => message,
+            Ok(message) if !message.id.is_empty() && !message.person().is_empty() => message,
             Ok(_) => {
                 meaning.intakes.push(unreadable(bot, &given, "it has no id or no sender"));
                 continue;
@@ -65,9 +65,11 @@ fn read(messages: Messages, bot: &Bot, meaning: &mut Meaning) {
                 continue;
             }
         };
-        let name = contacts.iter().find(|contact| contact.wa_id == message.from).map(|contact| &contact.profile.name);
+        let person = message.person();
+        let contact = contacts.iter().find(|contact| contact.wa_id == person || contact.user_id == person);
+        let name = contact.map(|contact| &contact.profile.name);
         let name = name.map(|name| name.trim()).filter(|name| !name.is_empty()).map(str::to_owned);
-        let place = (message.from.clone(), message.id.clone());
+        let place = (message.person().to_owned(), message.id.clone());
         if let Some(intake) = said(message, name, &metadata, bot) {
             meaning.heard.push(place);
             meaning.intakes.push(intake);
@@ -75,7 +77,7 @@ fn read(messages: Messages, bot: &Bot, meaning: &mut Meaning) {
     }
     for status in statuses.into_iter().filter_map(|value| serde_json::from_value::<Status>(value).ok()) {
         if status.errors.iter().any(|trouble| trouble.code == super::WINDOW_CLOSED) {
-            meaning.closed.push(status.recipient_id.clone());
+            meaning.closed.push(status.person().to_owned());
         }
         meaning.receipts.extend(receipt(status));
     }
@@ -102,13 +104,19 @@ fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) 
     if !own.is_empty() && digits(&message.from) == own {
         return None; // our own
     }
-    let content = Content::of(&message)?;
+    let edit = message.edit.as_ref().filter(|edit| message.kind == "edit" && !edit.original_message_id.is_empty());
+    let content = Content::of(edit.map_or(&message, |edit| &edit.message))?;
+    // An edit is told under the id of its message, and has one of its own.
+    let (message_id, edit_id) = match edit {
+        Some(edit) => (edit.original_message_id.clone(), Some(message.id.clone())),
+        None => (message.id.clone(), None),
+    };
+    let from = message.person().to_owned();
     let is_group = message.group_id.is_some() || message.chat.is_some();
     let context = message.context.unwrap_or_default();
     let replied = context.id.filter(|id| !id.is_empty());
     let quoted = context.from.map(|from| digits(&from)).filter(|from| !from.is_empty());
     let is_own = quoted.filter(|_| !own.is_empty()).map(|from| from == own);
-    let from = message.from;
     let source = Source {
         platform: PLATFORM.into(),
         chat_id: from.as_str().into(),
@@ -116,7 +124,8 @@ fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) 
         chat_name: Some(name.clone().unwrap_or_else(|| from.clone())),
         user_id: Some(from),
         user_name: name,
-        message_id: Some(message.id.clone()),
+        message_id: Some(message_id.clone()),
+        message_is_edit: edit_id.is_some(),
         ..Source::default()
     };
     let pressed = content.pressed.map(|(mut response, option)| {
@@ -127,7 +136,7 @@ fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) 
         text: pressed.as_ref().map_or(content.text, |(_, option)| format!("/{option}")),
         message_type: if pressed.is_some() { "command".into() } else { content.kind.into() },
         source,
-        message_id: Some(message.id),
+        message_id: Some(message_id),
         // The text of a quoted message is not told.
         reply_to: replied.as_ref().filter(|_| pressed.is_none()).map(|_| ReplyTo { is_own, ..ReplyTo::default() }),
         reply_to_message_id: replied,
@@ -135,10 +144,28 @@ fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) 
         ..MessageEvent::default()
     };
     let mut intake = intake(bot, event);
+    intake.edit_id = edit_id;
     intake.addressed = intake.event.prompt_response.is_some() || is_own == Some(true);
     intake.remote_media = content.file.into_iter().collect();
     intake.refused = is_group.then(|| "it was written in a group, and groups of WhatsApp are not supported".to_owned());
     Some(intake)
+}
+
+/// The phone number, else the id that somebody with a user name has for this business.
+fn either<'a>(number: &'a str, user_id: &'a str) -> &'a str {
+    if number.is_empty() { user_id } else { number }
+}
+
+impl Message {
+    fn person(&self) -> &str {
+        either(&self.from, &self.from_user_id)
+    }
+}
+
+impl Status {
+    fn person(&self) -> &str {
+        either(&self.recipient_id, &self.recipient_user_id)
+    }
 }
 
 fn digits(number: &str) -> String {
@@ -185,7 +212,7 @@ impl Content {
             "location" => Some(Self { kind: "location", ..Self::text(place(message)) }),
             "contacts" => Some(Self::text(people(message))),
             "order" if message.order.is_some() => Some(Self::text("[An order, which can only be seen in WhatsApp]")),
-            "reaction" | "system" | "ephemeral" => None, // nothing is said
+            "reaction" | "system" | "ephemeral" | "revoke" => None, // nothing is said
             kind => Some(Self::text(format!("[A message of the kind {kind:?}, which WhatsApp does not pass on]"))),
         }
         .filter(|content| !content.text.is_empty() || content.file.is_some() || content.pressed.is_some())
@@ -255,9 +282,9 @@ fn receipt(status: Status) -> Option<LateReceipt> {
             let told = told.map_or("without a reason", String::as_str);
             format!("failed: {} (WhatsApp error {code})", reason(*code, told))
         }
-        _ => status.status,
+        _ => status.status.clone(),
     };
-    let person = Some(&status.recipient_id).filter(|id| outcome == Outcome::Rejected && !id.is_empty());
+    let person = Some(status.person()).filter(|id| outcome == Outcome::Rejected && !id.is_empty());
     let event = person.map(|person| undelivered::event(PLATFORM, LABEL, person, &status.id, &note));
     Some(LateReceipt { vendor_id: status.id, key: status.biz_opaque_callback_data, outcome, note, event })
 }

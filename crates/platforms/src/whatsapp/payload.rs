@@ -47,6 +47,7 @@ pub(super) struct Metadata {
 #[serde(default)]
 pub(super) struct Contact {
     pub(super) wa_id: String,
+    pub(super) user_id: String,
     pub(super) profile: Profile,
 }
 
@@ -60,7 +61,10 @@ pub(super) struct Profile {
 #[serde(default)]
 pub(super) struct Message {
     pub(super) id: String,
+    /// The phone number. Meta does not tell it of people who have a user name.
     pub(super) from: String,
+    /// The id of the person for this business.
+    pub(super) from_user_id: String,
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) context: Option<Context>,
@@ -76,9 +80,18 @@ pub(super) struct Message {
     pub(super) location: Option<Location>,
     pub(super) contacts: Vec<SharedContact>,
     pub(super) order: Option<Value>,
+    pub(super) edit: Option<Edit>,
     /// Of a message in a group.
     pub(super) group_id: Option<Value>,
     pub(super) chat: Option<Value>,
+}
+
+/// Another text for an earlier message.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Edit {
+    pub(super) original_message_id: String,
+    pub(super) message: Box<Message>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -168,6 +181,7 @@ pub(super) struct Status {
     pub(super) id: String,
     pub(super) status: String,
     pub(super) recipient_id: String,
+    pub(super) recipient_user_id: String,
     pub(super) errors: Vec<Trouble>,
     /// The key of the action, which we sent with it.
     pub(super) biz_opaque_callback_data: Option<String>,

@@ -309,6 +309,36 @@ async fn a_text_goes_out_with_markup_and_key() {
 }
 
 #[tokio::test]
+async fn somebody_with_a_user_name_has_no_number() {
+    let scene = Scene::new(&[]);
+    let message = json!([{ "id": "w", "from_user_id": "US.1349120", "type": "text", "text": { "body": "hi" } }]);
+    let mut webhook = webhook(
+        NUMBER_ID,
+        message,
+        json!([{ "id": "wamid.1", "status": "failed", "recipient_user_id": "US.1349120" }]),
+    );
+    webhook["entry"][0]["changes"][0]["value"]["contacts"] =
+        json!([{ "user_id": "US.1349120", "profile": { "name": "Ann" } }]);
+    let heard = scene.post(&webhook).ok().unwrap();
+    let source = &heard.intakes[0].event.source;
+    assert_eq!((source.chat_id.as_str(), source.user_id.as_deref()), ("US.1349120", Some("US.1349120")));
+    assert_eq!(source.user_name.as_deref(), Some("Ann"));
+    assert_eq!(heard.receipts[0].event.as_ref().unwrap().source.chat_id.as_str(), "US.1349120");
+    assert!(scene.act(json!({ "op": "send", "chat_id": "US.1349120", "content": "x" })).await.result.success);
+    let sent = scene.sent().remove(0);
+    assert_eq!((&sent["recipient"], sent.get("to")), (&json!("US.1349120"), None));
+}
+
+#[test]
+fn an_edit_is_told_under_the_id_of_its_message() {
+    let scene = Scene::new(&[]);
+    let edit = scene.said(json!({ "type": "edit", "edit": { "original_message_id": "wamid.first",
+        "message": { "type": "text", "text": { "body": "better" } } } }));
+    assert_eq!((edit.event.text.as_str(), edit.event.message_id.as_deref()), ("better", Some("wamid.first")));
+    assert_eq!((edit.event.source.message_is_edit, edit.edit_id.as_deref()), (true, Some("wamid.in")));
+}
+
+#[tokio::test]
 async fn typing_is_shown_below_the_last_message() {
     let scene = Scene::new(&[]);
     let typing = json!({ "op": "typing", "chat_id": ANN });
@@ -341,7 +371,7 @@ async fn a_closed_window_is_told_or_a_template_goes_out() {
     let template = scene.sent().pop().unwrap();
     assert_eq!(
         template["template"],
-        json!({ "name": "note", "language": { "code": "de" },
+        json!({ "name": "note", "language": { "policy": "deterministic", "code": "de" },
         "components": [{ "type": "body", "parameters": [{ "type": "text", "text": "hi there" }] }] })
     );
     assert!(scene.act(send).await.result.success);

@@ -5,3 +5,7 @@ pub mod discord;
 mod serving;
 pub mod slack;
 pub mod telegram;
+pub mod twilio;
+pub mod whatsapp;
+
+pub use serving::faults::Fault;
