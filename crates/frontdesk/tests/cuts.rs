@@ -19,6 +19,7 @@ use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
+use frontdesk_platforms::{twilio, whatsapp};
 use frontdesk_testkit::fakes::{discord, telegram};
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
@@ -54,6 +55,11 @@ const DC_CHAT: &str = "1100000000000000021";
 /// A Matrix bot as an application service.
 const MX_TOKEN: &str = "the-token-of-the-homeserver";
 const MX_ROOM: &str = "!room:example.org";
+
+/// Phone numbers at two vendors, and who writes to them.
+const PHONE_SECRET: &str = "the-secret-of-a-phone-number";
+const PHONE_USER: &str = "15550001111";
+const NUMBER_ID: &str = "106540352242922";
 
 /// A pseudorandom number, the same in every run.
 fn dice(seed: u64) -> u64 {
@@ -113,6 +119,17 @@ impl Scene {
             "settings": { "homeserver_url": homeserver().await.0, "user_id": ME, "mode": "appservice" },
             "secrets": { "as_token": "ours", "hs_token": MX_TOKEN } });
         harness.admin("POST", "/bots", &bot).await.expect(201);
+        for bot in [
+            json!({ "platform": "sms", "settings": { "account_sid": "AC1", "from": "+15559990000" },
+                "secrets": { "auth_token": PHONE_SECRET } }),
+            json!({ "platform": "whatsapp_cloud", "settings": { "phone_number_id": NUMBER_ID },
+                "secrets": { "access_token": "a", "app_secret": PHONE_SECRET, "verify_token": "v" } }),
+        ] {
+            let mut bot = bot;
+            (bot["id"], bot["tenant"]) = ("phone".into(), FIRST_TENANT.into());
+            bot["settings"]["base_url"] = "http://127.0.0.1:9".into();
+            harness.admin("POST", "/bots", &bot).await.expect(201);
+        }
         let scene = Self { harness, account, agents, operator, sleeper, _telegram: telegram };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
@@ -128,8 +145,11 @@ impl Scene {
         scene.desk().directory().bind(link).await.unwrap();
         let link = BindingNew { platform: "discord".into(), ..Self::link(DC_USER, "home-gw") };
         scene.desk().directory().bind(link).await.unwrap();
-        let link = BindingNew { platform: "matrix".into(), ..Self::link(ANN, "home-gw") };
-        scene.desk().directory().bind(link).await.unwrap();
+        let number = format!("+{PHONE_USER}");
+        for (platform, user) in [("matrix", ANN), ("sms", &number), ("whatsapp_cloud", PHONE_USER)] {
+            let link = BindingNew { platform: platform.into(), ..Self::link(user, "home-gw") };
+            scene.desk().directory().bind(link).await.unwrap();
+        }
         scene
     }
 
@@ -349,6 +369,25 @@ impl Scene {
                 let body = json!({ "update_id": n + 1, "message": message }).to_string().into_bytes();
                 let headers = format!("X-Telegram-Bot-Api-Secret-Token: {TG_SECRET}\r\n");
                 let (path, bearer) = ("/telegram/tg".into(), String::new());
+                Request { path, bearer, kind: "application/json", body, headers }
+            }
+            "POST /twilio/{bot}" | "POST /twilio/{bot}/status" => {
+                let path = route.trim_start_matches("POST ").replace("{bot}", "phone");
+                let body =
+                    format!("MessageSid=SM-{n}&From=%2B{PHONE_USER}&Body=x&MessageStatus=delivered").into_bytes();
+                let url = format!("{}{path}", self.harness.url);
+                let signature = twilio::signature::sign_body(PHONE_SECRET, &url, &body).unwrap();
+                let headers = format!("X-Twilio-Signature: {signature}\r\n");
+                Request { path, bearer: String::new(), kind: "application/x-www-form-urlencoded", body, headers }
+            }
+            "POST /whatsapp/{bot}" => {
+                let text =
+                    json!({ "id": format!("wamid-{n}"), "from": PHONE_USER, "type": "text", "text": { "body": "x" } });
+                let value = json!({ "metadata": { "phone_number_id": NUMBER_ID }, "messages": [text] });
+                let entry = json!([{ "changes": [{ "field": "messages", "value": value }] }]);
+                let body = json!({ "object": "whatsapp_business_account", "entry": entry }).to_string().into_bytes();
+                let headers = format!("X-Hub-Signature-256: {}\r\n", whatsapp::signature::sign(PHONE_SECRET, &body));
+                let (path, bearer) = ("/whatsapp/phone".into(), String::new());
                 Request { path, bearer, kind: "application/json", body, headers }
             }
             "POST /interactions/{bot}" => {
@@ -615,7 +654,20 @@ async fn compare(scene: &Scene) {
         let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(DC_CHAT)).await.unwrap();
         commands += usize::from(event.is_some());
     }
-    for (platform, stored) in [("hooks", hooked), ("telegram", updates), ("matrix", pushed), ("discord", commands)] {
+    let mut phoned = [0; 2];
+    for n in 0..CUTS {
+        for (at, (id, chat)) in
+            [(format!("SM-{n}"), format!("+{PHONE_USER}")), (format!("wamid-{n}"), PHONE_USER.into())]
+                .into_iter()
+                .enumerate()
+        {
+            let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(&chat)).await.unwrap();
+            phoned[at] += usize::from(event.is_some());
+        }
+    }
+    let of_vendors = [("hooks", hooked), ("telegram", updates), ("matrix", pushed), ("discord", commands)];
+    let of_phones = [("sms", phoned[0]), ("whatsapp_cloud", phoned[1])];
+    for (platform, stored) in of_vendors.into_iter().chain(of_phones) {
         let rows = rows.iter().filter(|row| row.delivery.platform == platform).count();
         assert_eq!((rows, rows > 0), (stored, true), "a row for each event of {platform} that is stored");
     }

@@ -1,4 +1,4 @@
-//! WhatsApp end to end: a whole server in front of a fake of the Graph API. The fake itself is judged by a client library
+//! `WhatsApp` end to end: a whole server in front of a fake of the Graph API. The fake itself is judged by a client library
 //! that others wrote (tests/vendors/phones.py).
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]

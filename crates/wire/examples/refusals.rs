@@ -10,6 +10,7 @@ use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
 const TEXTS: [&str; 59] = [
+const TEXTS: [&str; 68] = [
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
@@ -71,6 +72,23 @@ const TEXTS: [&str; 59] = [
     "the thread was not created by this bot",
     "the thread has another name by now",
     "there is no such channel, or the bot may not see it",
+    "Twilio refused it: The 'To' number is not a valid phone number. (status 400, error 21211)",
+    "Twilio did not answer: status 502",
+    "Twilio takes files of at most 5242880 bytes",
+    "the person has opted out with STOP, and must send START first; nothing was sent",
+    "the person has opted out with STOP, and must send START first (Twilio error 21610)",
+    "\"ann\" is not a phone number; write it with its country: +15551234567",
+    "an SMS can only be sent",
+    "WhatsApp refused it: Message undeliverable (status 400, error 131026)",
+    "WhatsApp did not answer: no answer: it took too long; the file was not sent",
+    "the person has not written for 24 hours, and WhatsApp then takes templates only; wait until they write, or set a \
+     template (`bot add ... --set template=NAME`); nothing was sent",
+    "the person has not written for 24 hours, and the text does not fit into the template \"note\", which takes 1024 \
+     characters; nothing was sent",
+    "WhatsApp shows typing only after a message of the person, and this server has seen none lately",
+    "WhatsApp takes files of at most 104857600 bytes",
+    "\"ann\" is not an id of WhatsApp: a phone number with its country, in digits only",
+    "the question went out, then: WhatsApp refused it: no (status 400, error 131009)",
 ];
 
 fn main() -> io::Result<()> {

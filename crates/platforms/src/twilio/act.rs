@@ -109,10 +109,8 @@ impl Sms {
 
 fn acted(outcome: Result<Message, ApiError>, key: Option<&str>) -> Acted {
     match outcome {
-        Ok(Message { status, error_code, error_message, .. })
-            if matches!(status.as_str(), "failed" | "undelivered") =>
-        {
-            let why = error_message.unwrap_or_else(|| "without a reason".into());
+        Ok(Message { status, error_code, reason, .. }) if matches!(status.as_str(), "failed" | "undelivered") => {
+            let why = reason.unwrap_or_else(|| "without a reason".into());
             let code = error_code.map(|code| format!(", error {code}")).unwrap_or_default();
             ActionResult::refused(Code::PlatformFailed, format!("Twilio refused it: {why} ({status}{code})")).into()
         }

@@ -104,8 +104,8 @@ pub(super) struct Message {
     pub(super) status: String,
     #[serde(default)]
     pub(super) error_code: Option<i64>,
-    #[serde(default)]
-    pub(super) error_message: Option<String>,
+    #[serde(default, rename = "error_message")]
+    pub(super) reason: Option<String>,
 }
 
 pub(super) struct Api<'a> {
@@ -176,7 +176,7 @@ impl<'a> Api<'a> {
                 let message = self.redacted(&message).chars().take(REASON_MAX_CHARS).collect();
                 ApiError::Refused { status, code, message, retry_after_s }
             }
-            other => other,
+            other @ ApiError::NoAnswer { .. } => other,
         })
     }
 

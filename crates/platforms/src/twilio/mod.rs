@@ -117,7 +117,7 @@ impl Sms {
     }
 
     /// The fields of a genuine request. The URL is that of the configuration: headers of proxies are not believed.
-    fn verified(&self, bot: &Bot, request: &RawRequest, url: String) -> Result<Fields, Reply> {
+    fn verified(bot: &Bot, request: &RawRequest, url: String) -> Result<Fields, Reply> {
         let missing = || Reply::text(404, "this bot has no auth_token");
         let auth_token = bot.secret("auth_token").ok_or_else(missing)?;
         let url = if request.query.is_empty() { url } else { format!("{url}?{}", request.query) };
@@ -142,7 +142,7 @@ impl Sms {
     }
 
     fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
-        let fields = self.verified(bot, request, self.webhook_url(bot))?;
+        let fields = Self::verified(bot, request, self.webhook_url(bot))?;
         let said = normalize::said(&fields, bot).map_err(|why| Reply::text(400, why))?;
         let Some(Said { intake, from, keyword }) = said else { return Ok(Heard::nothing(twiml())) };
         match keyword {
@@ -154,7 +154,7 @@ impl Sms {
     }
 
     fn note_status(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
-        let fields = self.verified(bot, request, self.status_url(bot, None))?;
+        let fields = Self::verified(bot, request, self.status_url(bot, None))?;
         let query = fields_of(request.query.as_bytes()).unwrap_or_default();
         let receipt = normalize::status(&fields, first(&query, "key")).map_err(|why| Reply::text(400, why))?;
         Ok(Heard { receipts: receipt.into_iter().collect(), ..Heard::nothing(twiml()) })
@@ -181,7 +181,8 @@ impl Platform for Sms {
             return Err("account_sid must begin with AC, as the console of Twilio shows it".into());
         }
         let from = bot.setting("from").unwrap_or_default();
-        if !is_number(from) && !(from.starts_with(SERVICE_PREFIX) && plain(from)) {
+        let is_service = from.starts_with(SERVICE_PREFIX) && plain(from);
+        if !is_number(from) && !is_service {
             return Err(format!(
                 "from must be a number like +15551234567, or a messaging service (MG...), not {from:?}"
             ));

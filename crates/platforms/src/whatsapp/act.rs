@@ -155,7 +155,7 @@ impl WhatsApp {
         Ok(acted(outcome, target.key))
     }
 
-    /// WhatsApp shows it as an answer to a message, which is marked as read.
+    /// `WhatsApp` shows it as an answer to a message, which is marked as read.
     async fn show_typing(&self, api: &Api<'_>, bot: &Bot, chat_id: &str) -> Result<Acted, ActionResult> {
         let Some(message_id) = self.chats.get(&bot.id, chat_id).and_then(|chat| chat.last_message) else {
             let text = "WhatsApp shows typing only after a message of the person, and this server has seen none lately";

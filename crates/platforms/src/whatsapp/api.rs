@@ -192,7 +192,7 @@ impl<'a> Api<'a> {
                 let message = self.redacted(&message).chars().take(REASON_MAX_CHARS).collect();
                 ApiError::Refused { status, code, message }
             }
-            other => other,
+            other @ ApiError::NoAnswer { .. } => other,
         })
     }
 

@@ -8,14 +8,14 @@ use super::api::{Api, ApiError};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Number {
+struct Shown {
     display_phone_number: String,
     verified_name: String,
     quality_rating: String,
 }
 
 impl WhatsApp {
-    async fn number(api: &Api<'_>) -> Result<Number, ApiError> {
+    async fn number(api: &Api<'_>) -> Result<Shown, ApiError> {
         api.get(&format!("{}?fields=display_phone_number,verified_name,quality_rating", api.phone_number_id)).await
     }
 
@@ -37,7 +37,7 @@ impl WhatsApp {
             return vec![BotFinding::new("token", false, text)];
         };
         let first = match Self::number(&api).await {
-            Ok(Number { display_phone_number, verified_name, quality_rating }) => {
+            Ok(Shown { display_phone_number, verified_name, quality_rating }) => {
                 let text =
                     format!("the number is {display_phone_number} ({verified_name:?}, quality {quality_rating})");
                 BotFinding::new("token", true, text)

@@ -1,4 +1,4 @@
-//! WhatsApp by Meta's Cloud API. On the wire it is `whatsapp_cloud`.
+//! `WhatsApp` by Meta's Cloud API. On the wire it is `whatsapp_cloud`.
 //!
 //! `frontdesk bot add whatsapp_cloud --id BOT --set phone_number_id=... --secret access_token=... --secret app_secret=...
 //! --secret verify_token=...`. Meta calls `GET /whatsapp/{bot}` once to check the address, and `POST` with messages of people

@@ -7,7 +7,7 @@ use frontdesk_wire::event::{PromptResponse, ReplyTo};
 use frontdesk_wire::{MessageEvent, Secret, Source};
 use serde_json::Value;
 
-use super::payload::{Choice, File, Message, Messages, Metadata, Payload, Status, Trouble};
+use super::payload::{Choice, File, Message, Metadata, News, Payload, Report, Trouble};
 use super::text::reason;
 use super::{LABEL, PLATFORM};
 use crate::shared::undelivered;
@@ -37,7 +37,7 @@ pub(super) fn meaning_of(payload: Payload, bot: &Bot) -> Option<Meaning> {
             continue; // a subscription to something else
         }
         let given = change.value.to_string();
-        let Ok(messages) = serde_json::from_value::<Messages>(change.value) else {
+        let Ok(messages) = serde_json::from_value::<News>(change.value) else {
             meaning.intakes.push(unreadable(bot, &given, "the change is malformed"));
             continue;
         };
@@ -50,8 +50,8 @@ pub(super) fn meaning_of(payload: Payload, bot: &Bot) -> Option<Meaning> {
     Some(meaning)
 }
 
-fn read(messages: Messages, bot: &Bot, meaning: &mut Meaning) {
-    let Messages { metadata, contacts, messages, statuses } = messages;
+fn read(messages: News, bot: &Bot, meaning: &mut Meaning) {
+    let News { metadata, contacts, messages, statuses } = messages;
     for value in messages {
         let given = value.to_string();
         let message = match serde_json::from_value::<Message>(value) {
@@ -75,7 +75,7 @@ fn read(messages: Messages, bot: &Bot, meaning: &mut Meaning) {
             meaning.intakes.push(intake);
         }
     }
-    for status in statuses.into_iter().filter_map(|value| serde_json::from_value::<Status>(value).ok()) {
+    for status in statuses.into_iter().filter_map(|value| serde_json::from_value::<Report>(value).ok()) {
         if status.errors.iter().any(|trouble| trouble.code == super::WINDOW_CLOSED) {
             meaning.closed.push(status.person().to_owned());
         }
@@ -162,7 +162,7 @@ impl Message {
     }
 }
 
-impl Status {
+impl Report {
     fn person(&self) -> &str {
         either(&self.recipient_id, &self.recipient_user_id)
     }
@@ -220,11 +220,11 @@ impl Content {
 
     fn chosen(message: &Message) -> Option<Self> {
         let interactive = message.interactive.as_ref()?;
-        if let Some(form) = &interactive.nfm_reply {
+        if let Some(form) = &interactive.form {
             let answers = if form.response_json.is_empty() { &form.body } else { &form.response_json };
             return Some(Self::text(format!("[Form: {answers}]")));
         }
-        let Choice { id, title } = interactive.button_reply.as_ref().or(interactive.list_reply.as_ref())?;
+        let Choice { id, title } = interactive.button.as_ref().or(interactive.row.as_ref())?;
         let of_prompt = id.strip_prefix("hp1:").and_then(|rest| rest.rsplit_once(':'));
         let pressed = of_prompt.map(|(prompt_id, option_id)| {
             let response = PromptResponse {
@@ -267,7 +267,7 @@ fn people(message: &Message) -> String {
 }
 
 /// `None`: it is still on its way.
-fn receipt(status: Status) -> Option<LateReceipt> {
+fn receipt(status: Report) -> Option<LateReceipt> {
     let outcome = match status.status.as_str() {
         "delivered" | "read" | "played" => Outcome::Delivered,
         "failed" => Outcome::Rejected,

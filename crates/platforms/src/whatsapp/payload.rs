@@ -29,7 +29,7 @@ pub(super) struct Change {
 /// What a change of the field `messages` holds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Messages {
+pub(super) struct News {
     pub(super) metadata: Metadata,
     pub(super) contacts: Vec<Contact>,
     pub(super) messages: Vec<Value>,
@@ -117,10 +117,12 @@ pub(super) struct Button {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Interactive {
-    pub(super) button_reply: Option<Choice>,
-    pub(super) list_reply: Option<Choice>,
-    /// The answer to a form.
-    pub(super) nfm_reply: Option<Form>,
+    #[serde(rename = "button_reply")]
+    pub(super) button: Option<Choice>,
+    #[serde(rename = "list_reply")]
+    pub(super) row: Option<Choice>,
+    #[serde(rename = "nfm_reply")]
+    pub(super) form: Option<Form>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -177,7 +179,7 @@ pub(super) struct Phone {
 /// What became of a message that was sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Status {
+pub(super) struct Report {
     pub(super) id: String,
     pub(super) status: String,
     pub(super) recipient_id: String,

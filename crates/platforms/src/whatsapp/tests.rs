@@ -214,7 +214,7 @@ fn every_kind_of_message_is_told_or_skipped() {
             false,
         ),
         (
-            json!({ "type": "unsupported", "errors": [{ "code": 131051 }] }),
+            json!({ "type": "unsupported", "errors": [{ "code": 131_051 }] }),
             "text",
             "[A message of the kind \"unsupported\", which WhatsApp does not pass on]",
             false,
@@ -280,7 +280,7 @@ fn statuses_close_what_was_sent() {
     let scene = Scene::new(&[]);
     let status = |name: &str| json!({ "id": "wamid.1", "status": name, "recipient_id": ANN, "biz_opaque_callback_data": "7.1.0" });
     let mut failed = status("failed");
-    failed["errors"] = json!([{ "code": 131047, "title": "Re-engagement message", "message": "Re-engagement message",
+    failed["errors"] = json!([{ "code": 131_047, "title": "Re-engagement message", "message": "Re-engagement message",
         "error_data": { "details": "24 hours have passed" } }]);
     let heard = scene.hear(json!([]), json!([status("sent"), status("delivered"), failed, { "status": 1 }]));
     assert!(heard.intakes.is_empty());

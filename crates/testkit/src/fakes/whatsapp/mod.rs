@@ -1,4 +1,4 @@
-//! A fake of the Graph API for one phone number of WhatsApp, with people behind it. It signs what it sends to the webhook,
+//! A fake of the Graph API for one phone number of `WhatsApp`, with people behind it. It signs what it sends to the webhook,
 //! and refuses what Meta refuses: too many buttons, texts that are too long, and texts after 24 hours.
 
 mod check;
