@@ -333,3 +333,80 @@ async fn a_bot_is_checked_and_what_is_wrong_is_said() {
     }
     scene.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_comes_before_the_answer_is_not_lost() {
+    let scene = Scene::open().await;
+    let mut agent = scene.agent().await;
+    scene.say("hello").await;
+    let frame = agent.event().await;
+    agent.ack(&frame).await;
+    scene.server.fake.fault(Fault::Slow { delay_ms: 600 });
+    let request = agent.begin(send("too fast")).await;
+    let sid = scene.server.fake.wait_for(|fake| fake.sent().pop().map(|sent| sent.sid));
+    let sid = timeout(PATIENCE, sid).await.unwrap();
+    assert_eq!(scene.server.fake.report(&sid, "failed", Some(30_005)).await.unwrap().0, 200);
+    assert_eq!(agent.result(&request).await.json["result"]["message_id"], sid);
+    assert!(agent.event().await.text().contains("30005"));
+    assert_eq!(scene.journal().await[0]["outcome"], "rejected");
+    scene.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_answers_every_report_is_told_a_few_times_only() {
+    let scene = Scene::open().await;
+    let mut agent = scene.agent().await;
+    scene.say("hello").await;
+    let frame = agent.event().await;
+    agent.ack(&frame).await;
+    for number in 0..8 {
+        let sid = agent.act(send(&format!("again {number}"))).await["message_id"].as_str().unwrap().to_owned();
+        assert_eq!(scene.server.fake.report(&sid, "failed", Some(30_003)).await.unwrap().0, 200);
+    }
+    let reports = agent.events(5).await;
+    assert!(reports.iter().all(|frame| frame.text().contains("not delivered")));
+    assert_eq!(agent.unread().await, 0, "the others are in the journal only");
+    let rejected = scene.journal().await.iter().filter(|entry| entry["outcome"] == "rejected").count();
+    assert_eq!(rejected, 8);
+    scene.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_number_keeps_tenants_apart() {
+    let scene = Scene::open().await;
+    let red = scene.harness.add_gateway_in("red", "red-agent").await;
+    let blue = scene.harness.add_gateway_in("blue", "blue-agent").await;
+    let ask = json!({ "platform": "sms", "id": "shared",
+        "settings": { "base_url": scene.server.base_url, "account_sid": ACCOUNT, "from": OWN },
+        "secrets": { "auth_token": TOKEN } });
+    scene.harness.admin("POST", "/bots", &ask).await.expect(201);
+    scene.server.fake.set_webhook(&format!("{}/twilio/shared", scene.harness.url));
+    let mut agents = Vec::new();
+    for (account, number) in [(&red, "+15550002222"), (&blue, "+15550003333")] {
+        let link =
+            json!({ "tenant": account.tenant, "platform": "sms", "user_id": number, "instance": account.gateway });
+        scene.harness.admin("POST", "/bindings", &link).await.expect(201);
+        let mut agent = scene.harness.dial(&account.bearer()).await;
+        agent.hello("sms", "shared").await;
+        agents.push(agent);
+    }
+    for number in ["+15550003333", "+15550002222", "+15550004444"] {
+        let (status, _) = scene.server.fake.say(number, OWN, &format!("of {number}"), &[]).await.unwrap();
+        assert_eq!(status, 200);
+    }
+    for (agent, number) in agents.iter_mut().zip(["+15550002222", "+15550003333"]) {
+        let frame = agent.event().await;
+        assert_eq!(frame.text(), format!("of {number}"));
+        agent.ack(&frame).await;
+        assert_eq!(agent.unread().await, 0);
+    }
+    let foreign = json!({ "op": "send", "chat_id": "+15550003333", "content": "x" });
+    let result = agents[0].act(foreign).await;
+    assert_eq!((&result["code"], scene.sent().len()), (&json!("egress_declined"), 0), "{result}");
+    let sent = agents[1].act(json!({ "op": "send", "chat_id": "+15550003333", "content": "x" })).await;
+    let sid = sent["message_id"].as_str().unwrap();
+    assert_eq!(scene.server.fake.report(sid, "failed", None).await.unwrap().0, 200);
+    assert!(agents[1].event().await.text().contains(sid));
+    assert_eq!(agents[0].unread().await, 0);
+    scene.finish().await;
+}
