@@ -207,7 +207,12 @@ class Native:
 
 async def cmd_native(name, platform, config, extra):
     """`config` and `extra` are what the gateway would read from its settings."""
-    module = __import__(f"plugins.platforms.{platform}.adapter", fromlist=["adapter"])
+    if platform == "whatsapp_cloud":
+        # It is no plugin, and has no setting for other servers.
+        from gateway.platforms import whatsapp_cloud as module
+        module.GRAPH_API_BASE = extra.pop("base_url")
+    else:
+        module = __import__(f"plugins.platforms.{platform}.adapter", fromlist=["adapter"])
     if platform == "discord":
         # The library has no setting for other servers.
         import discord
@@ -220,6 +225,8 @@ async def cmd_native(name, platform, config, extra):
         base_url, made = extra.pop("base_url"), AsyncBaseClient.__init__
         AsyncBaseClient.__init__ = lambda client, *args, **named: made(client, *args, **{"base_url": base_url, **named})
     adapter = getattr(module, f"{platform.capitalize()}Adapter")(PlatformConfig(enabled=True, extra=extra, **config))
+    made = {"whatsapp_cloud": "WhatsAppCloudAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
+    adapter = getattr(module, made)(PlatformConfig(enabled=True, extra=extra, **config))
     LINKS[name] = Native(name, adapter)
     return {"connected": bool(await adapter.connect()), "error": adapter.fatal_error_message}
 

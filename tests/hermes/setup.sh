@@ -5,6 +5,8 @@
 #
 #   setup.sh native    also makes `native`, an environment on top of that one with the libraries
 #                      of the gateway's own Telegram, Matrix, Discord and Slack adapters
+#                      of the gateway's own Telegram, Matrix and Discord adapters; those for SMS and
+#                      WhatsApp need no others
 set -eu
 
 NEWEST=0.19.0
