@@ -15,6 +15,8 @@ const ANSWER_MAX_BYTES: usize = 1 << 20;
 const CALL_TIME: Duration = Duration::from_secs(20);
 /// Twilio does not always say how long to wait.
 const RETRY_AFTER_S: u64 = 1;
+/// Tokens that requests may be signed with.
+const TOKENS_MAX: usize = 2;
 /// Longer reasons are cut.
 const REASON_MAX_CHARS: usize = 500;
 
@@ -108,18 +110,23 @@ pub(super) struct Message {
     pub(super) reason: Option<String>,
 }
 
+/// The auth token; while it changes, the new one behind it.
+pub(super) fn tokens_of(bot: &Bot) -> impl Iterator<Item = &str> {
+    bot.secret("auth_token").map_or("", Secret::expose).split_whitespace().take(TOKENS_MAX)
+}
+
 pub(super) struct Api<'a> {
     outcall: &'a dyn Outcall,
     /// Given by the operator, who may name a private address.
     own_base: Option<&'a str>,
     account_sid: &'a str,
-    auth_token: &'a Secret,
+    auth_token: &'a str,
 }
 
 impl<'a> Api<'a> {
     /// `None`: the bot is not complete.
     pub(super) fn of(outcall: &'a dyn Outcall, bot: &'a Bot) -> Option<Self> {
-        let (account_sid, auth_token) = (bot.setting("account_sid")?, bot.secret("auth_token")?);
+        let (account_sid, auth_token) = (bot.setting("account_sid")?, tokens_of(bot).next()?);
         Some(Self { outcall, own_base: bot.setting("base_url"), account_sid, auth_token })
     }
 
@@ -137,7 +144,7 @@ impl<'a> Api<'a> {
     }
 
     pub(super) fn authorization(&self) -> String {
-        format!("Basic {}", STANDARD.encode(format!("{}:{}", self.account_sid, self.auth_token.expose())))
+        format!("Basic {}", STANDARD.encode(format!("{}:{}", self.account_sid, self.auth_token)))
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
@@ -181,7 +188,7 @@ impl<'a> Api<'a> {
     }
 
     fn redacted(&self, text: &str) -> String {
-        text.replace(self.auth_token.expose(), "***")
+        text.replace(self.auth_token, "***")
     }
 
     pub(super) fn no_answer(&self, error: &OutcallError) -> ApiError {

@@ -10,7 +10,7 @@ use frontdesk_wire::secret::same_bytes;
 use frontdesk_wire::{ActionResult, Code, Secret};
 
 use super::Sms;
-use super::api::{Api, BASE_URL};
+use super::api::{Api, BASE_URL, tokens_of};
 
 /// Larger files are refused by Twilio.
 const UPLOAD_MAX_BYTES: usize = 5 << 20;
@@ -112,7 +112,7 @@ struct Link<'a> {
 
 impl Link<'_> {
     fn mark(&self, bot: &Bot) -> Option<String> {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, bot.secret("auth_token")?.expose().as_bytes());
+        let key = hmac::Key::new(hmac::HMAC_SHA256, tokens_of(bot).next()?.as_bytes());
         let until = self.until_s.to_string();
         let mut context = hmac::Context::with_key(&key);
         // Twilio signs with the same key, and never something that begins so.

@@ -27,6 +27,7 @@ use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
 use serde::Deserialize;
 
 use self::act::is_number;
+use self::api::tokens_of;
 use self::normalize::{Fields, Said};
 use self::signature::{Forged, Signed, verify};
 use self::text::{Keyword, MESSAGE_MAX};
@@ -118,8 +119,6 @@ impl Sms {
 
     /// The fields of a genuine request. The URL is that of the configuration: headers of proxies are not believed.
     fn verified(bot: &Bot, request: &RawRequest, url: String) -> Result<Fields, Reply> {
-        let missing = || Reply::text(404, "this bot has no auth_token");
-        let auth_token = bot.secret("auth_token").ok_or_else(missing)?;
         let url = if request.query.is_empty() { url } else { format!("{url}?{}", request.query) };
         let signed = Signed {
             url: &url,
@@ -127,7 +126,11 @@ impl Sms {
             signature: request.only_header("x-twilio-signature"),
             body: &request.body,
         };
-        let fields = verify(auth_token.expose(), signed).map_err(|forged| {
+        let mut verdict = Err(Forged::Wrong);
+        for auth_token in tokens_of(bot) {
+            verdict = verdict.or_else(|_| verify(auth_token, signed));
+        }
+        let fields = verdict.map_err(|forged| {
             let status = if forged == Forged::NotAForm { 400 } else { 403 };
             Reply::text(status, forged.to_string())
         })?;
@@ -187,7 +190,7 @@ impl Platform for Sms {
                 "from must be a number like +15551234567, or a messaging service (MG...), not {from:?}"
             ));
         }
-        if bot.secret("auth_token").is_none() {
+        if tokens_of(bot).next().is_none() {
             return Err("the auth_token is empty".into());
         }
         match bot.setting("base_url") {

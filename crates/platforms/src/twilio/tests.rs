@@ -272,6 +272,22 @@ async fn wrong_numbers_and_empty_texts_are_refused_before_anything_is_sent() {
     assert!(scene.calls().is_empty());
 }
 
+#[tokio::test]
+async fn while_the_token_changes_both_are_believed_and_the_first_one_calls() {
+    let mut scene = Scene::new(OWN);
+    let settings = [("account_sid", SID), ("from", OWN)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    for (tokens, is_believed) in
+        [("the-token another", true), ("another the-token\n", true), ("one two the-token", false), ("", false)]
+    {
+        let secrets = [("auth_token".to_owned(), Secret::new(tokens))].into();
+        scene.bot = Bot::new("sms", Some("home".into()), settings.clone().into(), secrets);
+        assert_eq!(scene.hear(&[("Body", "x")]).is_ok(), is_believed, "{tokens:?}");
+    }
+    let secrets = [("auth_token".to_owned(), Secret::new("the-token another"))].into();
+    scene.bot = Bot::new("sms", Some("home".into()), settings.into(), secrets);
+    assert!(scene.send("x").await.result.success, "the vendor of the test asks for the first one");
+}
+
 #[test]
 fn a_bot_needs_an_account_a_number_and_a_token() {
     let scene = Scene::new(OWN);

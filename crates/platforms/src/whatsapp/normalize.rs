@@ -51,7 +51,10 @@ pub(super) fn meaning_of(payload: Payload, bot: &Bot) -> Option<Meaning> {
 }
 
 fn read(messages: News, bot: &Bot, meaning: &mut Meaning) {
-    let News { metadata, contacts, messages, statuses } = messages;
+    let News { metadata, contacts, messages, statuses, errors } = messages;
+    for Trouble { code, title, error_data, .. } in &errors {
+        tracing::warn!(bot = bot.id, code, title, details = error_data.details, "WhatsApp reports an error");
+    }
     for value in messages {
         let given = value.to_string();
         let message = match serde_json::from_value::<Message>(value) {
@@ -71,11 +74,17 @@ fn read(messages: News, bot: &Bot, meaning: &mut Meaning) {
         let name = name.map(|name| name.trim()).filter(|name| !name.is_empty()).map(str::to_owned);
         let place = (message.person().to_owned(), message.id.clone());
         if let Some(intake) = said(message, name, &metadata, bot) {
-            meaning.heard.push(place);
+            if intake.refused.is_none() {
+                meaning.heard.push(place);
+            }
             meaning.intakes.push(intake);
         }
     }
-    for status in statuses.into_iter().filter_map(|value| serde_json::from_value::<Report>(value).ok()) {
+    for value in statuses {
+        let Ok(status) = serde_json::from_value::<Report>(value) else {
+            tracing::warn!(bot = bot.id, "a status of WhatsApp could not be read");
+            continue;
+        };
         if status.errors.iter().any(|trouble| trouble.code == super::WINDOW_CLOSED) {
             meaning.closed.push(status.person().to_owned());
         }

@@ -34,6 +34,8 @@ pub(super) struct News {
     pub(super) contacts: Vec<Contact>,
     pub(super) messages: Vec<Value>,
     pub(super) statuses: Vec<Value>,
+    /// Trouble of the account, of no message in particular.
+    pub(super) errors: Vec<Trouble>,
 }
 
 #[derive(Debug, Default, Deserialize)]
