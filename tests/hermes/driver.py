@@ -224,9 +224,8 @@ async def cmd_native(name, platform, config, extra):
         from slack_sdk.web.async_base_client import AsyncBaseClient
         base_url, made = extra.pop("base_url"), AsyncBaseClient.__init__
         AsyncBaseClient.__init__ = lambda client, *args, **named: made(client, *args, **{"base_url": base_url, **named})
-    adapter = getattr(module, f"{platform.capitalize()}Adapter")(PlatformConfig(enabled=True, extra=extra, **config))
-    made = {"whatsapp_cloud": "WhatsAppCloudAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
-    adapter = getattr(module, made)(PlatformConfig(enabled=True, extra=extra, **config))
+    kind = {"whatsapp_cloud": "WhatsAppCloudAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
+    adapter = getattr(module, kind)(PlatformConfig(enabled=True, extra=extra, **config))
     LINKS[name] = Native(name, adapter)
     return {"connected": bool(await adapter.connect()), "error": adapter.fatal_error_message}
 

@@ -4,8 +4,7 @@
 # Safe to run again: it returns at once if the folder is complete.
 #
 #   setup.sh native    also makes `native`, an environment on top of that one with the libraries
-#                      of the gateway's own Telegram, Matrix, Discord and Slack adapters
-#                      of the gateway's own Telegram, Matrix and Discord adapters; those for SMS and
+#                      of the gateway's own Telegram, Matrix, Discord and Slack adapters; those for SMS and
 #                      WhatsApp need no others
 set -eu
 

@@ -34,9 +34,6 @@ const LISTED: &[Listed] = &[
     twilio::LISTED,
     whatsapp::LISTED,
 ];
-=======
-    &[discord::LISTED, hooks::LISTED, matrix::LISTED, telegram::LISTED, twilio::LISTED, whatsapp::LISTED];
->>>>>>> f143d4d (Add SMS by Twilio and WhatsApp by the Cloud API)
 
 /// All platforms of the box, with their settings.
 pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {

@@ -9,8 +9,7 @@ use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
-const TEXTS: [&str; 59] = [
-const TEXTS: [&str; 68] = [
+const TEXTS: &[&str] = &[
     "this socket said no hello for that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
@@ -89,6 +88,11 @@ const TEXTS: [&str; 68] = [
     "WhatsApp takes files of at most 104857600 bytes",
     "\"ann\" is not an id of WhatsApp: a phone number with its country, in digits only",
     "the question went out, then: WhatsApp refused it: no (status 400, error 131009)",
+    "signal-cli refused it: the recipient is not on Signal (-1)",
+    "signal-cli did not answer: no answer: it took too long",
+    "the safety number of the recipient has changed (identity failure); check it and run `signal-cli trust`",
+    "Signal wants a captcha (proof required); see `signal-cli submitRateLimitChallenge`",
+    "the bot is in no such group",
 ];
 
 fn main() -> io::Result<()> {
@@ -99,7 +103,7 @@ fn main() -> io::Result<()> {
             || matches!(result.code, Some(Code::Partial | Code::Unknown | Code::Timeout | Code::Internal) | None);
         writeln!(out, "{}", json!({ "code": code, "text": result.error, "sent": sent }))
     };
-    for text in TEXTS {
+    for &text in TEXTS {
         for code in CODES {
             let result = ActionResult::refused(code, text);
             print(&result)?;

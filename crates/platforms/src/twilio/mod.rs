@@ -77,7 +77,7 @@ pub struct Sms {
 }
 
 fn twiml() -> Reply {
-    Reply { status: 200, content_type: "text/xml", body: EMPTY_TWIML.into() }
+    Reply { content_type: "text/xml", ..Reply::text(200, EMPTY_TWIML) }
 }
 
 impl Sms {

@@ -28,6 +28,7 @@ fn reply(heard: Heard, receipts: &[Receipt]) -> Reply {
     match heard.answer {
         Answer::Fixed(reply) => reply,
         Answer::FromReceipts(make) => make(receipts),
+        Answer::File(..) => panic!("a file"),
     }
 }
 

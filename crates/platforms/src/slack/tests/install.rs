@@ -29,7 +29,7 @@ fn get(door: &'static str, query: String, cookie: Option<&str>) -> RawRequest {
 fn fixed(heard: &Heard) -> &Reply {
     match &heard.answer {
         Answer::Fixed(reply) => reply,
-        Answer::FromReceipts(_) => panic!("not fixed"),
+        Answer::FromReceipts(_) | Answer::File(..) => panic!("not fixed"),
     }
 }
 
