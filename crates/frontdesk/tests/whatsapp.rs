@@ -79,8 +79,11 @@ impl Scene {
         self.server.fake.sent().into_iter().map(|sent| sent.message).collect()
     }
 
+    /// What was sent, the newest first. Probes of the test itself are not sent.
     async fn journal(&self) -> Vec<Value> {
-        self.harness.admin("GET", "/journal", &Value::Null).await.expect(200)["actions"].as_array().unwrap().clone()
+        let journal = self.harness.admin("GET", "/journal", &Value::Null).await.expect(200);
+        let sent = journal["actions"].as_array().unwrap().iter().filter(|entry| entry["op"] == "send");
+        sent.cloned().collect()
     }
 
     async fn finish(self) {

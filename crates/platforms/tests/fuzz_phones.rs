@@ -75,7 +75,7 @@ fn sms(input: &[u8]) -> Outcome {
     let body = Bytes::copy_from_slice(parts.next().unwrap_or_default());
     let is_status = door.starts_with('s');
     let platform = Sms::new(&kit());
-    let bot = bot(&[("account_sid", "AC1"), ("from", "+15559990000")], &[("auth_token", "the token")]);
+    let bot = bot(&[("account_sid", "AC1"), ("from", "+15559990000")], &[("auth_token", "the-token")]);
     let path = if is_status { "https://desk.example/twilio/b/status" } else { "https://desk.example/twilio/b" };
     let url = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let receive = |mime: &str, signature: &str| -> Result<Heard, Reply> {
@@ -95,8 +95,14 @@ fn sms(input: &[u8]) -> Outcome {
             twilio::signature::Signed { url: &url, content_type: Some(mime), signature: Some(&signature), body: &body };
         let _ = twilio::signature::verify("another token", signed);
         let form: &[u8] = if mime.ends_with("urlencoded") { &body } else { b"" };
-        let good = twilio::signature::sign_body("the token", &url, form).unwrap_or_default();
-        let taken = receive(mime, &good).ok();
+        let good = twilio::signature::sign_body("the-token", &url, form).unwrap_or_default();
+        let taken = receive(mime, &good);
+        if let Err(reply) = &taken {
+            let is_form = mime.ends_with("urlencoded") && !good.is_empty();
+            let is_read = reply.status == 400 || reply.body.contains("another account");
+            assert!(is_read || !is_form, "a form that is signed was not read: {} {}", reply.status, reply.body);
+        }
+        let taken = taken.ok();
         seen.push(taken.map(|heard| {
             assert!(heard.intakes.len() + heard.receipts.len() <= 1);
             let shapes: Vec<_> = heard.intakes.iter().map(|intake| shape(intake, "sms")).collect();
