@@ -1,7 +1,7 @@
 //! `bench growth`: what an event costs with more tenants, and with more servers on one store.
 //!
-//! All servers run in this process, each with its own connections. What the store costs is the rest of the machine: nothing
-//! else may run on it.
+//! All servers run in this process, each with its own connections. What the store costs is what the processes of a Postgres on
+//! the same machine use.
 
 use std::time::Duration;
 
@@ -105,8 +105,8 @@ async fn point(stage: &Stage, plan: &Plan) -> anyhow::Result<Value> {
     let found = json!({
         "servers": desks.len(), "tenants": tenants,
         "events_per_s": (plan.messages as f64 / done.seconds).round(),
-        "cpu_us_per_event": { "servers": us(spent.own), "store": us(spent.rest), "load": us(spent.load) },
-        "rest_cpu_ms_per_s": { "servers": ms_per_s(rest.own), "store": ms_per_s(rest.rest) },
+        "cpu_us_per_event": { "servers": us(spent.own), "store": us(spent.store), "load": us(spent.load) },
+        "rest_cpu_ms_per_s": { "servers": ms_per_s(rest.own), "store": ms_per_s(rest.store) },
         "rss_mb": (rss_bytes() as f64 / 1e5).round() / 10.0,
     });
     eprintln!("  {found}");
@@ -119,30 +119,34 @@ struct Cpu {
     own: f64,
     /// Of the load process.
     load: f64,
-    /// Of all others.
-    rest: f64,
+    /// Of the processes of a Postgres on this machine.
+    store: f64,
 }
 
 impl Cpu {
     fn now(load: u32) -> Self {
-        let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
-        let numbers = |text: &str| text.split_whitespace().filter_map(|it| it.parse().ok()).collect::<Vec<f64>>();
-        // User and system time are the 14th and 15th field; the second one, the name, may contain spaces.
-        let of_process = |path: String| {
-            let text = read(path);
-            let after = numbers(text.rsplit(')').next().unwrap_or_default());
-            after.get(10..12).map_or(0.0, |times| times.iter().sum::<f64>())
-        };
-        // user, nice, system, then idle and waiting for disks, then interrupts.
-        let all = numbers(read("/proc/stat".into()).lines().next().unwrap_or_default());
-        let busy: f64 = all.iter().take(3).chain(all.iter().skip(5).take(2)).sum();
-        let own = of_process("/proc/self/stat".into());
-        let load = if load == 0 { 0.0 } else { of_process(format!("/proc/{load}/stat")) };
-        let seconds = |ticks: f64| ticks / TICKS_PER_SECOND;
-        Self { own: seconds(own), load: seconds(load), rest: seconds(busy - own - load) }
+        let load = if load == 0 { 0.0 } else { seconds_of(&load.to_string(), None) };
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let names = all.filter_map(|entry| entry.file_name().into_string().ok());
+        let processes = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        let store = processes.map(|process| seconds_of(&process, Some("postgres"))).sum();
+        Self { own: seconds_of("self", None), load, store }
     }
 
     fn since(&self, before: &Self) -> Self {
-        Self { own: self.own - before.own, load: self.load - before.load, rest: self.rest - before.rest }
+        Self { own: self.own - before.own, load: self.load - before.load, store: self.store - before.store }
     }
+}
+
+/// Of a process, if it has this name.
+fn seconds_of(process: &str, name: Option<&str>) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The second field is the name in parentheses, which may contain any character.
+    let Some((head, fields)) = text.rsplit_once(')') else { return 0.0 };
+    if name.is_some_and(|name| !head.ends_with(&format!("({name}"))) {
+        return 0.0;
+    }
+    // User and system time are the 14th and 15th field.
+    let times = fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    times.sum::<f64>() / TICKS_PER_SECOND
 }

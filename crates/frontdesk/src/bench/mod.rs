@@ -106,7 +106,7 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// What an event costs with more tenants, and with more servers on one store. Nothing else may run on the machine
+    /// What an event costs with more tenants, and with more servers on one store
     Growth {
         #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000,10000")]
         tenants: Vec<usize>,
