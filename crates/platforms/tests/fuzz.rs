@@ -488,7 +488,7 @@ impl Outcall for NoSlack {
     fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
         let method = call.url.strip_prefix("https://slack.com/api/").unwrap_or_default();
         assert!(
-            matches!(method, "auth.test" | "users.info"),
+            matches!(method, "auth.test" | "users.info" | "conversations.info"),
             "nothing else is asked while an event is read: {}",
             call.url
         );
@@ -551,7 +551,13 @@ fn slack(input: &[u8]) -> Outcome {
                 let about = (event.source.chat_type.clone(), event.source.thread_id.is_some(), intake.addressed);
                 (intake.refused.is_some(), event.message_type.clone(), about, event.prompt_response.is_some())
             });
-            outcome((shape, heard.changes.len(), heard.gaps.len(), heard.granted.len(), heard.afterwards.is_some()))
+            outcome((
+                shape,
+                heard.changes.len(),
+                heard.gaps.len(),
+                heard.granted.is_empty(),
+                heard.afterwards.is_some(),
+            ))
         }
     }
 }

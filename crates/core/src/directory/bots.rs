@@ -9,11 +9,12 @@ use tokio::sync::Notify;
 
 use super::facts::{self, Fact};
 use super::gateways::{check_id, known_tenant};
-use super::registry::{Draft, Effect, Registry};
+use super::registry::{AmendError, Draft, Effect, Registry};
 use super::view::View;
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::port::platform::{Bot, GrantedSecret, Part, Platforms};
+use crate::port::store::StoreError;
 use crate::vault::Sealer;
 
 /// Why the listener of a bot ended by itself.
@@ -197,23 +198,31 @@ impl Bots {
         }
         let seal = |one: &GrantedSecret| {
             let context = ["bot", platform, id, &one.name];
-            let sealed = one.value.as_ref().map(|value| hex::encode(self.sealer.seal(&*self.env, value, &context)));
-            (one.name.clone(), sealed)
+            (one.name.clone(), hex::encode(self.sealer.seal(&*self.env, &one.value, &context)))
         };
         let sealed: Vec<_> = granted.iter().filter(|one| is_granted(&one.name)).map(seal).collect();
         let decide = |view: &View, draft: &mut Draft| {
             let bot = view.bot(platform, id).ok_or_else(|| DeskError::NotFound("the bot was removed".into()))?;
             let mut fact = (**bot).clone();
-            for (name, sealed) in &sealed {
-                match sealed {
-                    Some(sealed) => drop(fact.secrets.insert(name.clone(), sealed.clone())),
-                    None => drop(fact.secrets.remove(name)),
-                }
-            }
+            fact.secrets.extend(sealed.iter().cloned());
             draft.put(Fact::Bot(fact));
             Ok(())
         };
         self.registry.write(decide).await.map_err(DeskError::from)
+    }
+
+    /// Forgets such a secret. What is not there changes nothing, so that a repeated report does not stop the listener.
+    pub(crate) async fn end_grant(&self, platform: &str, id: &str, name: &str) -> Result<(), StoreError> {
+        let decide = |view: &View, draft: &mut Draft| {
+            let known = view.bot(platform, id).filter(|bot| is_granted(name) && bot.secrets.contains_key(name));
+            if let Some(bot) = known {
+                let mut fact = (**bot).clone();
+                fact.secrets.remove(name);
+                draft.put(Fact::Bot(fact));
+            }
+            Ok::<_, std::convert::Infallible>(())
+        };
+        self.registry.write(decide).await.map_err(|AmendError::Store(error)| error)
     }
 
     /// Why the platform of a bot refuses it as it is.

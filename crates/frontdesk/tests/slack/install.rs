@@ -83,3 +83,30 @@ async fn a_workspace_without_a_route_reaches_nobody() {
     assert_eq!(of_ben.unread().await, 0, "nobody said whose workspace it is");
     scene.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_comes_and_goes_while_a_socket_is_open() {
+    let scene = Scene::without_bot("").await;
+    scene.add_bot(json!({ "mode": "socket", "client_id": "11.22" }), None).await;
+    assert_eq!(install(&scene, "T2").await.status, 200);
+    scene.link("UZOE", "ben").await;
+    let route = json!({ "platform": "slack", "key": "T2", "tenant": FIRST_TENANT });
+    scene.harness.admin("POST", "/routes", &route).await.expect(201);
+    let mut of_ben = scene.agent_of(&scene.ben).await;
+    scene.say("C2", "UZOE", "<@UBOT2> hello");
+    assert_eq!(of_ben.event().await.text(), "hello");
+    scene.act(json!({"act": "uninstall", "team": "T2"}));
+    let is_gone = || {
+        let bot = scene.harness.app.desk.directory().bots().added("slack", "sl").unwrap();
+        bot.granted("workspace:").next().is_none()
+    };
+    let gone = async {
+        while !is_gone() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, gone).await.expect("the token is kept");
+    let refused = of_ben.act(send("C2", "are you there?", None)).await;
+    assert!(refused["error"].as_str().unwrap().contains("no workspace has installed"), "{refused}");
+    scene.finish().await;
+}

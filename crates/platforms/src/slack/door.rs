@@ -1,7 +1,9 @@
 //! Requests of Slack: verified, then read.
 
+use std::borrow::Cow;
+
 use frontdesk_core::intake::Verified;
-use frontdesk_core::port::platform::{Bot, Door, Gap, GrantedSecret, Heard, Method, RawRequest, Reply};
+use frontdesk_core::port::platform::{Bot, Change, Door, Gap, Heard, Method, RawRequest, Reply};
 use serde_json::{Value, json};
 
 use super::account::WORKSPACE;
@@ -99,6 +101,7 @@ impl Slack {
             _ => return Ok(Told::default()),
         }
         let (team, event) = (team_of(payload), &payload["event"]);
+        let event = &self.with_kind(bot, team, event).await;
         let is_message = matches!(text_of(event, "type"), "message" | "app_mention");
         let me = match is_message {
             true => self.me_of(bot, team, payload).await?,
@@ -108,7 +111,11 @@ impl Slack {
         let Meaning { intake, changes, is_uninstalled } = meaning_of(&scene, proof, event);
         let mut told = Told { changes, ..Told::default() };
         if is_uninstalled {
-            told.granted.push(GrantedSecret { name: format!("{WORKSPACE}{team}"), value: None });
+            self.known.forget(&(bot.id.clone(), bot.account().to_owned(), team.to_owned()));
+            told.changes.push(Change::GrantEnded(format!("{WORKSPACE}{team}")));
+        }
+        if let Some(Change::Person(user)) = told.changes.first() {
+            self.names.forget(&(bot.id.clone(), team.to_owned(), user.clone()));
         }
         if let Some(mut intake) = intake {
             intake.author_sees = is_recent(intake.event.message_id.as_deref(), now_ms);
@@ -121,6 +128,20 @@ impl Slack {
             told.intakes.push(*intake);
         }
         Ok(told)
+    }
+
+    /// A mention is told twice, once without the kind of its chat: both must become the same event.
+    async fn with_kind<'a>(&self, bot: &Bot, team: &str, event: &'a Value) -> Cow<'a, Value> {
+        let (channel, kind) = (text_of(event, "channel"), text_of(event, "channel_type"));
+        if !kind.is_empty() {
+            self.note_kind(bot, channel, kind);
+        }
+        if text_of(event, "type") != "app_mention" || !kind.is_empty() {
+            return Cow::Borrowed(event);
+        }
+        let mut whole = event.clone();
+        whole["channel_type"] = self.kind_of(bot, team, channel).await.into();
+        Cow::Owned(whole)
     }
 
     /// Slack tells with each event as which user the app is installed; of old apps it must be asked.

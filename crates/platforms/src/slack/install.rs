@@ -131,7 +131,7 @@ impl Slack {
         let text = format!(
             "The app is installed in {name} ({team}). Whoever runs this server decides which agents are reached from there."
         );
-        let granted = vec![GrantedSecret { name: format!("{WORKSPACE}{team}"), value: Some(Secret::new(token)) }];
+        let granted = vec![GrantedSecret { name: format!("{WORKSPACE}{team}"), value: Secret::new(token) }];
         Ok(Heard { granted, ..Heard::events(Vec::new(), Answer::Fixed(page(200, "Installed", &text))) })
     }
 

@@ -103,6 +103,8 @@ pub struct Slack {
     names: Kept<(String, String, String), Option<String>>,
     /// The workspace of a chat, by bot and chat.
     places: Kept<(String, String), String>,
+    /// What kind of chat it is, by bot and chat.
+    kinds: Kept<(String, String), &'static str>,
     drafts: Kept<DraftKey, Draft>,
     answered: AnsweredPrompts,
 }
@@ -131,6 +133,7 @@ impl Slack {
             known: Kept::new(BOTS_MAX, 24 * HOUR_MS),
             names: Kept::new(NAMES_MAX, HOUR_MS),
             places: Kept::new(PLACES_MAX, 24 * HOUR_MS),
+            kinds: Kept::new(PLACES_MAX, 24 * HOUR_MS),
             drafts: Kept::new(DRAFTS_MAX, HOUR_MS),
             answered: AnsweredPrompts::default(),
         }

@@ -78,6 +78,34 @@ impl Slack {
         }
     }
 
+    /// A mention comes without the kind of its chat. Without an answer in time the id tells it, as far as it can.
+    pub(super) async fn kind_of(&self, bot: &Bot, team: &str, chat: &str) -> &'static str {
+        if chat.starts_with('D') {
+            return "im";
+        }
+        let key = (bot.id.clone(), chat.to_owned());
+        if let Some(known) = self.kinds.get(&key, self.env.now_ms()) {
+            return known;
+        }
+        let Some(api) = self.api_of(bot, team).filter(|_| is_id(chat)) else { return "" };
+        let fields = [("channel", chat)];
+        let Ok(Ok(told)) = tokio::time::timeout(NAME_LIMIT, api.ask("conversations.info", &fields)).await else {
+            return "";
+        };
+        let kind = if told["channel"]["is_mpim"].as_bool() == Some(true) { "mpim" } else { "channel" };
+        self.kinds.put(key, kind, self.env.now_ms());
+        kind
+    }
+
+    pub(super) fn note_kind(&self, bot: &Bot, chat: &str, kind: &str) {
+        let kind = match kind {
+            "mpim" => "mpim",
+            "channel" | "group" => "channel",
+            _ => return,
+        };
+        self.kinds.put((bot.id.clone(), chat.to_owned()), kind, self.env.now_ms());
+    }
+
     /// The Web API of the workspace that a chat is in. `told` is what the gateway says about it: it only chooses among tokens
     /// of the bot, and Slack refuses a chat of another workspace.
     pub(super) async fn api_for<'a>(

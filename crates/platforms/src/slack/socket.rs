@@ -207,10 +207,7 @@ impl Slack {
             "interactive" => self.interaction(bot, proof, payload),
             _ => return Ok((ack(None), None)),
         };
-        let Told { intakes, changes, granted, gaps, answer, afterwards } = told;
-        if !granted.is_empty() {
-            tracing::warn!(bot = bot.id, "a workspace removed the app; its token is refused from now on");
-        }
+        let Told { intakes, changes, gaps, answer, afterwards } = told;
         let is_command = matches!(answer, Answering::ToCommand);
         let stored = store(inlet, intakes, changes).await;
         let receipts = stored.map_err(|error| match is_command {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::outcall::{Body, Call, HttpMethod, Outcall};
-use frontdesk_core::port::platform::{Afterwards, Answer, Bot, Change, Gap, GrantedSecret, Heard, Reply};
+use frontdesk_core::port::platform::{Afterwards, Answer, Bot, Change, Gap, Heard, Reply};
 use frontdesk_core::port::store::StoreError;
 use serde_json::{Value, json};
 
@@ -20,7 +20,6 @@ const RESPONSE_MAX_BYTES: usize = 64 << 10;
 pub(super) struct Told {
     pub(super) intakes: Vec<Intake>,
     pub(super) changes: Vec<Change>,
-    pub(super) granted: Vec<GrantedSecret>,
     pub(super) gaps: Vec<Gap>,
     pub(super) answer: Answering,
     pub(super) afterwards: Option<Afterwards>,
@@ -53,7 +52,6 @@ impl Told {
         };
         let mut heard = Heard::events(self.intakes, answer);
         heard.changes = self.changes;
-        heard.granted = self.granted;
         heard.gaps = self.gaps;
         heard.afterwards = self.afterwards;
         if is_command {

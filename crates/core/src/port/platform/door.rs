@@ -102,8 +102,7 @@ pub type Afterwards = Box<dyn FnOnce(&[Receipt]) -> BoxFuture<'static, ()> + Sen
 /// cannot give one of that name, and `bot add` keeps it.
 pub struct GrantedSecret {
     pub name: String,
-    /// `None`: it is valid no more.
-    pub value: Option<Secret>,
+    pub value: Secret,
 }
 
 /// What is answered once the events are stored.

@@ -20,6 +20,8 @@ pub enum Change {
     Person(String),
     /// The chat has a new id.
     ChatMoved { from: String, to: String },
+    /// A secret that the platform was granted for the bot is valid no more, by its name.
+    GrantEnded(String),
 }
 
 /// A late report of the vendor about a message that was sent earlier.

@@ -100,8 +100,7 @@ async fn other_events_are_confirmed_and_gaps_reported() {
     assert_eq!(heard.changes, [Change::Member { chat_id: "C1".into(), user_id: "UANN".into() }]);
     let gone = envelope(json!({ "type": "app_uninstalled" })).to_string();
     let heard = receive(&stage, &request(door::EVENTS, gone)).await.ok().unwrap();
-    assert_eq!(heard.granted[0].name, "workspace:T1");
-    assert!(heard.granted[0].value.is_none());
+    assert_eq!(heard.changes, [Change::GrantEnded("workspace:T1".into())]);
 }
 
 #[tokio::test]
@@ -228,4 +227,27 @@ async fn a_bot_without_a_signing_secret_takes_nothing() {
     assert!(refused.body.contains("signing_secret"));
     let none: &Slack = &stage.slack;
     assert_eq!(none.receive(None, &request(door::EVENTS, "{}".into())).await.err().unwrap().status, 404);
+}
+
+#[tokio::test]
+async fn a_mention_that_comes_alone_is_of_the_same_chat() {
+    let stage = stage();
+    let mention = |channel: &str| {
+        let mut event = said(channel, "", "<@UBOT> x");
+        event["type"] = "app_mention".into();
+        event.as_object_mut().unwrap().remove("channel_type");
+        request(door::EVENTS, envelope(event).to_string())
+    };
+    let chat_type = async |request: RawRequest| {
+        let heard = receive(&stage, &request).await.ok().unwrap();
+        heard.intakes[0].event.source.chat_type.clone()
+    };
+    assert_eq!(chat_type(mention("C1")).await, "group", "Slack does not say");
+    stage.vendor.answers("conversations.info", json!({ "ok": true, "channel": { "is_mpim": true } }));
+    assert_eq!(chat_type(mention("C2")).await, "dm");
+    assert_eq!(chat_type(mention("C2")).await, "dm");
+    assert_eq!(stage.vendor.calls("conversations.info").len(), 2, "asked once where it was answered");
+    assert_eq!(chat_type(request(door::EVENTS, envelope(said("C3", "mpim", "x")).to_string())).await, "dm");
+    assert_eq!(chat_type(mention("C3")).await, "dm");
+    assert_eq!(stage.vendor.calls("conversations.info").len(), 2, "the message has told it");
 }

@@ -64,7 +64,7 @@ async fn a_workspace_that_agrees_grants_a_token() {
     let (state, cookie) = begin(&stage).await;
     let heard = finish(&stage, &state, Some(&format!("a=b; {cookie}")), NOW_MS).await.ok().unwrap();
     assert_eq!(heard.granted[0].name, "workspace:T7");
-    assert_eq!(heard.granted[0].value.as_ref().unwrap().expose(), "xoxb-9-9-z");
+    assert_eq!(heard.granted[0].value.expose(), "xoxb-9-9-z");
     let page = fixed(&heard);
     assert!(page.body.contains("Seven &lt;b&gt; (T7)") && !page.body.contains("xoxb"), "{}", page.body);
     let asked = stage.vendor.calls("oauth.v2.access").pop().unwrap();

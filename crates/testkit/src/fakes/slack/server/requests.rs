@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 
 use super::super::delivery::{Pending, signature};
 use super::{Site, with_origin};
@@ -15,28 +14,24 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// How often the clock is read, because a test may move it.
 const CLOCK_STEP: Duration = Duration::from_millis(50);
 
+/// One after the other, so that tests know the order. The real one keeps none.
 pub(super) async fn run(site: Site) {
     let mut changes = site.fake.changes();
-    let mut in_flight = JoinSet::new();
     loop {
         changes.borrow_and_update();
         let due = site.fake.state().due_requests(site.clock.now_ms());
         for pending in due {
-            let site = site.clone();
-            in_flight.spawn(async move {
-                let outcome = tokio::time::timeout(ANSWER_MAX, deliver(&site, &pending)).await;
-                let (status, body) = match outcome {
-                    Ok(Ok((status, body))) => (status, String::from_utf8_lossy(&body).into_owned()),
-                    Ok(Err(error)) => (0, error),
-                    Err(_) => (0, "timeout".to_owned()),
-                };
-                let now_ms = site.clock.now_ms();
-                site.fake.change(|state| state.answered(now_ms, pending, status, &body));
-            });
+            let outcome = tokio::time::timeout(ANSWER_MAX, deliver(&site, &pending)).await;
+            let (status, body) = match outcome {
+                Ok(Ok((status, body))) => (status, String::from_utf8_lossy(&body).into_owned()),
+                Ok(Err(error)) => (0, error),
+                Err(_) => (0, "timeout".to_owned()),
+            };
+            let now_ms = site.clock.now_ms();
+            site.fake.change(|state| state.answered(now_ms, pending, status, &body));
         }
         tokio::select! {
             _ = changes.changed() => {}
-            Some(_) = in_flight.join_next() => {}
             () = tokio::time::sleep(CLOCK_STEP) => {}
         }
     }
