@@ -10,6 +10,7 @@ use super::account::WORKSPACE;
 use super::form::field;
 use super::interactions::SlashCommand;
 use super::normalize::{Me, Meaning, Scene, meaning_of, team_of};
+use super::people::ASK_LIMIT;
 use super::rich::{list_of, text_of};
 use super::told::Told;
 use super::{Slack, signature};
@@ -151,6 +152,9 @@ impl Slack {
         if !told.is_empty() {
             return Ok(Me { user: told.to_owned(), bot: String::new(), team: team.to_owned() });
         }
-        self.me(bot, team).await.map_err(|error| format!("who the bot is cannot be asked: {}", error.text()))
+        match tokio::time::timeout(ASK_LIMIT, self.me(bot, team)).await {
+            Ok(asked) => asked.map_err(|error| format!("who the bot is cannot be asked: {}", error.text())),
+            Err(_) => Err("who the bot is cannot be asked: Slack did not answer in time".to_owned()),
+        }
     }
 }

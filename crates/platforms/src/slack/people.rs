@@ -11,8 +11,9 @@ use super::api::{Api, ApiError};
 use super::normalize::Me;
 use super::rich::text_of;
 
-/// Slack waits three seconds for an answer. What it does not tell us in this time is left out.
-pub(super) const NAME_LIMIT: Duration = Duration::from_secs(1);
+/// Slack waits three seconds for an answer, and up to three questions come before it. What it does not tell us in this time is
+/// left out.
+pub(super) const ASK_LIMIT: Duration = Duration::from_millis(800);
 /// Workspaces that are asked for a chat whose workspace is not known.
 const SEARCH_MAX: usize = 50;
 
@@ -61,7 +62,7 @@ impl Slack {
         }
         let api = self.api_of(bot, team)?;
         let fields = [("user", user)];
-        let asked = tokio::time::timeout(NAME_LIMIT, api.ask("users.info", &fields)).await;
+        let asked = tokio::time::timeout(ASK_LIMIT, api.ask("users.info", &fields)).await;
         let name = match asked {
             Ok(Ok(told)) => shown_name(&told["user"]),
             // What Slack refuses now it refuses for the next message too.
@@ -89,7 +90,7 @@ impl Slack {
         }
         let Some(api) = self.api_of(bot, team).filter(|_| is_id(chat)) else { return "" };
         let fields = [("channel", chat)];
-        let Ok(Ok(told)) = tokio::time::timeout(NAME_LIMIT, api.ask("conversations.info", &fields)).await else {
+        let Ok(Ok(told)) = tokio::time::timeout(ASK_LIMIT, api.ask("conversations.info", &fields)).await else {
             return "";
         };
         let kind = if told["channel"]["is_mpim"].as_bool() == Some(true) { "mpim" } else { "channel" };

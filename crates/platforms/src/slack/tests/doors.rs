@@ -251,3 +251,21 @@ async fn a_mention_that_comes_alone_is_of_the_same_chat() {
     assert_eq!(chat_type(mention("C3")).await, "dm");
     assert_eq!(stage.vendor.calls("conversations.info").len(), 2, "the message has told it");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_vendor_that_stalls_does_not_hold_up_an_event_for_three_seconds() {
+    let stage = stage();
+    stage.vendor.stalls(&["users.info", "conversations.info"]);
+    let mut event = said("C1", "", "<@UBOT> x");
+    event["type"] = "app_mention".into();
+    let began = tokio::time::Instant::now();
+    let heard = receive(&stage, &request(door::EVENTS, envelope(event.clone()).to_string())).await.ok().unwrap();
+    assert_eq!(heard.intakes[0].event.source.user_name.as_deref(), Some("UANN"), "an id is better than no name");
+    assert!(began.elapsed() < std::time::Duration::from_millis(2_500));
+    stage.vendor.stalls(&["auth.test", "users.info", "conversations.info"]);
+    let mut old = envelope(event);
+    old["authorizations"] = Value::Null;
+    let refused = receive(&stage, &request(door::EVENTS, old.to_string())).await.err().unwrap();
+    assert_eq!(refused.status, 503, "Slack sends it again");
+    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+}

@@ -49,6 +49,8 @@ pub(super) struct Vendor {
     /// The next answers of a method; the last one stays.
     answers: Mutex<HashMap<String, VecDeque<Answer>>>,
     pub(super) made: Mutex<Vec<Made>>,
+    /// Methods that get no answer.
+    stalling: Mutex<Vec<String>>,
     /// Sockets that are opened one after the other, by what they say.
     sockets: Mutex<VecDeque<Script>>,
 }
@@ -60,6 +62,10 @@ impl Vendor {
 
     pub(super) fn answers_with(&self, method: &str, answer: Answer) {
         self.answers.lock().unwrap().entry(method.to_owned()).or_default().push_back(answer);
+    }
+
+    pub(super) fn stalls(&self, methods: &[&str]) {
+        *self.stalling.lock().unwrap() = methods.iter().map(|method| (*method).to_owned()).collect();
     }
 
     pub(super) fn calls(&self, method: &str) -> Vec<Made> {
@@ -109,6 +115,10 @@ impl Outcall for Vendor {
         Box::pin(async move {
             let url = call.url.to_owned();
             self.note(call).await;
+            let is_stalling = self.stalling.lock().unwrap().iter().any(|method| url.ends_with(method.as_str()));
+            if is_stalling {
+                std::future::pending::<()>().await;
+            }
             Ok(self.answer(&url))
         })
     }
