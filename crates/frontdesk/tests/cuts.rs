@@ -21,6 +21,7 @@ use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
 use frontdesk_platforms::{twilio, whatsapp};
 use frontdesk_testkit::fakes::{discord, telegram};
+use frontdesk_testkit::fakes::{discord, slack, telegram};
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::{InstanceNo, Place, Seq};
@@ -130,6 +131,10 @@ impl Scene {
             bot["settings"]["base_url"] = "http://127.0.0.1:9".into();
             harness.admin("POST", "/bots", &bot).await.expect(201);
         }
+        let bot = json!({ "platform": "slack", "id": "sl", "tenant": FIRST_TENANT,
+            "settings": { "base_url": "http://127.0.0.1:9/api" },
+            "secrets": { "bot_token": "xoxb-1-2-x", "signing_secret": HOOK_KEY } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
         let scene = Self { harness, account, agents, operator, sleeper, _telegram: telegram };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
@@ -147,6 +152,7 @@ impl Scene {
         scene.desk().directory().bind(link).await.unwrap();
         let number = format!("+{PHONE_USER}");
         for (platform, user) in [("matrix", ANN), ("sms", &number), ("whatsapp_cloud", PHONE_USER)] {
+        for (platform, user) in [("matrix", ANN), ("slack", "UANN")] {
             let link = BindingNew { platform: platform.into(), ..Self::link(user, "home-gw") };
             scene.desk().directory().bind(link).await.unwrap();
         }
@@ -399,6 +405,24 @@ impl Scene {
                 let headers = signed.map(|(name, value)| format!("{name}: {value}\r\n")).concat();
                 let (path, bearer) = ("/interactions/dc".into(), String::new());
                 Request { path, bearer, kind: "application/json", body, headers }
+            }
+            "POST /slack/{bot}/events" | "POST /slack/{bot}/commands" | "POST /slack/{bot}/interactions" => {
+                let path = route.trim_start_matches("POST ").replace("{bot}", "sl");
+                let (now_s, is_event) = (desk.env().now_s(), path.ends_with("events"));
+                let event = json!({ "type": "message", "channel": "D1", "channel_type": "im", "user": "UANN", "text": "x",
+                    "ts": format!("{now_s}.{n:06}") });
+                let who = json!([{ "team_id": "T1", "user_id": "UBOT", "is_bot": true }]);
+                let press = json!({ "type": "block_actions", "user": { "id": "UANN" }, "channel": { "id": "D1" },
+                    "container": { "message_ts": format!("{n}.1") }, "actions": [{ "value": "hp1:p:y", "action_ts": "1.1" }] });
+                let body = match path.rsplit('/').next().unwrap() {
+                    "events" => json!({ "type": "event_callback", "event": event, "authorizations": who }).to_string(),
+                    "commands" => format!("team_id=T1&channel_id=D1&user_id=UANN&command=%2Fask&trigger_id={n}"),
+                    _ => format!("payload={press}"),
+                };
+                let signature = slack::signature(HOOK_KEY, now_s, body.as_bytes());
+                let headers = format!("X-Slack-Request-Timestamp: {now_s}\r\nX-Slack-Signature: {signature}\r\n");
+                let kind = if is_event { "application/json" } else { "application/x-www-form-urlencoded" };
+                Request { path, bearer: String::new(), kind, body: body.into_bytes(), headers }
             }
             "PUT /_matrix/app/v1/transactions/{txn}" => {
                 let content = json!({ "msgtype": "m.text", "body": "x" });
