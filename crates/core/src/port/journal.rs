@@ -57,7 +57,7 @@ pub trait Journal: Send + Sync {
     /// Stores the id under which the vendor reports the outcome of a part later.
     fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()>;
     /// Applies a late report of the vendor about a message of this bot. A failure overrides any outcome; a success
-    /// overrides only an unknown outcome of a message with one part. The note is added. `None`: no such message.
+    /// overrides only an unknown outcome of a message with one part. The note is added, once. `None`: no such message.
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,

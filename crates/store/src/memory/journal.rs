@@ -48,7 +48,10 @@ impl Journal for MemoryStore {
         let was_unknown = entry.outcome == Outcome::Unknown && entry.parts == 1;
         if outcome != Outcome::Delivered || was_unknown {
             entry.outcome = outcome;
-            entry.note = if entry.note.is_empty() { note.into() } else { format!("{}; {note}", entry.note) };
+            // The same report may come again, and then adds nothing.
+            if !entry.note.contains(note) {
+                entry.note = if entry.note.is_empty() { note.into() } else { format!("{}; {note}", entry.note) };
+            }
         }
         now(Some(entry.clone()))
     }

@@ -60,7 +60,9 @@ impl Journal for PostgresStore {
             let found = connection.query_opt(sql, &[&kept(&platform), &kept(&bot), &kept(&receipt_id)]).await?;
             let Some(id) = found.map(|row| row.get::<_, i64>(0)) else { return Ok(None) };
             // A failure counts whatever was known; a success only where the outcome of the one message was unknown.
-            let sql = "UPDATE journal SET outcome = $2, note = CASE note WHEN '' THEN $3 ELSE note || '; ' || $3 END
+            // The same report may come again, and then adds nothing.
+            let sql = "UPDATE journal SET outcome = $2, note = CASE
+                         WHEN strpos(note, $3) > 0 THEN note WHEN note = '' THEN $3 ELSE note || '; ' || $3 END
                        WHERE id = $1 AND ($2 <> 'delivered' OR (outcome = 'unknown' AND parts = 1))";
             connection.execute(sql, &[&id, &name(outcome), &kept(&note)]).await?;
             let sql = concat!("SELECT ", columns!(), " FROM journal WHERE id = $1");

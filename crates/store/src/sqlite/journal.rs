@@ -64,7 +64,9 @@ impl Journal for SqliteStore {
             let found = books.connection.query_row(sql, key, |row| row.get::<_, i64>(0)).optional().map_err(fault)?;
             let Some(id) = found else { return Ok(None) };
             // A failure counts whatever was known; a success only where the outcome of the one message was unknown.
-            let sql = "UPDATE journal SET outcome = ?2, note = iif(note = '', ?3, note || '; ' || ?3)
+            // The same report may come again, and then adds nothing.
+            let sql = "UPDATE journal SET outcome = ?2,
+                         note = CASE WHEN instr(note, ?3) > 0 THEN note WHEN note = '' THEN ?3 ELSE note || '; ' || ?3 END
                        WHERE id = ?1 AND (?2 <> 'delivered' OR (outcome = 'unknown' AND parts = 1))";
             books.connection.execute(sql, (id, name(outcome), note)).map_err(fault)?;
             let sql = format!("SELECT {COLUMNS} FROM journal WHERE id = ?1");

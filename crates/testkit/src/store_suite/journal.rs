@@ -111,6 +111,7 @@ pub async fn a_late_receipt_is_applied_to_its_entry(Harness { store, .. }: Harne
     store.close_entry(id, Closing::new(Outcome::Delivered, 2, "")).await.unwrap();
     let failed = Some((id, Outcome::Rejected, "unreachable".to_owned()));
     assert_eq!(apply("desk", "r2", Outcome::Rejected, "unreachable").await, failed, "a late failure counts");
+    assert_eq!(apply("desk", "r2", Outcome::Rejected, "unreachable").await, failed, "and is told once");
     assert_eq!(apply("desk", "r1", Outcome::Delivered, "ok").await, failed, "another part's success does not undo it");
     // What was unknown of a message of one part is known now.
     let one = store.open_entry(JournalEntry { parts: 1, ..entry("acme", 1) }).await.unwrap();
