@@ -89,9 +89,9 @@ impl Signal {
     }
 }
 
-/// Without what separates the parts of a data URI.
+/// Without what separates the parts of a data URI, or marks the place of the file.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || ";,%\"\\".contains(c) { '_' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || ";,%\"\\".contains(c) || PLACE.contains(c) { '_' } else { c }).collect()
 }
 
 /// Bytes as base64. Three of them make four characters, so one or two may wait for the next piece.
