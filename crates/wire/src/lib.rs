@@ -14,6 +14,7 @@ pub mod ids;
 pub mod lines;
 pub mod secret;
 pub mod session_key;
+pub mod sse;
 pub mod token;
 
 pub use action::{Act, Action, ActionResult, ChatInfo};

@@ -5,10 +5,9 @@
 
 mod connector;
 mod http;
-mod sse;
 mod stores;
 mod stream;
 
+pub use frontdesk_wire::sse::{Event, Events, TooLong};
 pub use http::AgentsClient;
-pub use sse::{Event, Events, TooLong};
 pub use stream::{InboxEvent, InboxStream};

@@ -8,7 +8,7 @@ use reqwest::header::{ACCEPT, HeaderMap};
 use reqwest::{Method, Response};
 
 use super::http::{AgentsClient, LIMIT, read};
-use super::sse::{Event, Events};
+use frontdesk_wire::sse::{Event, Events};
 
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);

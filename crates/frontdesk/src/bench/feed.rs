@@ -11,14 +11,16 @@ use frontdesk_core::{Desk, Intake};
 use frontdesk_wire::MessageEvent;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 
 use crate::app::FIRST_TENANT;
 
-pub(super) async fn open(desk: Arc<Desk>) -> anyhow::Result<SocketAddr> {
+/// Until the server stops: a feed that stays would keep the server's connections to the store open.
+pub(super) async fn open(desk: Arc<Desk>, stop: CancellationToken) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
+        while let Some(Ok((stream, _))) = stop.run_until_cancelled(listener.accept()).await {
             let desk = desk.clone();
             tokio::spawn(async move {
                 if let Err(error) = take(&desk, stream).await {

@@ -79,7 +79,7 @@ async fn point(stage: &Stage, plan: &Plan) -> anyhow::Result<Value> {
     let active: Vec<Gateway> = stage.gateways.iter().take(ACTIVE).cloned().collect();
     let mut feeds = Vec::new();
     for desk in &desks {
-        feeds.push(feed::open(desk.clone()).await?);
+        feeds.push(feed::open(desk.clone(), stage.app.stop.clone()).await?);
     }
     let orders = LoadOrders {
         urls: stage.urls(),

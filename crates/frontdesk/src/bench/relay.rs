@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::door::{CONNECTIONS, Door, DoorOrders};
 use super::feed;
 use super::load::{LoadDone, LoadOrders, LoadReady};
-use super::report::{machine, median};
+use super::report::{Steal, machine, median};
 use super::stage::{LoadProcess, Stage};
 use crate::app::FIRST_TENANT;
 
@@ -36,9 +36,12 @@ pub(super) struct Shared {
 
 pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let (mut per_second, mut p50, mut p99, mut most) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut flood_steal, mut paced_steal) = (Vec::new(), Vec::new());
     for round in 1..=plan.rounds {
         eprintln!("round {round} of {}: throughput, {} events", plan.rounds, plan.messages);
+        let steal = Steal::watch();
         let flood = one_run(plan, plan.messages, None).await?;
+        flood_steal.push(steal.percent());
         per_second.push(plan.messages as f64 / flood.seconds);
         eprintln!(
             "  {:.0} events/s; latency at {}/s for {} s",
@@ -46,11 +49,17 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
             plan.rate,
             plan.seconds
         );
+        let steal = Steal::watch();
         let paced = one_run(plan, plan.rate * plan.seconds, Some(plan.rate)).await?;
+        let stolen = steal.percent();
+        paced_steal.push(stolen);
         p50.push(paced.p50_ms);
         p99.push(paced.p99_ms);
         most.push(paced.max_ms);
-        eprintln!("  p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms", paced.p50_ms, paced.p99_ms, paced.max_ms);
+        eprintln!(
+            "  p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms; {stolen} % steal",
+            paced.p50_ms, paced.p99_ms, paced.max_ms
+        );
     }
     Ok(json!({
         "bench": "relay",
@@ -60,10 +69,11 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
             "seconds": plan.seconds, "rounds": plan.rounds, "door": plan.door,
             "connections": plan.door.map(|_| CONNECTIONS), "desks": plan.shared.desks, "store": plan.shared.describe(),
         },
-        "throughput_per_s": { "median": median(&per_second).round(), "rounds": rounded(&per_second, 0) },
+        "throughput_per_s": { "median": median(&per_second).round(), "rounds": rounded(&per_second, 0), "steal_percent": flood_steal },
         "latency_ms": {
             "p50": median(&p50), "p99": median(&p99), "max": median(&most),
             "p50_rounds": rounded(&p50, 2), "p99_rounds": rounded(&p99, 2),
+            "steal_percent": paced_steal,
         },
     }))
 }
@@ -81,7 +91,7 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
     let desks = stage.desks();
     let mut feeds = Vec::new();
     for desk in desks.iter().filter(|_| door.is_none()) {
-        feeds.push(feed::open(desk.clone()).await?);
+        feeds.push(feed::open(desk.clone(), stage.app.stop.clone()).await?);
     }
     let orders = LoadOrders {
         urls: stage.urls(),

@@ -26,6 +26,34 @@ pub(super) fn rss_bytes() -> u64 {
     pages * 4096
 }
 
+/// Processor time that the hypervisor gave to other machines while a run lasted.
+pub(super) struct Steal {
+    /// Ticks of all processors, and those of them that were stolen.
+    began: (f64, f64),
+}
+
+impl Steal {
+    pub(super) fn watch() -> Self {
+        Self { began: Self::ticks() }
+    }
+
+    /// Since then, in percent of the time of all processors.
+    pub(super) fn percent(&self) -> f64 {
+        let (all, stolen) = Self::ticks();
+        let passed = (all - self.began.0).max(1.0);
+        ((stolen - self.began.1) / passed * 1000.0).round() / 10.0
+    }
+
+    fn ticks() -> (f64, f64) {
+        const STOLEN: usize = 7; // user, nice, system, idle, iowait, irq, softirq, steal; guests are within user
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let line = stat.lines().next().unwrap_or_default();
+        let ticks: Vec<f64> =
+            line.split_whitespace().skip(1).take(STOLEN + 1).filter_map(|text| text.parse().ok()).collect();
+        (ticks.iter().sum(), ticks.get(STOLEN).copied().unwrap_or(0.0))
+    }
+}
+
 /// The value below which this part of them lies, of values in their order.
 pub(super) fn quantile<T: Copy + Default>(sorted: &[T], part: f64) -> T {
     let index = (sorted.len() as f64 * part) as usize;

@@ -328,6 +328,50 @@ async fn an_answer_can_be_read_as_it_comes_up_to_its_bound() {
     assert_eq!(read_whole(answer.body).await.unwrap_err().kind(), std::io::ErrorKind::FileTooLarge);
 }
 
+/// Answers in two pieces; the second one is written when it is told to.
+async fn going_on() -> (String, Arc<tokio::sync::Notify>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let go_on = Arc::new(tokio::sync::Notify::new());
+    let told = go_on.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 2048];
+            let _ = stream.read(&mut head).await; // one packet holds these small requests
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nfirst").await;
+            told.notified().await;
+            let _ = stream.write_all(b" second").await;
+        }
+    });
+    (url, go_on)
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_end_is_limited_in_time_only_until_it_begins() {
+    use frontdesk_core::port::media::read_whole;
+    let client = GuardedClient::new(&["127.0.0.0/8".to_owned()]);
+    let (url, go_on) = going_on().await;
+    let time = Some(Duration::from_millis(200));
+    let limited = client.open(Call { time, ..Call::get(&url, 99) }).await.unwrap();
+    let endless = client.open(Call { time, endless: true, ..Call::get(&url, 99) });
+    // The first connection is held until its time is over, and only then goes on.
+    assert!(read_whole(limited.body).await.is_err(), "an ordinary answer is over by then");
+    go_on.notify_one();
+    let endless = endless.await.unwrap();
+    let second = async {
+        tokio::time::sleep(Duration::from_millis(400)).await; // longer than its time
+        go_on.notify_one();
+    };
+    let (body, ()) = tokio::join!(read_whole(endless.body), second);
+    assert_eq!(body.unwrap(), b"first second");
+
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let never = client.open(Call { time, endless: true, ..Call::get(&url, 99) }).await;
+    assert_eq!(never.err(), Some(OutcallError::TimedOut));
+}
+
 #[tokio::test]
 async fn an_origin_that_the_operator_named_may_be_private_and_nothing_else_becomes_so() {
     let (client, recorder) = recording(&[]);

@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use frontdesk_core::port::outcall::{Body, Call};
 use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
+use frontdesk_wire::sse::Events;
 use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Signal;
 use super::api::{Daemon, no_answer};
-use super::events::{Event, Events};
 use super::normalize::{Me, intake_of};
 
 /// The daemon says every 15 s that it is there; one that is silent for longer is taken for dead.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
 /// Between attempts to store an event.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// An error page of somebody who is not `signal-cli`.
+/// The stream goes on as long as the daemon does. Its events are limited one by one.
 const STREAM_MAX_BYTES: usize = usize::MAX >> 1;
 
 #[derive(Deserialize)]
@@ -64,13 +64,13 @@ impl Signal {
                 Ok(Some(Err(error))) => break format!("the stream of signal-cli broke off: {error}"),
                 Ok(Some(Ok(piece))) => piece,
             };
-            for event in events.push(&piece) {
-                match event {
-                    Event::Data(text) => store(inlet, &text, &me, bot).await,
-                    Event::TooLong => {
-                        tracing::warn!(bot = bot.id, "an event of signal-cli is too long and was left out");
+            match events.push(&piece) {
+                Ok(found) => {
+                    for event in found.iter().filter(|event| !event.data.is_empty()) {
+                        store(inlet, &event.data, &me, bot).await;
                     }
                 }
+                Err(too_long) => break format!("{too_long}; the stream of signal-cli is opened again behind it"),
             }
         };
         self.ended_ms().insert(bot.id.clone(), self.env.now_ms());

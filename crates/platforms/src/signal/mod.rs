@@ -7,7 +7,6 @@
 mod act;
 mod api;
 mod envelope;
-mod events;
 mod ids;
 mod listen;
 mod media;

@@ -1,6 +1,6 @@
 //! From an event of the stream to what the server stores.
 
-use frontdesk_core::intake::{Intake, REMOTE_MEDIA_MAX, RemoteFile, Verified};
+use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, RemoteFile, Verified};
 use frontdesk_core::port::platform::Bot;
 use frontdesk_core::sha256_hex;
 use frontdesk_wire::event::ReplyTo;
@@ -45,6 +45,8 @@ pub(super) fn intake_of(text: &str, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
 
 fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
     let Envelope { source, source_number, source_uuid, source_name, timestamp, data_message, edit_message } = envelope;
+    let given = |it: Option<String>| it.filter(|text| !text.is_empty());
+    let (source, source_number, source_uuid) = (given(source), given(source_number), given(source_uuid));
     if me.is(source_number.as_deref(), source_uuid.as_deref()) {
         return None; // our own, from another device
     }
@@ -56,7 +58,7 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
     let sent_ms = if message.timestamp == 0 { timestamp } else { message.timestamp };
     // A number can be given to somebody else; the account id cannot. Old messages have a number alone.
     let author = source_uuid.clone().or_else(|| source_number.clone()).or(source)?;
-    let group = message.group_info.as_ref().and_then(|group| group.group_id.clone());
+    let group = message.group_info.as_ref().and_then(|group| given(group.group_id.clone()));
     let (chat_id, chat_type) = match &group {
         Some(id) => (format!("{GROUP_PREFIX}{id}"), "group"),
         None => (author.clone(), "dm"),
@@ -144,7 +146,9 @@ fn files(attachments: &[Attachment], chat_id: &str) -> Vec<RemoteFile> {
             size: it.size,
         })
     };
-    attachments.iter().filter_map(file).take(REMOTE_MEDIA_MAX).collect()
+    // No attachment of the daemon has such a long id.
+    let fits = |it: &RemoteFile| it.handle.expose().len() <= HANDLE_MAX_BYTES;
+    attachments.iter().filter_map(file).filter(fits).take(REMOTE_MEDIA_MAX).collect()
 }
 
 fn quoted_id(quote: &Quote, me: &Me<'_>) -> MessageId {

@@ -1,7 +1,7 @@
 //! Parses server-sent events from bytes in pieces of any size. Only a blank line ends an event; an incomplete one is
 //! discarded.
 
-/// An event is at most one inbox message; the limit protects the memory from a stream without line ends.
+/// No event of this server, and none that it reads, is longer; the limit protects the memory from a stream without line ends.
 const EVENT_MAX_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
