@@ -1,11 +1,13 @@
-"""The real gateway, hermes-agent 0.19.0, 0.18.2 and 0.17.0, behind Telegram, Matrix and Discord.
+"""The real gateway, hermes-agent 0.19.0, 0.18.2 and 0.17.0, behind Telegram, Matrix, Discord, Slack and WhatsApp.
 
   FRONTDESK_BIN=path/to/frontdesk FRONTDESK_FAKE_TELEGRAM_BIN=path/to/fake_telegram \\
-    FRONTDESK_FAKE_DISCORD_BIN=path/to/fake_discord tests/vendors/gateways.py [--only PATTERN]
+    FRONTDESK_FAKE_DISCORD_BIN=path/to/fake_discord FRONTDESK_FAKE_SLACK_BIN=path/to/fake_slack \\
+    FRONTDESK_FAKE_WHATSAPP_BIN=path/to/fake_whatsapp tests/vendors/gateways.py [--only PATTERN]
 
 Ann's agent is a whole gateway with a stub model, which sleeps until a message wakes it. Ben's agent is the relay adapter of
 the same version, driven call by call, because no published gateway edits, asks or sends files over the relay by itself.
-Telegram and Discord are the fakes that their client libraries have judged; Matrix is Synapse. One line per check; the last line is the tally.
+Matrix is Synapse; the others are the fakes that their client libraries have judged. One line per check; the last line is the
+tally.
 """
 
 import json
@@ -29,7 +31,6 @@ import discord_scene  # noqa: E402
 from matrix import PNG, Homeserver, fetch, synapse_python  # noqa: E402
 from telegram_scene import Fake  # noqa: E402
 
-PLATFORMS = ("telegram", "matrix", "discord")
 PDF = b"%PDF-1.4\n" + bytes(range(256)) * 40
 checks = []
 
@@ -39,10 +40,10 @@ def check(function):
     return function
 
 
-def check_of(platform):
-    """A check that only this platform has."""
+def check_of(*platforms):
+    """A check that only these platforms have."""
     def register(function):
-        function.only = (platform,)
+        function.only = platforms
         return check(function)
 
     return register
@@ -113,7 +114,7 @@ class MatrixSide:
         self.secrets = {"access_token": bot.token}
         self.dms, self.group, self.threaded, self.topic = {}, None, None, None
 
-    def ready(self):
+    def ready(self, _desk):
         """After the bot was added: it accepts invitations."""
         for user in self.users.values():
             self.dms[user.id] = user.room(self.bot, is_direct=True)
@@ -205,7 +206,7 @@ class DiscordSide:
     def answer_of(self, interaction):
         return self.fake.control("interaction", id=interaction, wait_ms=10000)
 
-    def ready(self):
+    def ready(self, _desk):
         wait_for(lambda: self.fake.control("calls", method="gateway identify"), "the bot at the gateway", timeout=30)
 
     def say(self, user, chat, text, topic=None):
@@ -235,6 +236,139 @@ class DiscordSide:
 
     def close(self):
         self.fake.close()
+
+
+class SlackSide:
+    """A fake Slack with a channel of both people, by Socket Mode."""
+
+    TOKEN, APP_TOKEN, BOT = "xoxb-1-2-abcdefgh", "xapp-1-A1-abcdefgh", "UBOT"
+
+    def __init__(self, _stage):
+        program = os.environ["FRONTDESK_FAKE_SLACK_BIN"]
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.base_url = json.loads(self.process.stdout.readline())["base_url"]
+        self.ann, self.ben = "UANN", "UBEN"
+        self.dms = {self.ann: "D1", self.ben: "D2"}
+        self.group = self.threaded = "C1"
+        self.act("set_app", id="A1", app_token=self.APP_TOKEN, signing_secret="8f742231b10e8888abcd99dddddd85a5")
+        self.act("add_team", id="T1", token=self.TOKEN, bot_user=self.BOT, installed=True)
+        for user in self.dms:
+            self.act("add_user", id=user, team="T1", name=user.lower())
+        for channel, kind, members in (("C1", "channel", list(self.dms)), ("D1", "im", [self.ann]), ("D2", "im", [self.ben])):
+            self.act("add_channel", id=channel, team="T1", name=channel.lower(), kind=kind, members=[self.BOT, *members])
+        # Before the bot listens: only the message is wanted.
+        self.topic = self.act("say", channel="C1", **{"from": self.ann}, text="what follows is a thread")["ts"]
+        self.settings = {"base_url": self.base_url, "mode": "socket"}
+        self.secrets = {"bot_token": self.TOKEN, "app_token": self.APP_TOKEN}
+
+    def control(self, path, body=None):
+        url = self.base_url.removesuffix("/api") + "/control/" + path
+        status, answer = request("GET" if body is None else "POST", url, body=body)
+        same(status, 200, f"/control/{path} ({answer})")
+        return answer["result"]
+
+    def act(self, act, **fields):
+        return self.control("act", {"act": act, **fields})
+
+    def ready(self, _desk):
+        wait_for(lambda: self.control("state")["sockets"], "the bot's socket", timeout=30)
+
+    def say(self, user, chat, text, topic=None):
+        mention = "" if chat in self.dms.values() else f"<@{self.BOT}> "
+        return self.act("say", channel=chat, **{"from": user}, text=mention + text, thread_ts=topic)["ts"]
+
+    def messages(self, chat):
+        return [{"text": m.get("text") or "", "thread": m.get("thread_ts") or "", "id": m["ts"], "message": m}
+                for m in self.control(f"messages?channel={chat}") if m.get("user") == self.BOT]
+
+    def send_file(self, user, chat):
+        file = {"name": "plan.pdf", "mime": "application/pdf", "content_hex": PDF.hex()}
+        self.act("say", channel=chat, **{"from": user}, text="look", files=[file])
+
+    def file_in(self, shown):
+        return fetch(shown["message"]["files"][0]["url_private"], self.TOKEN)[1]
+
+    def press(self, user, chat, message, label, _number):
+        shown = next(m["message"] for m in self.messages(chat) if m["id"] == message)
+        buttons = [element for block in shown["blocks"] for element in block.get("elements", [])]
+        value = next(button["value"] for button in buttons if button["text"]["text"] == label)
+        self.act("press", channel=chat, **{"from": user}, ts=message, value=value)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+class WhatsAppSide:
+    """A fake Graph API: direct chats only, and nothing that was sent can be changed."""
+
+    def __init__(self, _stage):
+        program = os.environ["FRONTDESK_FAKE_WHATSAPP_BIN"]
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.told = json.loads(self.process.stdout.readline())
+        self.url = self.told["base_url"]
+        self.ann, self.ben = "15550001111", "15550002222"
+        self.dms = {self.ann: self.ann, self.ben: self.ben}
+        self.group = None
+        self.settings = {"base_url": self.url, "phone_number_id": self.told["phone_number_id"]}
+        self.secrets = {"access_token": self.told["access_token"], "app_secret": self.told["app_secret"], "verify_token": "v"}
+
+    def ready(self, desk):
+        self.control("webhook", url=f"{desk.url}/whatsapp/bot")
+
+    def control(self, name, /, **body):
+        status, answer = request("POST", f"{self.url}/control/{name}", body=body)
+        same(status, 200, f"/control/{name} ({answer})")
+        return answer["result"]
+
+    def tell(self, user, content):
+        said = self.control("say", **{"from": user, "name": "Somebody", "content": content})
+        same(said["status"], 200, "the answer of the webhook")
+        return said["id"]
+
+    def say(self, user, _chat, text):
+        return self.tell(user, {"type": "text", "text": {"body": text}})
+
+    def messages(self, chat):
+        def text(message):
+            kind = message["type"]
+            return message[kind]["body"]["text"] if kind == "interactive" else message[kind].get("body") or message[kind].get("caption") or ""
+
+        return [{"text": text(m["message"]), "thread": "", "id": m["id"], "message": m["message"]}
+                for m in self.control("sent") if m["to"] == chat]
+
+    def send_file(self, user, _chat):
+        """A file of a person is in the same store as one that the API uploads."""
+        border = "border"
+        fields = [("messaging_product", "", b"whatsapp"), ("type", "", b"application/pdf"),
+                  ("file", '; filename="plan.pdf"\r\nContent-Type: application/pdf', PDF)]
+        body = b"".join(f'--{border}\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + content + b"\r\n"
+                        for name, more, content in fields) + f"--{border}--\r\n".encode()
+        call = urllib.request.Request(f"{self.url}/v23.0/{self.told['phone_number_id']}/media", data=body, method="POST", headers={
+            "Authorization": f"Bearer {self.told['access_token']}", "Content-Type": f"multipart/form-data; boundary={border}"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(call, timeout=15) as reply:
+            file = json.load(reply)["id"]
+        self.tell(user, {"type": "document", "document": {
+            "id": file, "mime_type": "application/pdf", "filename": "plan.pdf", "caption": "look"}})
+
+    def file_in(self, shown):
+        message = shown["message"]
+        described = json.loads(fetch(f"{self.url}/v23.0/{message[message['type']]['id']}", self.told["access_token"])[1])
+        return fetch(described["url"], self.told["access_token"])[1]
+
+    def press(self, user, chat, message, label, _number):
+        shown = next(m["message"] for m in self.messages(chat) if m["id"] == message)
+        button = next(b["reply"] for b in shown["interactive"]["action"]["buttons"] if b["reply"]["title"] == label)
+        self.tell(user, {"type": "interactive", "context": {"id": message}, "interactive": {
+            "type": "button_reply", "button_reply": button}})
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+SIDES = {"telegram": TelegramSide, "matrix": MatrixSide, "discord": DiscordSide, "slack": SlackSide, "whatsapp_cloud": WhatsAppSide}
+WITH_GROUPS = tuple(name for name in SIDES if name != "whatsapp_cloud")
 
 
 class Gateway:
@@ -286,7 +420,7 @@ class Scene:
     def __init__(self, stage, platform):
         self.version, self.platform = stage.version, platform
         self.desk = Desk(f"{platform}-{stage.version}")
-        self.side = {"telegram": TelegramSide, "matrix": MatrixSide, "discord": DiscordSide}[platform](stage)
+        self.side = SIDES[platform](stage)
         self.tenant = self.desk.tenant("t")
         self.desk.admin("POST", "/bots", {"platform": platform, "id": "bot", "tenant": self.tenant.name,
                                           "settings": self.side.settings, "secrets": self.side.secrets})
@@ -299,7 +433,7 @@ class Scene:
         self.driver = Driver(self.version)
         self.link = None
         if hasattr(self.side, "ready"):
-            self.side.ready()
+            self.side.ready(self.desk)
 
     def account(self, name, wake_url):
         status, made = request("POST", f"{self.desk.url}/relay/provision", token=self.tenant.identity, body={
@@ -394,7 +528,7 @@ def a_direct_message_wakes_the_sleeping_gateway_and_is_answered(s):
     same(len(texts), len(set(texts)), f"repeated answers: {texts}")
 
 
-@check
+@check_of(*WITH_GROUPS)
 def in_a_group_each_person_reaches_their_own_agent(s):
     s.dial()
     mark, _ = s.ask(s.side.ann, s.side.group, "hers")
@@ -409,13 +543,24 @@ def in_a_group_each_person_reaches_their_own_agent(s):
     same([r["text"] for r in s.driver.left(s.link.name)], [], f"what Ben's agent heard of Ann (after {mark})")
 
 
-@check
+@check_of(*WITH_GROUPS)
 def an_answer_in_a_topic_stays_in_the_topic(s):
     _, shown = s.ask(s.side.ann, s.side.threaded, "topic", topic=s.side.topic)
     same(shown["thread"], s.side.topic, "the topic of the answer")
 
 
-@check
+@check_of("whatsapp_cloud")
+def each_person_reaches_their_own_agent(s):
+    s.dial()
+    s.side.say(s.side.ben, s.side.ben, "for the other one mark-his0")
+    s.link.inbound("for the other one mark-his0", timeout=30)
+    s.act("send", chat_id=s.side.ben, content="this is Ben's agent")
+    s.ask(s.side.ann, s.side.ann, "again")
+    same(s.gateway.heard("mark-his0"), [], "what Ann's agent heard of Ben")
+    same([m["text"] for m in s.side.messages(s.side.ben)], ["this is Ben's agent"], "what Ben was told")
+
+
+@check_of(*WITH_GROUPS)
 def a_stream_of_edits_ends_with_its_final_text(s):
     dm = s.side.dms[s.side.ben]
     s.side.say(s.side.ben, dm, "a long one, please")
@@ -449,9 +594,10 @@ def files_go_both_ways(s):
 @check
 def a_pressed_button_reaches_the_agent_that_asked(s):
     options = [{"id": "yes", "label": "Yes"}, {"id": "no", "label": "No"}]
-    sent = s.act("prompt", chat_id=s.side.group, prompt_id="p1", prompt_kind="choice", content="Shall I?", options=options)
+    chat = s.side.group or s.side.dms[s.side.ben]
+    sent = s.act("prompt", chat_id=chat, prompt_id="p1", prompt_kind="choice", content="Shall I?", options=options)
     before = len(s.gateway.model.asked)
-    s.side.press(s.side.ben, s.side.group, sent["message_id"], "No", 2)
+    s.side.press(s.side.ben, chat, sent["message_id"], "No", 2)
     got = s.link.inbound("/no", timeout=30)
     same((got["message_type"], got["source"]["user_id"]), ("command", s.side.ben), "the answer")
     same(len(s.gateway.model.asked), before, "turns of the other agent")
@@ -530,7 +676,7 @@ def on_platform(platform, function):
 
 
 if __name__ == "__main__":
-    wanted = [(platform, function) for platform in PLATFORMS for function in checks
+    wanted = [(platform, function) for platform in SIDES for function in checks
               if platform in getattr(function, "only", platform)]
     all_checks = Checks(on_platform(platform, function) for platform, function in wanted)
     sys.exit(all_checks.run([(version, lambda version=version: Stage(version)) for version in VERSIONS]))
