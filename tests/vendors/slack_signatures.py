@@ -1,10 +1,10 @@
-"""Signatures of Slack's requests: our verdicts against those of the vendor's library.
+"""Signatures of Slack's requests: our verdicts against those of the vendor's libraries, for Python and for Node.
 
-  FRONTDESK_SLACK_SIGNATURE_BIN=path tests/vendors/slack_signatures.py [--count N] [--seed S]
+  FRONTDESK_SLACK_SIGNATURE_BIN=path FRONTDESK_NODE_MODULES=path tests/vendors/slack_signatures.py [--count N] [--seed S]
 
-The program reads requests as JSON, one a line, and prints true or false for each, by the function of the doors. N bodies are
-signed by slack_sdk, and each is spoiled in every way of the list: both judges must accept every good one and refuse every
-bad one. One body is also spoiled in each of its bits. The last line is the tally.
+The program reads requests as JSON, one a line, and prints true or false for each, by the function of the doors; so does
+`slack_signatures.mjs` with @slack/bolt. N bodies are signed by slack_sdk, and each is spoiled in a way of the list: all three
+must accept every good one and refuse every bad one. One body is also spoiled in each of its bits. The last line is the tally.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 from slack_sdk.signature import Clock, SignatureVerifier
 
@@ -116,6 +117,9 @@ def no_signature(_, good, __):
     return {**good, "headers": [pair for pair in good["headers"] if pair[0] != SIGNATURE]}
 
 
+# What @slack/bolt accepts nevertheless, because it does not look for it.
+BOLT_ALLOWS = ("from_the_future",)
+
 SPOILS = (other_body, longer_body, shorter_body, other_signature, cut_signature, other_version, other_time, replayed,
           from_the_future, other_key, no_time, no_signature)
 
@@ -134,7 +138,7 @@ def by_program(command, requests):
         return json.dumps(made)
 
     lines = "\n".join(map(line, requests)) + "\n"
-    done = subprocess.run([command], input=lines.encode(), capture_output=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(command, input=lines.encode(), capture_output=True, timeout=LIMIT_S, check=False)
     if done.returncode != 0:
         sys.exit(f"{command}: {done.stderr.decode()[-2_000:]}")
     return [line == "true" for line in done.stdout.decode().split()]
@@ -172,15 +176,20 @@ def main():
     for at in range(256):
         digits = bytes.fromhex(value(good, SIGNATURE)[3:])
         add(with_header(good, SIGNATURE, "v0=" + with_bit_flipped(digits, at).hex()), False, "each bit of a signature")
-    ours = by_program(os.environ["FRONTDESK_SLACK_SIGNATURE_BIN"], requests)
+    program = [os.environ["FRONTDESK_SLACK_SIGNATURE_BIN"]]
+    ours = by_program(program, requests)
     theirs = [by_library(request) for request in requests]
-    if len(ours) != len(requests):
-        sys.exit(f"{len(ours)} verdicts for {len(requests)} requests")
-    wrong = [(kind, want, our, their) for kind, want, our, their in zip(kinds, wanted, ours, theirs) if not want == our == their]
-    for kind, want, our, their in wrong[:20]:
-        print(f"{kind}: {'good' if want else 'bad'}, but we say {our} and slack_sdk {their}")
+    bolt = by_program(["node", str(Path(__file__).resolve().with_suffix(".mjs"))], requests)
+    if not len(ours) == len(bolt) == len(requests):
+        sys.exit(f"{len(ours)} and {len(bolt)} verdicts for {len(requests)} requests")
+    wrong = []
+    for kind, want, *verdicts in zip(kinds, wanted, ours, theirs, bolt):
+        expected = [want, want, True if kind in BOLT_ALLOWS else want]
+        if verdicts != expected:
+            wrong.append(f"{kind}: {'good' if want else 'bad'}, but we say {verdicts[0]}, slack_sdk {verdicts[1]}, bolt {verdicts[2]}")
+    print("\n".join(wrong[:20]), end="\n" if wrong else "")
     doubled = [twice(name)(good) for name in (STAMP, SIGNATURE)]
-    accepted = sum(by_program(os.environ["FRONTDESK_SLACK_SIGNATURE_BIN"], doubled))
+    accepted = sum(by_program(program, doubled))
     counts = collections.Counter(kinds)
     print(", ".join(f"{kind} {count}" for kind, count in counts.items()))
     print(f"{len(requests) - len(wrong)} of {len(requests)} verdicts agree; {accepted} of 2 doubled headers accepted")

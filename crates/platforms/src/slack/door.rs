@@ -111,7 +111,7 @@ impl Slack {
         let scene = Scene { bot, team, app_id: text_of(payload, "api_app_id"), me: &me };
         let Meaning { intake, changes, is_uninstalled } = meaning_of(&scene, proof, event);
         let mut told = Told { changes, ..Told::default() };
-        if is_uninstalled {
+        if is_uninstalled && self.is_removed(bot, team).await? {
             self.known.forget(&(bot.id.clone(), bot.account().to_owned(), team.to_owned()));
             told.changes.push(Change::GrantEnded(format!("{WORKSPACE}{team}")));
         }
@@ -143,6 +143,18 @@ impl Slack {
         let mut whole = event.clone();
         whole["channel_type"] = self.kind_of(bot, team, channel).await.into();
         Cow::Owned(whole)
+    }
+
+    /// A report that the app was removed may come after it was installed again, and must not take the new token with it.
+    async fn is_removed(&self, bot: &Bot, team: &str) -> Result<bool, String> {
+        let Some(api) = self.api_of(bot, team) else { return Ok(true) };
+        let unknown = |why: &str| Err(format!("whether the app was removed cannot be asked: {why}"));
+        match tokio::time::timeout(ASK_LIMIT, api.ask("auth.test", &[])).await {
+            Ok(Ok(_)) => Ok(false),
+            Ok(Err(error)) if error.is_of_token() => Ok(true),
+            Ok(Err(error)) => unknown(&error.text()),
+            Err(_) => unknown("Slack did not answer in time"),
+        }
     }
 
     /// Slack tells with each event as which user the app is installed; of old apps it must be asked.

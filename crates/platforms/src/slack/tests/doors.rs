@@ -98,9 +98,21 @@ async fn other_events_are_confirmed_and_gaps_reported() {
     let left = json!({ "type": "member_left_channel", "channel": "C1", "user": "UANN" });
     let heard = receive(&stage, &request(door::EVENTS, envelope(left).to_string())).await.ok().unwrap();
     assert_eq!(heard.changes, [Change::Member { chat_id: "C1".into(), user_id: "UANN".into() }]);
-    let gone = envelope(json!({ "type": "app_uninstalled" })).to_string();
-    let heard = receive(&stage, &request(door::EVENTS, gone)).await.ok().unwrap();
+}
+
+#[tokio::test]
+async fn a_token_ends_with_the_app_unless_slack_still_takes_it() {
+    let stage = stage();
+    let gone = request(door::EVENTS, envelope(json!({ "type": "app_uninstalled" })).to_string());
+    for error in ["account_inactive", "internal_error"] {
+        stage.vendor.answers("auth.test", json!({ "ok": false, "error": error }));
+    }
+    // First the token is good: the app was installed again before the report came.
+    assert_eq!(receive(&stage, &gone).await.ok().unwrap().changes, []);
+    let heard = receive(&stage, &gone).await.ok().unwrap();
     assert_eq!(heard.changes, [Change::GrantEnded("workspace:T1".into())]);
+    let refused = receive(&stage, &gone).await.err().unwrap();
+    assert_eq!(refused.status, 503, "Slack should tell it again");
 }
 
 #[tokio::test]
