@@ -6,15 +6,13 @@ pub mod discord;
 pub mod hooks;
 mod kit;
 pub mod matrix;
+pub mod sample;
 pub mod shared;
 pub mod signal;
 pub mod slack;
 pub mod telegram;
 pub mod twilio;
 pub mod whatsapp;
-
-/// Samples for the benchmark.
-pub use discord::sample as interactions;
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use frontdesk_core::Env as _;
-use frontdesk_platforms::interactions::SampleBot;
+use frontdesk_platforms::sample::{Said, Sample, samples};
 use frontdesk_platforms::shared::standard_webhooks::sign;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -28,9 +28,9 @@ pub enum Door {
     Chat,
     /// Signed webhooks
     Hooks,
-    /// Signed interactions, for `bench interactions`
+    /// What vendors send, for `bench webhooks`
     #[value(skip)]
-    Interactions,
+    Vendors,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -39,15 +39,32 @@ pub(super) struct DoorOrders {
     pub(super) address: String,
     /// The chat token, or the key of the webhooks.
     pub(super) secret: String,
+    /// The vendors, in turn.
+    #[serde(default)]
+    pub(super) platforms: Vec<String>,
     pub(super) people: u64,
     pub(super) bytes: usize,
 }
 
+/// The bot of each vendor.
+pub(super) const BOT: &str = "bench";
+
+/// One message as a request, and its answer.
+struct Exchange {
+    request: Vec<u8>,
+    /// The vendor, by its place in the orders.
+    vendor: usize,
+    status: u16,
+    /// Something in the body of the answer.
+    body: &'static str,
+}
+
 impl DoorOrders {
-    /// One message as a request. `now_us` is in its text: the receiver knows how old it is.
-    fn request(&self, number: u64, now_us: u128) -> Vec<u8> {
+    /// `now_us` is in the text: the receiver knows how old it is.
+    fn exchange(&self, number: u64, now_us: u128) -> Exchange {
         let person = number % self.people;
         let text = format!("t={now_us}.");
+        let (mut vendor, mut status, mut found) = (0, 202, "");
         let (path, headers, body) = match self.door {
             Door::Chat => {
                 let path = format!("/chat/v1/chats/c{person}/messages");
@@ -65,49 +82,56 @@ impl DoorOrders {
                     format!("webhook-id: {id}\r\nwebhook-timestamp: {now_s}\r\nwebhook-signature: {signature}\r\n");
                 (format!("/hooks/h{person}"), headers, body)
             }
-            Door::Interactions => {
-                let made = Self::sample().map(|bot| bot.command(number, person, &text, SystemEnv.now_ms()));
-                let (headers, body) = made.unwrap_or_default();
-                ("/interactions/bench".to_owned(), headers, body)
+            Door::Vendors => {
+                let vendors = self.vendors();
+                vendor = usize::try_from(number).unwrap_or_default() % vendors.len();
+                let sample = &vendors[vendor];
+                (status, found) = sample.answer();
+                let public_url = format!("http://{}", self.address);
+                let person = number / vendors.len() as u64 % self.people;
+                let now_ms = SystemEnv.now_ms();
+                let said = Said { bot: BOT, public_url: &public_url, number, person, text: &text, now_ms };
+                let made = sample.request(&said);
+                (made.path, made.headers, made.body)
             }
         };
-        format!("POST {path} HTTP/1.1\r\nHost: desk\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
-            .into_bytes()
+        let length = body.len();
+        let request = format!("POST {path} HTTP/1.1\r\nHost: desk\r\n{headers}Content-Length: {length}\r\n\r\n{body}");
+        Exchange { request: request.into_bytes(), vendor, status, body: found }
     }
 
-    fn sample() -> Option<&'static SampleBot> {
-        static SAMPLE: OnceLock<Option<SampleBot>> = OnceLock::new();
-        SAMPLE.get_or_init(SampleBot::new).as_ref()
+    /// Those of the orders, in their order.
+    fn vendors(&self) -> &'static [Box<dyn Sample>] {
+        static VENDORS: OnceLock<Vec<Box<dyn Sample>>> = OnceLock::new();
+        VENDORS.get_or_init(|| {
+            let is_wanted = |it: &Box<dyn Sample>| self.platforms.iter().any(|name| name == it.platform());
+            samples().into_iter().filter(is_wanted).collect()
+        })
     }
 
     async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
-        // A deferred answer: an agent gets it.
-        let (status, body) = match self.door {
-            Door::Interactions => ("http/1.1 200", "{\"type\":5}"),
-            _ => ("http/1.1 202", ""),
-        };
-        Ok(Connection { stream, read: Vec::with_capacity(4096), status, body })
+        Ok(Connection { stream, read: Vec::with_capacity(4096) })
     }
 
     /// As fast as the door answers.
     pub(super) async fn flood(&self, span: std::ops::Range<u64>, now_us: impl Fn() -> u128) -> anyhow::Result<()> {
         let mut connection = self.connect().await?;
         for number in span {
-            connection.send(&self.request(number, now_us())).await?;
+            connection.send(&self.exchange(number, now_us())).await?;
         }
         Ok(())
     }
 
     /// At a fixed rate, whatever the door does: a request that finds no free connection waits, and its age counts.
-    /// Returns the microseconds from each request to its answer.
+    /// Returns the vendor of each request and the microseconds until its answer.
     pub(super) async fn pace(
         &self,
         messages: u64,
         rate: u64,
         now_us: impl Fn() -> u128 + Clone + Send + 'static,
-    ) -> anyhow::Result<Vec<u32>> {
+    ) -> anyhow::Result<Vec<(usize, u32)>> {
         // In turn: the server closes a connection that is idle for long.
         let mut free = VecDeque::new();
         for _ in 0..CONNECTIONS {
@@ -132,13 +156,13 @@ impl DoorOrders {
                     took_us.push(took);
                     connection
                 };
-                let request = self.request(sent, made_us);
+                let exchange = self.exchange(sent, made_us);
                 let (give_back, failed, now_us) = (give_back.clone(), failed.clone(), now_us.clone());
                 tokio::spawn(async move {
-                    match connection.send(&request).await {
+                    match connection.send(&exchange).await {
                         Ok(()) => {
                             let took = u32::try_from(now_us() - made_us).unwrap_or(u32::MAX);
-                            drop(give_back.send((connection, took)).await);
+                            drop(give_back.send((connection, (exchange.vendor, took))).await);
                         }
                         Err(error) => *failed.lock().await = Some(error),
                     }
@@ -167,15 +191,12 @@ impl DoorOrders {
 struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
-    /// What an answer begins with, and what is in its body.
-    status: &'static str,
-    body: &'static str,
 }
 
 impl Connection {
     /// Sends one request and reads its answer, which must be as expected.
-    async fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
-        self.stream.write_all(request).await?;
+    async fn send(&mut self, exchange: &Exchange) -> anyhow::Result<()> {
+        self.stream.write_all(&exchange.request).await?;
         self.read.clear();
         let head = loop {
             ensure!(self.stream.read_buf(&mut self.read).await? > 0, "the server closed the connection");
@@ -190,7 +211,7 @@ impl Connection {
             ensure!(self.stream.read_buf(&mut self.read).await? > 0, "the server closed the connection");
         }
         let body = String::from_utf8_lossy(&self.read[head..whole]);
-        if !text.starts_with(self.status) || !body.contains(self.body) {
+        if !text.starts_with(&format!("http/1.1 {}", exchange.status)) || !body.contains(exchange.body) {
             bail!("not accepted: {}", String::from_utf8_lossy(&self.read));
         }
         Ok(())

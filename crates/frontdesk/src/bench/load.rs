@@ -60,6 +60,9 @@ pub(super) struct LoadDone {
     pub(super) p99_ms: f64,
     pub(super) p999_ms: f64,
     pub(super) max_ms: f64,
+    /// By vendor, in the order of the orders: p99.9 and the longest.
+    #[serde(default)]
+    pub(super) vendors: Vec<(f64, f64)>,
 }
 
 pub fn load() -> anyhow::Result<()> {
@@ -134,7 +137,7 @@ async fn through_door(run: &Arc<Run>, door: &DoorOrders, orders: &LoadOrders) ->
     if let Some(rate) = orders.rate {
         let took_us = door.pace(orders.messages, rate, now_us).await?;
         if orders.gateways.is_empty() {
-            return say(&done(run, began, took_us)); // nobody takes the messages: the answers are measured
+            return say(&answered(run, began, &took_us, door.platforms.len())); // nobody takes the messages
         }
         return finish(run, began).await;
     }
@@ -163,7 +166,20 @@ fn done(run: &Run, began: Duration, mut micros: Vec<u32>) -> LoadDone {
     let seconds = run.began.elapsed().saturating_sub(began).as_secs_f64();
     micros.sort_unstable();
     let ms = |part| f64::from(quantile(&micros, part)) / 1000.0;
-    LoadDone { seconds, p50_ms: ms(0.5), p99_ms: ms(0.99), p999_ms: ms(0.999), max_ms: ms(1.0) }
+    let vendors = Vec::new();
+    LoadDone { seconds, p50_ms: ms(0.5), p99_ms: ms(0.99), p999_ms: ms(0.999), max_ms: ms(1.0), vendors }
+}
+
+/// The answers are measured: vendor and microseconds of each.
+fn answered(run: &Run, began: Duration, took_us: &[(usize, u32)], vendors: usize) -> LoadDone {
+    let micros = |of: Option<usize>| -> Vec<u32> {
+        took_us.iter().filter(|(vendor, _)| of.is_none_or(|of| of == *vendor)).map(|(_, took)| *took).collect()
+    };
+    let each = (0..vendors).map(|vendor| {
+        let one = done(run, began, micros(Some(vendor)));
+        (one.p999_ms, one.max_ms)
+    });
+    LoadDone { vendors: each.collect(), ..done(run, began, micros(None)) }
 }
 
 thread_local! {

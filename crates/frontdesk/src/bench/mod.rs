@@ -12,12 +12,12 @@ mod gate;
 mod growth;
 mod idle;
 mod ingest;
-mod interactions;
 mod load;
 mod relay;
 mod report;
 mod sink;
 mod stage;
+mod webhooks;
 
 use clap::Subcommand;
 
@@ -94,11 +94,14 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// Signed interactions (slash commands) while all agents sleep: time to the answer at a fixed rate
-    Interactions {
+    /// Signed messages of vendors while all agents sleep: time to the answer at a fixed rate
+    Webhooks {
+        /// Of these platforms only
+        #[arg(long, value_delimiter = ',')]
+        platforms: Vec<String>,
         #[arg(long, default_value_t = 1_000)]
         agents: usize,
-        /// Interactions per second
+        /// Messages per second, of all platforms together
         #[arg(long, default_value_t = 2_000)]
         rate: u64,
         #[arg(long, default_value_t = 20)]
@@ -156,8 +159,9 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
         BenchCommand::Agents { messages, skills, rows, rounds } => {
             runtime.block_on(agents::run(&agents::Plan { messages, skills, rows, rounds: rounds.max(1) }))?
         }
-        BenchCommand::Interactions { agents, rate, seconds, rounds } => {
-            runtime.block_on(interactions::run(&interactions::Plan { agents, rate, seconds, rounds: rounds.max(1) }))?
+        BenchCommand::Webhooks { platforms, agents, rate, seconds, rounds } => {
+            let plan = webhooks::Plan { agents, rate, seconds, rounds: rounds.max(1), platforms };
+            runtime.block_on(webhooks::run(&plan))?
         }
         BenchCommand::Growth { mut tenants, desks, messages, bytes, store, bus } => {
             tenants.sort_unstable();

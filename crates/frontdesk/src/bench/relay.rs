@@ -142,10 +142,10 @@ async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<Doo
             }
             HOOK_KEY.to_owned()
         }
-        Door::Interactions => anyhow::bail!("use `bench interactions`"),
+        Door::Vendors => anyhow::bail!("use `bench webhooks`"),
     };
     let address = stage.url.trim_start_matches("http://").to_owned();
-    Ok(DoorOrders { door, address, secret, people: plan.gateways as u64, bytes: plan.bytes })
+    Ok(DoorOrders { door, address, secret, platforms: Vec::new(), people: plan.gateways as u64, bytes: plan.bytes })
 }
 
 impl Shared {

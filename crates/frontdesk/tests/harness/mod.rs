@@ -368,11 +368,16 @@ impl Harness {
 
     pub(crate) async fn follow(&self, response: &mut reqwest::Response, words: &[&str]) -> String {
         let mut came = String::new();
+        let mut missing = words.to_vec();
+        let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
         let reading = async {
-            while !words.iter().all(|word| came.contains(word)) {
+            while !missing.is_empty() {
                 let chunk = response.chunk().await.unwrap().expect("the stream ended early");
                 self.heard.lock().unwrap().extend_from_slice(&chunk);
+                // Only where a word can have become complete: streams may be long.
+                let from = came.floor_char_boundary(came.len().saturating_sub(longest));
                 came.push_str(&String::from_utf8_lossy(&chunk));
+                missing.retain(|word| !came[from..].contains(word));
             }
         };
         let in_time = timeout(PATIENCE, reading).await.is_ok();

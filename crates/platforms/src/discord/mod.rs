@@ -26,7 +26,7 @@ mod normalize;
 mod permissions;
 mod places;
 mod prompts;
-pub mod sample;
+pub(crate) mod sample;
 mod shard;
 pub mod signature;
 mod snowflake;

@@ -3,6 +3,8 @@
 //! `POST /hooks/{bot}` with a genuine signature becomes one event, with the raw body as its text, for every agent that
 //! is linked to the bot. The answer comes after the commit and says who gets it. Nothing can be sent back.
 
+pub(crate) mod sample;
+
 use std::sync::Arc;
 
 use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};

@@ -22,6 +22,7 @@ mod normalize;
 mod people;
 mod prompts;
 mod rich;
+pub(crate) mod sample;
 pub mod signature;
 mod socket;
 #[cfg(test)]

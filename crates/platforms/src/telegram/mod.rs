@@ -9,6 +9,7 @@ mod inspect;
 mod media;
 mod normalize;
 mod poll;
+pub(crate) mod sample;
 mod text;
 mod update;
 

@@ -8,6 +8,7 @@ mod api;
 mod inspect;
 mod media;
 mod normalize;
+pub(crate) mod sample;
 pub mod signature;
 #[cfg(test)]
 mod tests;

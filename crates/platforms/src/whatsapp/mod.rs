@@ -11,6 +11,7 @@ mod media;
 mod normalize;
 mod payload;
 mod prompts;
+pub(crate) mod sample;
 pub mod signature;
 #[cfg(test)]
 mod tests;

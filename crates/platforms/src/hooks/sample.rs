@@ -1,0 +1,41 @@
+//! Signed webhooks, for the benchmark.
+
+use std::collections::BTreeMap;
+
+use super::PLATFORM;
+use crate::sample::{Said, Sample, SampleRequest, named};
+use crate::shared::standard_webhooks::sign;
+
+const KEY: &str = "the key of the benchmark";
+
+pub(crate) struct SampleHook;
+
+impl Sample for SampleHook {
+    fn platform(&self) -> &'static str {
+        PLATFORM
+    }
+
+    fn settings(&self, _: &str) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    fn secrets(&self) -> BTreeMap<String, String> {
+        named([("key", KEY)])
+    }
+
+    /// A webhook has no people: it is its own sender.
+    fn user(&self, _: u64) -> String {
+        "bench".to_owned()
+    }
+
+    fn request(&self, said: &Said<'_>) -> SampleRequest {
+        let (id, now_s) = (format!("m{}", said.number), said.now_ms / 1_000);
+        let signature = sign(KEY.as_bytes(), &id, now_s, said.text.as_bytes());
+        let headers = format!("webhook-id: {id}\r\nwebhook-timestamp: {now_s}\r\nwebhook-signature: {signature}\r\n");
+        SampleRequest { path: format!("/hooks/{}", said.bot), headers, body: said.text.to_owned() }
+    }
+
+    fn answer(&self) -> (u16, &'static str) {
+        (202, "")
+    }
+}

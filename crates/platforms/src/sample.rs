@@ -1,0 +1,57 @@
+//! Messages as vendors would send and sign them, for the benchmark. A server uses nothing of this.
+
+use std::collections::BTreeMap;
+
+/// One message of a person in a direct chat with the bot.
+pub struct Said<'a> {
+    pub bot: &'a str,
+    /// The server as the vendor knows it.
+    pub public_url: &'a str,
+    /// No two messages have the same.
+    pub number: u64,
+    pub person: u64,
+    pub text: &'a str,
+    pub now_ms: u64,
+}
+
+pub struct SampleRequest {
+    pub path: String,
+    /// Whole lines.
+    pub headers: String,
+    pub body: String,
+}
+
+/// A bot at a vendor.
+pub trait Sample: Send + Sync {
+    fn platform(&self) -> &'static str;
+    /// `vendor` is a URL at which every call is answered with `ANSWER`.
+    fn settings(&self, vendor: &str) -> BTreeMap<String, String>;
+    fn secrets(&self) -> BTreeMap<String, String>;
+    /// The id of a person of this number.
+    fn user(&self, person: u64) -> String;
+    fn request(&self, said: &Said<'_>) -> SampleRequest;
+    /// The status of a good answer, and something in its body.
+    fn answer(&self) -> (u16, &'static str) {
+        (200, "")
+    }
+}
+
+/// What a bot asks about itself and about people, in the words of all vendors at once.
+pub const ANSWER: &str = r#"{"ok": true, "result": {"id": 7001, "is_bot": true, "first_name": "Desk", "username": "desk_bot"},
+    "user": {"profile": {"display_name": "A person"}}}"#;
+
+/// One for each platform that has a door.
+pub fn samples() -> Vec<Box<dyn Sample>> {
+    vec![
+        Box::new(crate::discord::sample::SampleBot::new()),
+        Box::new(crate::hooks::sample::SampleHook),
+        Box::new(crate::slack::sample::SampleApp),
+        Box::new(crate::telegram::sample::SampleBot),
+        Box::new(crate::twilio::sample::SampleNumber),
+        Box::new(crate::whatsapp::sample::SampleNumber),
+    ]
+}
+
+pub(crate) fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
