@@ -1,4 +1,4 @@
-//! Messages as vendors would send and sign them, for the benchmark. A server uses nothing of this.
+//! Messages as vendors would send and sign them, for benchmarks and tests. A server uses nothing of this.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +30,14 @@ pub trait Sample: Send + Sync {
     /// The id of a person of this number.
     fn user(&self, person: u64) -> String;
     fn request(&self, said: &Said<'_>) -> SampleRequest;
+    /// Otherwise the vendor shows a secret.
+    fn signs_body(&self) -> bool {
+        true
+    }
+    /// Old requests are refused.
+    fn signs_time(&self) -> bool {
+        false
+    }
     /// The status of a good answer, and something in its body.
     fn answer(&self) -> (u16, &'static str) {
         (200, "")

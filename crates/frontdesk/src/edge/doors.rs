@@ -69,6 +69,18 @@ async fn take(
     })
 }
 
+/// Signatures are of the bytes that a vendor wrote, and no vendor compresses them.
+fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    match headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
+        true => Ok(()),
+        false => {
+            let why = "compressed bodies are not read here: send the body without Content-Encoding";
+            Err(Refusal::new(Code::UnsupportedMediaType, why))
+        }
+    }
+}
+
 /// What a request is answered with.
 enum Taken {
     Reply(Reply),
@@ -92,6 +104,7 @@ async fn try_take(
         parameters.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let name = &platform.descriptor().platform;
     let bots = app.desk.directory().bots();
+    check_encoding(request.headers())?;
     let mut raw = RawRequest {
         door: door.path,
         query: request.uri().query().unwrap_or_default().to_owned(),

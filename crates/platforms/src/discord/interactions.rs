@@ -195,9 +195,9 @@ impl Discord {
         let key = bot.setting("public_key").ok_or_else(|| {
             Reply::text(404, "this bot takes no interactions here: it was added without --set public_key=...")
         })?;
-        let timestamp = request.header("x-signature-timestamp");
+        let timestamp = request.only_header("x-signature-timestamp");
         let forged = |error: signature::Forged| Reply::text(401, error.to_string());
-        signature::verify(key, timestamp, request.header("x-signature-ed25519"), &request.body).map_err(forged)?;
+        signature::verify(key, timestamp, request.only_header("x-signature-ed25519"), &request.body).map_err(forged)?;
         let sent_ms = signature::sent_ms(timestamp, request.now_ms).map_err(forged)?;
         let data: Value =
             serde_json::from_slice(&request.body).map_err(|_| Reply::text(400, "the body is not valid JSON"))?;

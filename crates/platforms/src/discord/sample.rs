@@ -40,6 +40,10 @@ impl Sample for SampleBot {
         named([("token", "a-token-that-is-never-used")])
     }
 
+    fn signs_time(&self) -> bool {
+        true
+    }
+
     fn user(&self, person: u64) -> String {
         (2_000_000_000_000_000_000 + person).to_string()
     }

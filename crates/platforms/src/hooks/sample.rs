@@ -23,6 +23,10 @@ impl Sample for SampleHook {
         named([("key", KEY)])
     }
 
+    fn signs_time(&self) -> bool {
+        true
+    }
+
     /// A webhook has no people: it is its own sender.
     fn user(&self, _: u64) -> String {
         "bench".to_owned()

@@ -26,6 +26,10 @@ impl Sample for SampleApp {
         named([("bot_token", "xoxb-never-used"), ("signing_secret", SIGNING_SECRET)])
     }
 
+    fn signs_time(&self) -> bool {
+        true
+    }
+
     fn user(&self, person: u64) -> String {
         format!("U{person:08}")
     }

@@ -160,7 +160,7 @@ impl Telegram {
     }
 
     async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
-        let given = request.header("x-telegram-bot-api-secret-token").unwrap_or_default();
+        let given = request.only_header("x-telegram-bot-api-secret-token").unwrap_or_default();
         let expected = bot.secret("webhook_secret").ok_or_else(|| Reply::text(404, "this bot has no webhook"))?;
         if bot.setting("mode") != Some("webhook") || !same_bytes(given.as_bytes(), expected.expose().as_bytes()) {
             return Err(Reply::text(401, "the secret token of the webhook is missing or wrong"));

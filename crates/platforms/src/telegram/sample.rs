@@ -29,6 +29,10 @@ impl Sample for SampleBot {
         (FIRST_USER + person).to_string()
     }
 
+    fn signs_body(&self) -> bool {
+        false
+    }
+
     fn request(&self, said: &Said<'_>) -> SampleRequest {
         let id = FIRST_USER + said.person;
         let body = json!({ "update_id": said.number + 1, "message": {
