@@ -12,6 +12,7 @@ pub mod signal;
 pub mod slack;
 pub mod telegram;
 pub mod twilio;
+pub mod wecom;
 pub mod whatsapp;
 
 use std::sync::Arc;
@@ -30,6 +31,8 @@ const LISTED: &[Listed] = &[
     slack::LISTED,
     telegram::LISTED,
     twilio::LISTED,
+    wecom::app::LISTED,
+    wecom::robot::LISTED,
     whatsapp::LISTED,
 ];
 

@@ -99,6 +99,24 @@ const EXAMPLES: &[Example] = &[
         message_id: "SM1",
     },
     Example {
+        platform: "wecom",
+        settings: &[("socket_url", "ws://vendor.example"), ("bot_id", "robot-1")],
+        secrets: &[("secret", "the-secret-of-the-robot")],
+        chat_id: "wrGroup",
+        message_id: "m1",
+    },
+    Example {
+        platform: "wecom_callback",
+        settings: &[("base_url", "http://vendor.example"), ("corp_id", "ww5823bf96d3bd56c7"), ("agent_id", "1000002")],
+        secrets: &[
+            ("secret", "the-secret-of-the-app"),
+            ("token", "the-token-of-the-callback"),
+            ("aes_key", "jWmYm7qr5nMoAUwZRjGtBxmz3KA1tkAj3ykkR6q2B2C"),
+        ],
+        chat_id: "ww5823bf96d3bd56c7:ann",
+        message_id: "123",
+    },
+    Example {
         platform: "whatsapp_cloud",
         settings: &[("base_url", "http://vendor.example"), ("phone_number_id", "106540352242922")],
         secrets: &[

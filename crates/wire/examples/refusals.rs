@@ -78,6 +78,22 @@ const TEXTS: &[&str] = &[
     "the person has opted out with STOP, and must send START first (Twilio error 21610)",
     "\"ann\" is not a phone number; write it with its country: +15551234567",
     "an SMS can only be sent",
+    "WeCom refused it: the member is not there, or not in the visible range of the app; widen it in the admin console of WeCom \
+     (user & party & tag all invalid, error 81013)",
+    "WeCom refused it: too many calls in a short time (api freq out of limit, error 45009)",
+    "WeCom refused it: system busy (error -1)",
+    "WeCom did not answer: no answer: it took too long",
+    "WeCom answered with status 403",
+    "WeCom did not deliver it: \"ann\" is not a member of the company, or not in the visible range of the app; widen it in the \
+     admin console of WeCom",
+    "\"@all\" is not a chat of this app: it does not name one member",
+    "the text does not fit into one message of 2048 bytes",
+    "WeCom takes files of 6 to 20971520 bytes, and this has 3",
+    "an app of WeCom cannot do this",
+    "it was not sent to WeCom: the socket of the robot is not open at this server",
+    "it was not sent to WeCom: too many messages wait for an answer of WeCom",
+    "WeCom streams only replies, and this server has seen no message of the chat lately",
+    "a robot of WeCom cannot do this",
     "WhatsApp refused it: Message undeliverable (status 400, error 131026)",
     "WhatsApp did not answer: no answer: it took too long; the file was not sent",
     "the person has not written for 24 hours, and WhatsApp then takes templates only; wait until they write, or set a \

@@ -1,5 +1,6 @@
 //! What several platforms need.
 
+pub(crate) mod cbc;
 pub(crate) mod fit;
 pub(crate) mod form;
 pub mod markdown;

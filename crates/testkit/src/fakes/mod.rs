@@ -6,6 +6,7 @@ mod serving;
 pub mod slack;
 pub mod telegram;
 pub mod twilio;
+pub mod wecom;
 pub mod whatsapp;
 
 pub use serving::faults::Fault;

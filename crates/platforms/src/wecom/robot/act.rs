@@ -1,0 +1,108 @@
+//! What agents do: each op as a frame.
+
+use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
+use frontdesk_wire::descriptor::LenUnit;
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
+use serde_json::{Value, json};
+
+use super::frame::{RESPOND, SEND};
+use super::link::LinkError;
+use super::{MESSAGE_MAX, Robot};
+use crate::wecom::errors::retry_after_ms;
+
+impl Robot {
+    pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
+        self.try_act(acting_as, action).await.unwrap_or_else(Acted::from)
+    }
+
+    async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
+        let bot = acting_as.bot;
+        if bot.setting("bot_id").is_none() {
+            return Err(ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id)));
+        }
+        if action.act.chat_id().is_none_or(str::is_empty) {
+            return Err(ActionResult::refused(Code::BadRequest, "chat_id is empty"));
+        }
+        Ok(match &action.act {
+            Act::Send { chat_id, content, reply_to } => {
+                check_text(content)?;
+                match self.end_draft(acting_as, chat_id, content).await {
+                    Some(acted) => acted,
+                    None => self.send_whole(bot, chat_id, reply_to.as_deref(), content).await,
+                }
+            }
+            Act::Draft { chat_id, draft_id, content, sealed } => {
+                self.draft(acting_as, chat_id, draft_id, content, *sealed).await?
+            }
+            Act::SendMedia { chat_id, media_kind, source_url, content, filename, reply_to } => {
+                let (caption, reply_to) = (content.as_deref(), reply_to.as_deref());
+                let source = (media_kind.as_str(), source_url.as_str(), filename.as_deref());
+                self.send_media(acting_as, chat_id, reply_to, source, caption).await?
+            }
+            Act::GetChatInfo { chat_id } => {
+                let look = self.look_at(bot, chat_id, None);
+                let info =
+                    look.map_or_else(|| ChatInfo { name: chat_id.to_string(), chat_type: "dm".into() }, |it| it.info);
+                ActionResult { chat_info: Some(info), ..ActionResult::done() }.into()
+            }
+            _ => return Err(ActionResult::refused(Code::UnsupportedOp, "a robot of WeCom cannot do this")),
+        })
+    }
+
+    pub(super) async fn send_whole(&self, bot: &Bot, chat_id: &str, reply_to: Option<&str>, content: &str) -> Acted {
+        let body = json!({ "msgtype": "markdown", "markdown": { "content": content } });
+        self.say(bot, chat_id, reply_to, body).await
+    }
+
+    /// As a reply if there is something to reply to: a robot may not begin to speak in a group. Else as a message.
+    pub(super) async fn say(&self, bot: &Bot, chat_id: &str, reply_to: Option<&str>, body: Value) -> Acted {
+        if let Some(req_id) = self.replies.request_for(&bot.id, chat_id, reply_to, self.env.now_ms()) {
+            match self.links.ask(&bot.id, RESPOND, &req_id, &body).await {
+                Ok(_) => return ActionResult::sent(req_id).into(),
+                // It was not done, so it can be tried in the other way.
+                Err(LinkError::Refused { code, .. }) if retry_after_ms(code).is_none() => {
+                    self.replies.forget(&bot.id, chat_id, &req_id);
+                }
+                Err(error) => {
+                    if let LinkError::Lost(_) = error {
+                        // The next answer to it could be taken for this one.
+                        self.replies.forget(&bot.id, chat_id, &req_id);
+                    }
+                    return error.into();
+                }
+            }
+        }
+        let mut message = body;
+        message["chatid"] = chat_id.into();
+        let req_id = self.new_req_id(SEND);
+        match self.links.ask(&bot.id, SEND, &req_id, &message).await {
+            Ok(_) => ActionResult::sent(req_id).into(),
+            Err(error) => error.into(),
+        }
+    }
+}
+
+#[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
+fn check_text(content: &str) -> Result<(), ActionResult> {
+    if content.trim().is_empty() {
+        return Err(ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen"));
+    }
+    if LenUnit::Chars.measure(content) > MESSAGE_MAX {
+        let text = format!("the text does not fit into one message of {MESSAGE_MAX} characters");
+        return Err(ActionResult::refused(Code::TooLarge, text));
+    }
+    Ok(())
+}
+
+/// Some of it is out there: that is said, and it is not tried again as a whole.
+pub(super) fn partial(failed: Acted, message_id: Option<String>, what: &str) -> Acted {
+    let why = failed.result.error.unwrap_or_default();
+    let result = ActionResult {
+        code: Some(Code::Partial),
+        message_id,
+        ambiguous: failed.result.ambiguous,
+        error: Some(format!("{what}, then: {why}")),
+        ..ActionResult::default()
+    };
+    result.worded().into()
+}

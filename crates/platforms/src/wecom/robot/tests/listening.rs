@@ -1,0 +1,140 @@
+//! The socket: how it is opened, read, kept and given up.
+
+use std::time::Duration;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn messages_are_stored_in_their_order() {
+    let (scene, (store, mut taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    let talk = async {
+        far.accept().await;
+        far.say.send(SocketMessage::Text("rubbish".into())).unwrap();
+        far.say.send(SocketMessage::Binary(Bytes::from_static(b"x"))).unwrap();
+        far.tell(json!({ "cmd": "news", "headers": {} }));
+        far.tell(json!([1]));
+        for number in 0..5 {
+            far.said(&format!("m{number}"), "r", text(&number.to_string()));
+        }
+        for number in 0..5 {
+            assert_eq!(taken.recv().await.unwrap().event.text, number.to_string());
+        }
+        drop(far);
+    };
+    let (ended, ()) = tokio::join!(scene.listen(&store), talk);
+    assert_eq!(ended, Ended::Lost("the connection was closed".into()));
+    assert_eq!(scene.vendor.dialed.lock().unwrap()[0], ("wss://openws.work.weixin.qq.com".into(), None));
+    let found = scene.robot.findings(&scene.bot);
+    assert!(!found[0].ok && found[0].text.contains("closed"), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_waits_for_the_store_and_the_socket_lives_on() {
+    let (scene, (store, mut taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    store.is_down.store(true, Ordering::SeqCst);
+    let talk = async {
+        far.accept().await;
+        far.said("m1", "r", text("held"));
+        for _ in 0..5 {
+            let ping = far.heard.recv().await.unwrap();
+            assert_eq!(ping["cmd"], "ping");
+            far.answer(&ping, 0, Value::Null);
+        }
+        assert!(taken.try_recv().is_err());
+        store.is_down.store(false, Ordering::SeqCst);
+        assert_eq!(taken.recv().await.unwrap().event.text, "held");
+        drop(far);
+    };
+    tokio::join!(scene.listen(&store), talk);
+    assert!(!store.cursors.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_socket_is_given_up() {
+    let (scene, (store, _taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    let began = tokio::time::Instant::now();
+    let (ended, ()) = tokio::join!(scene.listen(&store), far.accept());
+    let Ended::Lost(why) = ended else { panic!() };
+    assert!(why.contains("silent"), "{why}");
+    assert!(began.elapsed() < Duration::from_mins(2), "{:?}", began.elapsed());
+    let mut pings = 0;
+    while let Ok(frame) = far.heard.try_recv() {
+        pings += u32::from(frame["cmd"] == "ping");
+    }
+    assert!(pings >= 2, "{pings}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_accepted_is_told() {
+    let (store, _taken) = Store::new();
+    for (code, is_final) in [(40_001, true), (-1, false), (45_009, false)] {
+        let scene = Scene::new();
+        let mut far = scene.vendor.socket();
+        let refuse = async {
+            let hello = far.next().await;
+            far.answer(&hello, code, Value::Null);
+        };
+        let (ended, ()) = tokio::join!(scene.listen(&store), refuse);
+        let (found, why) = match ended {
+            Ended::Misconfigured(why) => (true, why),
+            Ended::Lost(why) => (false, why),
+            Ended::Never => panic!(),
+        };
+        assert_eq!(found, is_final, "{code} {why}");
+        assert!(why.contains("bot_id and secret") && !why.contains("the-secret"), "{why}");
+        assert!(scene.robot.findings(&scene.bot)[0].text.contains("did not accept"));
+    }
+    let scene = Scene::new();
+    assert!(matches!(scene.listen(&store).await, Ended::Lost(why) if why.contains("not opened")));
+    let scene = Scene::new();
+    let far = scene.vendor.socket();
+    assert!(matches!(scene.listen(&store).await, Ended::Lost(why) if why.contains("in time")), "nobody answers");
+    drop(far);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_connection_of_the_robot_ends_this_one_with_a_pause() {
+    let (scene, (store, _taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    let talk = async {
+        far.accept().await;
+        far.tell(json!({ "cmd": "aibot_event_callback", "headers": { "req_id": "e" },
+            "body": { "msgtype": "event", "event": { "eventtype": "disconnected_event" } } }));
+    };
+    let began = tokio::time::Instant::now();
+    let (ended, ()) = tokio::join!(scene.listen(&store), talk);
+    assert!(matches!(&ended, Ended::Lost(why) if why.contains("only one")), "{ended:?}");
+    assert!(began.elapsed() >= Duration::from_mins(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absence_is_a_gap() {
+    let (scene, (store, _taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    let now_ms = scene.env.now_ms();
+    let talk = async {
+        far.accept().await;
+        drop(far);
+    };
+    let listening = scene.robot.listen(&scene.bot, Part::WHOLE, Some((now_ms - 90_000).to_string()), &store);
+    tokio::join!(listening, talk);
+    let gaps = store.gaps.lock().unwrap();
+    assert_eq!((gaps.len(), gaps[0].since_ms, gaps[0].until_ms), (1, now_ms - 90_000, now_ms));
+}
+
+#[test]
+fn incomplete_bots_are_refused_when_they_are_added() {
+    let robot = Scene::new().robot;
+    let check = |settings: &[(&str, &str)], secret: &str| robot.check_bot(&bot_with(settings, &[("secret", secret)]));
+    assert!(check(&[], "s").unwrap_err().contains("BotID"));
+    assert!(check(&[("bot_id", "a b")], "s").unwrap_err().contains("BotID"));
+    assert!(check(&[("bot_id", "b")], " ").unwrap_err().contains("secret"));
+    assert!(check(&[("bot_id", "b"), ("socket_url", "https://x")], "s").unwrap_err().contains("wss://"));
+    let bot = bot_with(&[("bot_id", "b"), ("socket_url", "ws://127.0.0.1:9/x")], &[]);
+    assert_eq!(own_base(&bot).as_deref(), Some("http://127.0.0.1:9"));
+    let other = Arc::new(Bot::new("other", None, [("bot_id".to_owned(), "b".to_owned())].into(), BTreeMap::new()));
+    assert!(robot.clash(&bot, &[other]).unwrap_err().contains("only one connection"));
+}

@@ -1,0 +1,101 @@
+//! What people say, as the gateway's own adapter has it.
+
+use super::super::frame::Frame;
+use super::super::normalize::intake_of;
+use super::*;
+
+fn heard(more: Value) -> Option<Intake> {
+    let frame = Frame::read(&said("m1", "r1", more).to_string()).unwrap();
+    intake_of(&frame, &Scene::new().bot)
+}
+
+#[test]
+fn a_direct_message() {
+    let intake = heard(text(" hello ")).unwrap();
+    let (event, source) = (&intake.event, &intake.event.source);
+    assert_eq!((event.text.as_str(), event.message_type.as_str()), ("hello", "text"));
+    assert_eq!((source.platform.as_str(), &*source.chat_id, source.chat_type.as_str()), ("wecom", "ann", "dm"));
+    assert_eq!((source.user_id.as_deref(), source.user_name.as_deref()), (Some("ann"), Some("ann")));
+    assert_eq!((source.chat_name.as_deref(), event.message_id.as_deref()), (None, Some("m1")));
+    assert!(!intake.addressed);
+}
+
+#[test]
+fn in_a_group_the_mention_is_taken_away() {
+    let in_group = |content: &str| {
+        let mut more = text(content);
+        (more["chatid"], more["chattype"]) = ("g1".into(), "group".into());
+        heard(more)
+    };
+    let intake = in_group("@Bot  /approve now").unwrap();
+    assert_eq!(intake.event.text, "/approve now");
+    assert_eq!((&*intake.event.source.chat_id, intake.event.source.chat_type.as_str()), ("g1", "group"));
+    assert!(intake.addressed);
+    assert_eq!(in_group("see @Bot").unwrap().event.text, "see @Bot");
+    assert_eq!(in_group("@ Bot").unwrap().event.text, "@ Bot");
+    assert!(in_group("@Bot").is_none(), "nothing is left");
+}
+
+#[test]
+fn files_voices_and_mixtures() {
+    let link = |name: &str| json!({ "url": format!("https://files.example/{name}"), "aeskey": "k" });
+    let shown = |intake: &Intake| {
+        let mimes: Vec<String> = intake.remote_media.iter().map(|file| file.mime.clone()).collect();
+        (intake.event.message_type.clone(), intake.event.text.clone(), mimes.join(" "))
+    };
+    let of = |kind: &str, text: &str, mimes: &str| (kind.to_owned(), text.to_owned(), mimes.to_owned());
+    let image = heard(json!({ "msgtype": "image", "image": link("a") })).unwrap();
+    assert_eq!(shown(&image), of("photo", "", "image/jpeg"));
+    assert_eq!(image.remote_media[0].handle.expose(), r#"{"url":"https://files.example/a","aeskey":"k"}"#);
+    let file = heard(json!({ "msgtype": "file", "file": link("b") })).unwrap();
+    assert_eq!(shown(&file), of("document", "", "application/octet-stream"));
+    let video = heard(json!({ "msgtype": "video", "video": link("c") })).unwrap();
+    assert_eq!(shown(&video), of("video", "", "video/mp4"));
+    let voice = heard(json!({ "msgtype": "voice", "voice": { "content": "spoken" } })).unwrap();
+    assert_eq!(shown(&voice), of("voice", "spoken", ""));
+    let items = json!([{ "msgtype": "text", "text": { "content": "one" } }, { "msgtype": "image", "image": link("d") },
+        { "msgtype": "text", "text": { "content": "two" } }, 7]);
+    let mixed = heard(json!({ "msgtype": "mixed", "mixed": { "msg_item": items } })).unwrap();
+    assert_eq!(shown(&mixed), of("text", "one\ntwo", "image/jpeg"));
+    let app = heard(json!({ "msgtype": "appmsg", "appmsg": { "title": "a.pdf", "file": link("e") } })).unwrap();
+    assert_eq!(shown(&app), of("document", "a.pdf", "application/octet-stream"));
+    let many: Vec<Value> = (0..40).map(|_| json!({ "msgtype": "image", "image": link("x") })).collect();
+    let mixed = heard(json!({ "msgtype": "mixed", "mixed": { "msg_item": many } })).unwrap();
+    assert_eq!(mixed.remote_media.len(), frontdesk_core::intake::REMOTE_MEDIA_MAX);
+}
+
+#[test]
+fn quotes() {
+    let quote = |content: &str, quote: Value| {
+        let mut more = text(content);
+        more["quote"] = quote;
+        heard(more).map(|intake| intake.event)
+    };
+    let event = quote("this one", json!({ "msgtype": "text", "text": { "content": "said before" } })).unwrap();
+    assert_eq!((event.text.as_str(), event.reply_to_message_id.as_deref()), ("this one", Some("quote:m1")));
+    assert_eq!(event.reply_to.unwrap().text.as_deref(), Some("said before"));
+    let alone = quote("", json!({ "msgtype": "voice", "voice": { "content": "spoken" } })).unwrap();
+    assert_eq!((alone.text.as_str(), alone.reply_to_message_id), ("spoken", None));
+    let mut more = text("what is it?");
+    more["quote"] = json!({ "msgtype": "image", "image": { "url": "https://files.example/q" } });
+    let intake = heard(more).unwrap();
+    assert_eq!((intake.remote_media.len(), intake.event.reply_to_message_id), (1, None));
+}
+
+#[test]
+fn what_says_nothing_is_skipped() {
+    for more in [
+        text(" "),
+        json!({}),
+        json!({ "msgtype": "image", "image": {} }),
+        json!({ "msgtype": "image", "image": { "url": "x".repeat(5_000) } }),
+        json!({ "msgtype": "text", "text": "x" }),
+        json!({ "msgtype": "text", "text": { "content": "x" }, "from": 7 }),
+        json!({ "msgtype": "text", "text": { "content": "x" }, "aibotid": "another" }),
+    ] {
+        assert!(heard(more.clone()).is_none(), "{more}");
+    }
+    let frame = json!({ "cmd": "aibot_event_callback", "headers": { "req_id": "r" }, "body": { "msgid": "e",
+        "from": { "userid": "ann" }, "msgtype": "event", "event": { "eventtype": "enter_chat" } } });
+    assert!(intake_of(&Frame::read(&frame.to_string()).unwrap(), &Scene::new().bot).is_none());
+}
