@@ -211,6 +211,10 @@ async def cmd_native(name, platform, config, extra):
         # It is no plugin, and has no setting for other servers.
         from gateway.platforms import whatsapp_cloud as module
         module.GRAPH_API_BASE = extra.pop("base_url")
+    elif platform == "wecom_callback":
+        # It has no setting for other servers, either; nothing is sent by it.
+        from plugins.platforms.wecom import callback_adapter as module
+        module.WecomCallbackAdapter._refresh_access_token = lambda adapter, app: asyncio.sleep(0, "token")
     else:
         module = __import__(f"plugins.platforms.{platform}.adapter", fromlist=["adapter"])
     if platform == "discord":
@@ -224,7 +228,7 @@ async def cmd_native(name, platform, config, extra):
         from slack_sdk.web.async_base_client import AsyncBaseClient
         base_url, made = extra.pop("base_url"), AsyncBaseClient.__init__
         AsyncBaseClient.__init__ = lambda client, *args, **named: made(client, *args, **{"base_url": base_url, **named})
-    kind = {"whatsapp_cloud": "WhatsAppCloudAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
+    kind = {"whatsapp_cloud": "WhatsAppCloudAdapter", "wecom": "WeComAdapter", "wecom_callback": "WecomCallbackAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
     adapter = getattr(module, kind)(PlatformConfig(enabled=True, extra=extra, **config))
     LINKS[name] = Native(name, adapter)
     return {"connected": bool(await adapter.connect()), "error": adapter.fatal_error_message}

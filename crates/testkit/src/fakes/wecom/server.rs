@@ -122,7 +122,7 @@ async fn talk(fake: FakeWeCom, connection: Connection<TcpStream>, request: &Requ
 async fn control(fake: &FakeWeCom, name: &str, request: &Request, base_url: &str) -> Reply {
     let given: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let text = |name: &str| given[name].as_str().unwrap_or_default();
-    let now_s = Clock::of_machine().now_ms() / 1_000;
+    let now_s = given["now_s"].as_u64().unwrap_or_else(|| Clock::of_machine().now_ms() / 1_000);
     let mut is_done = true;
     match name {
         "webhook" => fake.set_webhook(text("url")),
