@@ -19,7 +19,7 @@ use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
-use frontdesk_platforms::{twilio, whatsapp};
+use frontdesk_platforms::{twilio, wecom, whatsapp};
 use frontdesk_testkit::fakes::{discord, slack, telegram};
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
@@ -60,6 +60,11 @@ const MX_ROOM: &str = "!room:example.org";
 const PHONE_SECRET: &str = "the-secret-of-a-phone-number";
 const PHONE_USER: &str = "15550001111";
 const NUMBER_ID: &str = "106540352242922";
+
+/// An app of WeCom.
+const WC_CORP: &str = "ww5823bf96d3bd56c7";
+const WC_TOKEN: &str = "the-token-of-the-callback";
+const WC_KEY: &str = "jWmYm7qr5nMoAUwZRjGtBxmz3KA1tkAj3ykkR6q2B2C";
 
 /// A pseudorandom number, the same in every run.
 fn dice(seed: u64) -> u64 {
@@ -134,6 +139,10 @@ impl Scene {
             "settings": { "base_url": "http://127.0.0.1:9/api" },
             "secrets": { "bot_token": "xoxb-1-2-x", "signing_secret": HOOK_KEY } });
         harness.admin("POST", "/bots", &bot).await.expect(201);
+        let bot = json!({ "platform": "wecom_callback", "id": "wc", "tenant": FIRST_TENANT,
+            "settings": { "base_url": "http://127.0.0.1:9", "corp_id": WC_CORP, "agent_id": "1" },
+            "secrets": { "secret": "s", "token": WC_TOKEN, "aes_key": WC_KEY } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
         let scene = Self { harness, account, agents, operator, sleeper, _telegram: telegram };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
@@ -154,6 +163,8 @@ impl Scene {
             let link = BindingNew { platform: platform.into(), ..Self::link(user, "home-gw") };
             scene.desk().directory().bind(link).await.unwrap();
         }
+        let link = BindingNew { platform: "wecom_callback".into(), ..Self::link("wanda", "home-gw") };
+        scene.desk().directory().bind(link).await.unwrap();
         scene
     }
 
@@ -383,6 +394,18 @@ impl Scene {
                 let signature = twilio::signature::sign_body(PHONE_SECRET, &url, &body).unwrap();
                 let headers = format!("X-Twilio-Signature: {signature}\r\n");
                 Request { path, bearer: String::new(), kind: "application/x-www-form-urlencoded", body, headers }
+            }
+            "POST /wecom/{bot}" => {
+                let message = format!(
+                    "<xml><FromUserName>wanda</FromUserName><MsgType>text</MsgType><Content>x</Content><MsgId>wc-{n}</MsgId></xml>"
+                );
+                let key = wecom::crypt::key_of(WC_KEY).unwrap();
+                let sealed = wecom::crypt::seal(&key, WC_CORP, [7; 16], message.as_bytes()).unwrap();
+                let now_s = (self.desk().env().now_ms() / 1_000).to_string();
+                let signature = wecom::crypt::sign(WC_TOKEN, &now_s, "n", &sealed);
+                let path = format!("/wecom/wc?msg_signature={signature}&timestamp={now_s}&nonce=n");
+                let body = format!("<xml><Encrypt>{sealed}</Encrypt></xml>").into_bytes();
+                Request { path, bearer: String::new(), kind: "text/xml", body, headers: String::new() }
             }
             "POST /whatsapp/{bot}" => {
                 let text =
@@ -616,12 +639,14 @@ async fn compare_platforms(desk: &Desk) {
     let instance = desk.directory().find_instance("home-gw", None).unwrap().no;
     let rows = ledger.mail(instance, None, Seq(0), 99_999).await.unwrap();
     let telegram_user = TG_USER.to_string();
-    let ids: [(&str, &str, IdOf); 6] = [
+    let wecom_chat = format!("{WC_CORP}:wanda");
+    let ids: [(&str, &str, IdOf); 7] = [
         ("hooks", HOOK, |n| format!("hook-{n}")),
         ("telegram", &telegram_user, |n| (n + 1).to_string()),
         ("matrix", MX_ROOM, |n| format!("$mx-{n}")),
         ("discord", DC_CHAT, |n| (n + 1).to_string()),
         ("sms", &phone, |n| format!("SM-{n}")),
+        ("wecom_callback", &wecom_chat, |n| format!("wc-{n}")),
         ("whatsapp_cloud", PHONE_USER, |n| format!("wamid-{n}")),
     ];
     for (platform, chat_id, id_of) in ids {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Dial, Socket, SocketMessage};
 use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
+use frontdesk_wire::Source;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -197,25 +198,27 @@ impl Robot {
     /// Until it is stored: nobody would report it again.
     async fn store(&self, bot: &Bot, inlet: &dyn Inlet, frame: Frame) {
         while let Some(intake) = intake_of(&frame, bot) {
-            let source = intake.event.source.clone();
+            // Before it is stored: whoever is told of it may answer at once.
+            self.note_came(bot, &intake.event.source, &frame.req_id);
             match inlet.take(vec![intake]).await {
-                Ok(_) => {
-                    let came = Came {
-                        chat_id: &source.chat_id,
-                        message_id: source.message_id.as_deref().unwrap_or_default(),
-                        req_id: &frame.req_id,
-                        person: source.user_id.as_deref().unwrap_or_default(),
-                        is_group: !source.is_direct(),
-                    };
-                    self.replies.note(&bot.id, &came, self.env.now_ms());
-                    return;
-                }
+                Ok(_) => return,
                 Err(error) => {
                     tracing::warn!(%error, bot = bot.id, "a message could not be stored; trying again");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
         }
+    }
+
+    fn note_came(&self, bot: &Bot, source: &Source, req_id: &str) {
+        let came = Came {
+            chat_id: &source.chat_id,
+            message_id: source.message_id.as_deref().unwrap_or_default(),
+            req_id,
+            person: source.user_id.as_deref().unwrap_or_default(),
+            is_group: !source.is_direct(),
+        };
+        self.replies.note(&bot.id, &came, self.env.now_ms());
     }
 }
 

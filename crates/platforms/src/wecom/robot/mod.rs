@@ -200,9 +200,9 @@ impl Platform for Robot {
         Box::pin(std::future::ready(Ok(self.look_at(acting_as.bot, chat_id, viewer))))
     }
 
+    /// It is not the answer of the agent, whose draft goes on.
     fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
-        Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
+        Box::pin(async move { self.send_whole(acting_as.bot, chat_id, None, text).await.result })
     }
 
     fn fetch_media<'a>(&'a self, bot: &'a Bot, handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {

@@ -118,6 +118,14 @@ async fn a_draft_is_a_stream_that_the_final_text_ends() {
         assert_eq!((&frames[0]["cmd"], &frames[0]["headers"]["req_id"]), (&json!("aibot_respond_msg"), &json!("rg2")));
         let (_, frames) = acted(&scene, &mut far, draft("a b", false), &[0]).await;
         assert_eq!(frames[0]["body"]["stream"]["id"], stream["id"]);
+        let noticing = async {
+            let frame = far.next().await;
+            far.answer(&frame, 0, Value::Null);
+            frame
+        };
+        let notice = scene.robot.notice(ActingAs::new("home", &scene.bot), "group", "a notice");
+        let (noticed, frame) = tokio::join!(notice, noticing);
+        assert!(noticed.success && frame["body"]["msgtype"] == "markdown", "a notice does not end it: {frame}");
         let (_, frames) = acted(&scene, &mut far, send("group", "a b c"), &[0]).await;
         let last = &frames[0]["body"]["stream"];
         assert_eq!((&last["id"], &last["finish"], &last["content"]), (&stream["id"], &json!(true), &json!("a b c")));
