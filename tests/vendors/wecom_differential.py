@@ -27,6 +27,7 @@ from harness import Checks, Desk, ensure, free_port, same, unique, wait_for  # n
 LIMIT_S = 20
 NOTHING_LOST = "the native adapter drops it; here nothing is lost silently"
 NOBODY_SAID = "the native adapter takes it for /start, although the client reports it by itself"
+BY_ITS_FILES = "the server says of every message with files what they are; the native adapter does not if there is a text, too"
 EMPTY = "the native adapter makes an event without any content of it"
 
 APP_DIFFERENCES = {
@@ -39,6 +40,8 @@ APP_DIFFERENCES = {
     "app_nothing": {"events": (1, 0, EMPTY)},
 }
 ROBOT_DIFFERENCES = {
+    "robot_mixed": {"message_type": ("text", "photo", BY_ITS_FILES)},
+    "robot_quoted_image": {"message_type": ("text", "photo", BY_ITS_FILES)},
     "robot_video": {"events": (0, 1, NOTHING_LOST)},
 }
 

@@ -10,6 +10,8 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Dial, Socket, SocketMessage};
 use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
 use frontdesk_wire::Source;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -32,6 +34,8 @@ const WRITE_LIMIT: Duration = Duration::from_secs(10);
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Messages that wait to be stored. Then the socket is not read.
 const UNSTORED_MAX: usize = 64;
+/// Files that are being fetched, to be kept. Others are fetched when an agent asks.
+const HOLDING_MAX: usize = 4;
 /// Somebody else has opened a socket of the robot. Two who open it in turn would both lose messages.
 const TAKEN_OVER_PAUSE: Duration = Duration::from_mins(1);
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
@@ -128,7 +132,8 @@ impl Robot {
         outbox: &mut Outbox,
     ) -> End {
         let mut unstored: VecDeque<Frame> = VecDeque::new();
-        let mut storing: Option<BoxFuture<'_, ()>> = None;
+        let mut storing: Option<BoxFuture<'_, Vec<String>>> = None;
+        let mut holding: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         let (mut heard_at, mut ping_at, mut cursor_at) =
             (Instant::now(), Instant::now() + PING_EVERY, Instant::now() + CURSOR_EVERY);
         loop {
@@ -140,7 +145,8 @@ impl Robot {
             let next = tokio::select! {
                 message = socket.next(), if unstored.len() < UNSTORED_MAX => Next::Message(message),
                 Some(request) = requests.recv() => Next::Request(request),
-                () = async { if let Some(storing) = storing.as_mut() { storing.await } }, if storing.is_some() => Next::Stored,
+                files = stored(&mut storing), if storing.is_some() => Next::Stored(files),
+                Some(()) = holding.next(), if !holding.is_empty() => continue,
                 () = tokio::time::sleep_until(ping_at.min(cursor_at)) => Next::Tick,
             };
             let text = match next {
@@ -161,8 +167,11 @@ impl Robot {
                     }
                 }
                 Next::Request(request) => outbox.push(request),
-                Next::Stored => {
+                Next::Stored(files) => {
                     storing = None;
+                    for handle in files.into_iter().take(HOLDING_MAX - holding.len().min(HOLDING_MAX)) {
+                        holding.push(Box::pin(async move { self.hold(bot, &handle).await }));
+                    }
                     None
                 }
                 Next::Tick => {
@@ -195,19 +204,21 @@ impl Robot {
         }
     }
 
-    /// Until it is stored: nobody would report it again.
-    async fn store(&self, bot: &Bot, inlet: &dyn Inlet, frame: Frame) {
+    /// Until it is stored: nobody would report it again. Returns the handles of its files.
+    async fn store(&self, bot: &Bot, inlet: &dyn Inlet, frame: Frame) -> Vec<String> {
         while let Some(intake) = intake_of(&frame, bot) {
             // Before it is stored: whoever is told of it may answer at once.
             self.note_came(bot, &intake.event.source, &frame.req_id);
+            let files = intake.remote_media.iter().map(|file| file.handle.expose().to_owned()).collect();
             match inlet.take(vec![intake]).await {
-                Ok(_) => return,
+                Ok(_) => return files,
                 Err(error) => {
                     tracing::warn!(%error, bot = bot.id, "a message could not be stored; trying again");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
         }
+        Vec::new()
     }
 
     fn note_came(&self, bot: &Bot, source: &Source, req_id: &str) {
@@ -222,10 +233,18 @@ impl Robot {
     }
 }
 
+/// Waits for nothing if nothing is being stored.
+async fn stored(storing: &mut Option<BoxFuture<'_, Vec<String>>>) -> Vec<String> {
+    match storing {
+        Some(storing) => storing.await,
+        None => Vec::new(),
+    }
+}
+
 enum Next {
     Message(Result<SocketMessage, String>),
     Request(Request),
-    Stored,
+    Stored(Vec<String>),
     Tick,
 }
 

@@ -1,10 +1,12 @@
 //! Files both ways: out in chunks over the socket, in by a link of a few minutes, sealed with a key of the message.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use frontdesk_core::port::media::{MediaBody, read_whole};
+use frontdesk_core::port::media::{MediaBody, body_of, read_whole};
 use frontdesk_core::port::outcall::Call;
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot, MediaFault, RemoteMedia};
 use frontdesk_core::split;
@@ -14,9 +16,11 @@ use futures_util::{StreamExt as _, stream};
 use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::act::partial;
 use super::frame::{UPLOAD_BEGIN, UPLOAD_CHUNK, UPLOAD_END};
+use super::held::HeldFile;
 use super::link::LinkError;
 use super::{MESSAGE_MAX, Robot, own_base};
 use crate::shared::cbc;
@@ -28,6 +32,8 @@ const FILE_MAX_BYTES: usize = 20 << 20;
 const FILE_MIN_BYTES: usize = 6;
 const CHUNK_BYTES: usize = 512 << 10;
 const DOWNLOAD_MAX_BYTES: usize = 100 << 20;
+/// For a file that is kept.
+const HOLD_TIME: Duration = Duration::from_mins(1);
 /// The last bytes may be padding.
 const HELD_BYTES: usize = 32;
 
@@ -134,25 +140,53 @@ impl Robot {
             "" => None,
             text => Some(key_of(text).ok_or_else(|| gone("its key cannot be read"))?),
         };
+        let found = match self.held.get(&url, self.env.now_ms()) {
+            Some(HeldFile { mime, filename, bytes }) => RemoteMedia { mime, filename, body: body_of(bytes) },
+            None => self.open_link(bot, &url).await?,
+        };
+        Ok(match key {
+            Some(key) => RemoteMedia { body: decrypted(key, found.body), ..found },
+            None => found,
+        })
+    }
+
+    /// What is behind a link, as it comes.
+    async fn open_link(&self, bot: &Bot, url: &str) -> Result<RemoteMedia, MediaFault> {
         let trusted = own_base(bot);
-        let call = Call { trusted: trusted.as_deref(), ..Call::get(&url, DOWNLOAD_MAX_BYTES) };
+        let call = Call { trusted: trusted.as_deref(), ..Call::get(url, DOWNLOAD_MAX_BYTES) };
         let answer = self.outcall.open(call).await;
-        let answer = answer.map_err(|error| MediaFault::Unavailable(error.to_string().replace(&url, "***")))?;
+        let answer = answer.map_err(|error| MediaFault::Unavailable(error.to_string().replace(url, "***")))?;
         match answer.status {
             200..300 => {
                 let mime = answer.header("content-type").unwrap_or("application/octet-stream");
                 let mime = mime.split(';').next().unwrap_or_default().trim().to_owned();
                 let filename = answer.header("content-disposition").and_then(filename_of);
-                let body = match key {
-                    Some(key) => decrypted(key, answer.body),
-                    None => answer.body,
-                };
-                Ok(RemoteMedia { mime, filename, body })
+                Ok(RemoteMedia { mime, filename, body: answer.body })
             }
             status @ (400..=404 | 410) => {
                 Err(MediaFault::Gone(format!("status {status}; WeCom keeps a link to a file for five minutes")))
             }
             status => Err(MediaFault::Unavailable(format!("status {status}"))),
+        }
+    }
+
+    /// Keeps a file whose link ends soon. One that cannot be kept is fetched when an agent asks, if it is still there.
+    pub(super) async fn hold(&self, bot: &Bot, handle: &str) {
+        let Ok(Handle { url, .. }) = serde_json::from_str::<Handle>(handle) else { return };
+        let fetch = async {
+            let RemoteMedia { mime, filename, mut body } = self.open_link(bot, &url).await.ok()?;
+            let mut bytes = Vec::new();
+            while let Some(piece) = body.next().await {
+                bytes.extend_from_slice(&piece.ok()?);
+                if bytes.len() > FILE_MAX_BYTES {
+                    return None;
+                }
+            }
+            Some(HeldFile { mime, filename, bytes: bytes.into() })
+        };
+        match timeout(HOLD_TIME, fetch).await {
+            Ok(Some(file)) => self.held.put(url, file, self.env.now_ms()),
+            _ => tracing::debug!(bot = bot.id, "a file of WeCom was not kept for later"),
         }
     }
 }

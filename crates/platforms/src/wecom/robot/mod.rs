@@ -6,6 +6,7 @@
 mod act;
 mod draft;
 pub mod frame;
+mod held;
 mod inspect;
 mod link;
 mod listen;
@@ -30,6 +31,7 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use self::draft::Drafts;
+use self::held::Held;
 use self::link::Links;
 use self::replies::Replies;
 use crate::shared::source_file::SourceFiles;
@@ -70,6 +72,7 @@ pub struct Robot {
     replies: Replies,
     drafts: Drafts,
     uploads: Semaphore,
+    held: Held,
     /// Why the socket of a bot is not open, for whoever asks.
     ended: Mutex<HashMap<String, String>>,
 }
@@ -93,6 +96,7 @@ impl Robot {
             replies: Replies::default(),
             drafts: Drafts::default(),
             uploads: Semaphore::new(UPLOADS_MAX),
+            held: Held::default(),
             ended: Mutex::default(),
         }
     }

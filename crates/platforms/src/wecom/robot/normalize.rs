@@ -46,7 +46,7 @@ pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
     };
     let event = MessageEvent {
         text: shown.to_owned(),
-        message_type: kind(body, shown, &files).into(),
+        message_type: kind(body, &files).into(),
         source,
         message_id: Some(message_id.to_owned()),
         // The quoted message has no id.
@@ -144,12 +144,12 @@ fn remote(file: &Value, mime: &str) -> Option<RemoteFile> {
     Some(RemoteFile { handle: Secret::new(handle), mime: mime.to_owned(), filename, size: None })
 }
 
-fn kind(body: &Value, said: &str, files: &[RemoteFile]) -> &'static str {
+/// A message with files is of their kind, also if there is a text with them.
+fn kind(body: &Value, files: &[RemoteFile]) -> &'static str {
     let has = |start: &str| files.iter().any(|file| file.mime.starts_with(start));
     match type_of(body).as_str() {
         _ if has("application/") => "document",
-        _ if has("image/") && said.is_empty() => "photo",
-        _ if has("image/") => "text",
+        _ if has("image/") => "photo",
         "voice" => "voice",
         "video" if has("video/") => "video",
         _ => "text",

@@ -52,6 +52,27 @@ async fn a_message_waits_for_the_store_and_the_socket_lives_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_outlives_its_link() {
+    let (scene, (store, mut taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    let talk = async {
+        far.accept().await;
+        far.said("m1", "r", json!({ "msgtype": "image", "image": { "url": "https://files.example/x" } }));
+        let intake = taken.recv().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        *scene.vendor.file.lock().unwrap() = Some((404, Vec::new()));
+        let media = scene.robot.fetch_media(&scene.bot, &intake.remote_media[0].handle).await.ok().unwrap();
+        assert_eq!((media.mime.as_str(), media.filename.as_deref()), ("image/png", Some("a.png")));
+        assert_eq!(frontdesk_core::port::media::read_whole(media.body).await.unwrap(), b"a picture");
+        scene.env.advance_ms(25 * 3_600_000);
+        let fault = scene.robot.fetch_media(&scene.bot, &intake.remote_media[0].handle).await.err();
+        assert!(matches!(fault, Some(MediaFault::Gone(why)) if why.contains("five minutes")), "after a day it is gone");
+        drop(far);
+    };
+    tokio::join!(scene.listen(&store), talk);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_socket_is_given_up() {
     let (scene, (store, _taken)) = (Scene::new(), Store::new());
     let mut far = scene.vendor.socket();

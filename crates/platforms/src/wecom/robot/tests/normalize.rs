@@ -56,7 +56,7 @@ fn files_voices_and_mixtures() {
     let items = json!([{ "msgtype": "text", "text": { "content": "one" } }, { "msgtype": "image", "image": link("d") },
         { "msgtype": "text", "text": { "content": "two" } }, 7]);
     let mixed = heard(json!({ "msgtype": "mixed", "mixed": { "msg_item": items } })).unwrap();
-    assert_eq!(shown(&mixed), of("text", "one\ntwo", "image/jpeg"));
+    assert_eq!(shown(&mixed), of("photo", "one\ntwo", "image/jpeg"));
     let app = heard(json!({ "msgtype": "appmsg", "appmsg": { "title": "a.pdf", "file": link("e") } })).unwrap();
     assert_eq!(shown(&app), of("document", "a.pdf", "application/octet-stream"));
     let many: Vec<Value> = (0..40).map(|_| json!({ "msgtype": "image", "image": link("x") })).collect();
