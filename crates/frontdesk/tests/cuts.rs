@@ -61,7 +61,7 @@ const PHONE_SECRET: &str = "the-secret-of-a-phone-number";
 const PHONE_USER: &str = "15550001111";
 const NUMBER_ID: &str = "106540352242922";
 
-/// An app of WeCom.
+/// An app of `WeCom`.
 const WC_CORP: &str = "ww5823bf96d3bd56c7";
 const WC_TOKEN: &str = "the-token-of-the-callback";
 const WC_KEY: &str = "jWmYm7qr5nMoAUwZRjGtBxmz3KA1tkAj3ykkR6q2B2C";

@@ -1,5 +1,5 @@
 //! `WeCom` end to end: a whole server in front of a fake of its API and of its robot socket. The fake itself is judged by client
-//! libraries that others wrote (tests/vendors/wecom.py, wecom_robot.mjs).
+//! libraries that others wrote (`tests/vendors/wecom.py`, `wecom_robot.mjs`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 

@@ -77,7 +77,7 @@ impl<'a> Api<'a> {
         let query = format!("corpid={}&corpsecret={}", encoded(self.corp_id), encoded(self.secret.expose()));
         let url = self.url("gettoken", &query);
         let call = Call { time: Some(CALL_TIME), ..self.call_of(&url, Body::Empty) };
-        let answer = self.outcall.call(call).await.map_err(|error| self.no_answer(&error))?;
+        let answer = self.outcall.call(call).await.map_err(|error| self.no_answer(&error, self.secret))?;
         let Token { access_token, expires_in } = self.read(&answer, self.secret)?;
         if access_token.is_empty() {
             return Err(ApiError::NoAnswer { may_be_done: false, why: "the answer has no access_token".into() });
@@ -108,7 +108,7 @@ impl<'a> Api<'a> {
             let url = self.url(path, &format!("access_token={}{query}", encoded(token.expose())));
             let body = json.as_deref().map_or(Body::Empty, Body::Json);
             let call = Call { time: Some(CALL_TIME), ..self.call_of(&url, body) };
-            let answer = self.outcall.call(call).await.map_err(|error| self.no_answer(&error))?;
+            let answer = self.outcall.call(call).await.map_err(|error| self.no_answer(&error, &token))?;
             match self.read(&answer, &token) {
                 Err(error) if error.is_of_token() && refused.is_none() => refused = Some(token),
                 outcome => return outcome,
@@ -134,7 +134,7 @@ impl<'a> Api<'a> {
             time: Some(UPLOAD_TIME),
             ..Call::default()
         };
-        let answer = self.outcall.call(call).await.map_err(|error| Some(self.no_answer(&error)))?;
+        let answer = self.outcall.call(call).await.map_err(|error| Some(self.no_answer(&error, token)))?;
         self.read(&answer, token).map_err(|error| Some(error).filter(|error| !error.is_of_token()))
     }
 
@@ -148,7 +148,7 @@ impl<'a> Api<'a> {
         let query = format!("access_token={}&media_id={}", encoded(token.expose()), encoded(media_id));
         let url = self.url("media/get", &query);
         let call = Call { max_bytes, ..self.call_of(&url, Body::Empty) };
-        let answer = self.outcall.open(call).await.map_err(|error| Some(self.no_answer(&error)))?;
+        let answer = self.outcall.open(call).await.map_err(|error| Some(self.no_answer(&error, token)))?;
         let is_file = (200..300).contains(&answer.status)
             && (answer.header("content-disposition").is_some() || !is_text(answer.header("content-type")));
         if is_file {
@@ -169,8 +169,8 @@ impl<'a> Api<'a> {
         })
     }
 
-    fn no_answer(&self, error: &OutcallError) -> ApiError {
-        let why = error.to_string().replace(self.secret.expose(), "***");
+    fn no_answer(&self, error: &OutcallError, sent: &Secret) -> ApiError {
+        let why = error.to_string().replace(sent.expose(), "***").replace(self.secret.expose(), "***");
         ApiError::NoAnswer { may_be_done: error.may_have_been_sent(), why }
     }
 }

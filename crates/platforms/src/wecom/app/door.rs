@@ -14,7 +14,9 @@ const ECHO_MAX_BYTES: usize = 1_024;
 impl App {
     pub(super) fn hear(bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
         let query = fields_of(request.query.as_bytes()).unwrap_or_default();
-        if let (true, Some(echo)) = (request.body.is_empty(), first(&query, "echostr")) {
+        if request.body.is_empty() {
+            let missing = || Reply::text(400, "echostr is missing: this is the address that WeCom calls for an app");
+            let echo = first(&query, "echostr").ok_or_else(missing)?;
             return greet_vendor(bot, &query, echo, request.now_ms);
         }
         let bad = |error: xml::BadXml| Reply::text(400, error.to_string());

@@ -184,9 +184,10 @@ impl Robot {
             }
             Some(HeldFile { mime, filename, bytes: bytes.into() })
         };
-        match timeout(HOLD_TIME, fetch).await {
-            Ok(Some(file)) => self.held.put(url, file, self.env.now_ms()),
-            _ => tracing::debug!(bot = bot.id, "a file of WeCom was not kept for later"),
+        if let Ok(Some(file)) = timeout(HOLD_TIME, fetch).await {
+            self.held.put(url, file, self.env.now_ms());
+        } else {
+            tracing::debug!(bot = bot.id, "a file of WeCom was not kept for later");
         }
     }
 }
