@@ -4,7 +4,7 @@ use aws_lc_rs::cipher::{AES_256, DecryptingKey, DecryptionContext, UnboundCipher
 use aws_lc_rs::iv::FixedLength;
 
 /// `None`: it is empty, or not made of whole blocks.
-pub(crate) fn decrypt(key: &[u8; 32], iv: &[u8; 16], ciphertext: &[u8]) -> Option<Vec<u8>> {
+pub fn decrypt(key: &[u8; 32], iv: &[u8; 16], ciphertext: &[u8]) -> Option<Vec<u8>> {
     if ciphertext.is_empty() || !ciphertext.len().is_multiple_of(iv.len()) {
         return None;
     }

@@ -1,8 +1,10 @@
 //! What several platforms need.
 
-pub(crate) mod cbc;
+pub(crate) mod answered;
+pub mod cbc;
 pub(crate) mod fit;
 pub(crate) mod form;
+pub(crate) mod kept;
 pub mod markdown;
 pub(crate) mod recent;
 pub(crate) mod source_file;

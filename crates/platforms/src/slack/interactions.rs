@@ -124,7 +124,7 @@ impl Slack {
         if !is_id(&press.chat_id) || !is_id(&user_id) || !is_ts(&press.message_ts) {
             return self.tell_them(response_url, "Nothing was done: Slack did not tell who chose what.");
         }
-        let Some(reserved) = self.answered.reserve(&bot.id, &press) else {
+        let Some(reserved) = self.answered.reserve(&bot.id, &press.chat_id, &press.message_ts) else {
             return self.tell_them(response_url, "This was answered already.");
         };
         let intake = press_event(bot, proof, payload, &press, user_id.clone());

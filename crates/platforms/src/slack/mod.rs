@@ -15,7 +15,6 @@ mod form;
 mod inspect;
 mod install;
 mod interactions;
-mod kept;
 mod look;
 mod media;
 mod normalize;
@@ -43,10 +42,10 @@ use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
 
 use self::draft::{Draft, DraftKey};
-use self::kept::Kept;
 use self::normalize::Me;
-use self::prompts::AnsweredPrompts;
 use self::text::MESSAGE_MAX;
+use crate::shared::answered::AnsweredPrompts;
+use crate::shared::kept::Kept;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 

@@ -1,8 +1,5 @@
 //! Questions with buttons, and what was chosen.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use frontdesk_wire::action::{PromptOption, prompt_token};
 use frontdesk_wire::event::PromptResponse;
 use frontdesk_wire::{ActionResult, Code};
@@ -17,8 +14,6 @@ const BUTTONS_MAX: usize = 25;
 const MENU_MAX: usize = 100;
 const LABEL_MAX_CHARS: usize = 75;
 const SECTIONS_MAX: usize = 40;
-/// Answered prompts that are remembered.
-const ANSWERED_MAX: usize = 1_000;
 /// Of the block whose element was used.
 const BLOCK_ID: &str = "hp1";
 
@@ -136,51 +131,6 @@ impl Pressed {
     }
 }
 
-type Prompt = (String, String, String);
-
-/// Prompts that were answered lately, as far as this server remembers.
-#[derive(Default, Clone)]
-pub(super) struct AnsweredPrompts(Arc<Mutex<VecDeque<Prompt>>>);
-
-/// Nobody else answers the prompt meanwhile. Dropped, it is free again.
-pub(super) struct Reserved {
-    answered: AnsweredPrompts,
-    prompt: Option<Prompt>,
-}
-
-impl AnsweredPrompts {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Prompt>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn reserve(&self, bot: &str, pressed: &Pressed) -> Option<Reserved> {
-        let prompt = (bot.to_owned(), pressed.chat_id.clone(), pressed.message_ts.clone());
-        let mut answered = self.lock();
-        if answered.contains(&prompt) {
-            return None;
-        }
-        answered.push_back(prompt.clone());
-        while answered.len() > ANSWERED_MAX {
-            answered.pop_front();
-        }
-        Some(Reserved { answered: self.clone(), prompt: Some(prompt) })
-    }
-}
-
-impl Reserved {
-    pub(super) fn keep(mut self) {
-        self.prompt = None;
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if let Some(prompt) = self.prompt.take() {
-            self.answered.lock().retain(|other| *other != prompt);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,25 +185,5 @@ mod tests {
         let shown = Pressed { label: Some("<Yes>".into()), ..found }.shown(&message, "U1");
         assert_eq!(shown["text"], "Which?\n<@U1>: &lt;Yes&gt;");
         assert_eq!(list_of(&shown, "blocks").len(), 2);
-    }
-
-    #[test]
-    fn an_answered_prompt_is_remembered() {
-        let of = |ts: &str| Pressed {
-            prompt_id: "p".into(),
-            option_id: "o".into(),
-            label: None,
-            action_ts: "1.1".into(),
-            chat_id: "C1".into(),
-            message_ts: ts.into(),
-        };
-        let answered = AnsweredPrompts::default();
-        let reserved = answered.reserve("b", &of("1")).unwrap();
-        assert!(answered.reserve("b", &of("1")).is_none() && answered.reserve("c", &of("1")).is_some());
-        drop(reserved);
-        answered.reserve("b", &of("1")).unwrap().keep();
-        assert!(answered.reserve("b", &of("1")).is_none());
-        (0..ANSWERED_MAX).for_each(|at| answered.reserve("b", &of(&format!("x{at}"))).unwrap().keep());
-        assert!(answered.reserve("b", &of("1")).is_some(), "the oldest is forgotten");
     }
 }

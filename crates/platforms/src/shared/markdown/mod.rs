@@ -18,6 +18,7 @@
 
 mod discord;
 mod doc;
+mod feishu;
 mod inline;
 mod lines;
 mod lower;
@@ -65,6 +66,8 @@ pub enum Dialect {
     /// mrkdwn
     Slack,
     WhatsApp,
+    /// Of rich text and cards.
+    Feishu,
     /// Text with styles beside it: [`styled`] reads the markup.
     Signal,
     /// No markup.
@@ -72,8 +75,16 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    pub const ALL: [Self; 7] =
-        [Self::Telegram, Self::Matrix, Self::Discord, Self::Slack, Self::WhatsApp, Self::Signal, Self::Plain];
+    pub const ALL: [Self; 8] = [
+        Self::Telegram,
+        Self::Matrix,
+        Self::Discord,
+        Self::Slack,
+        Self::WhatsApp,
+        Self::Feishu,
+        Self::Signal,
+        Self::Plain,
+    ];
 
     fn abilities(self) -> Abilities {
         match self {
@@ -82,6 +93,7 @@ impl Dialect {
             Self::Discord => discord::ABILITIES,
             Self::Slack => slack::ABILITIES,
             Self::WhatsApp => whatsapp::ABILITIES,
+            Self::Feishu => feishu::ABILITIES,
             Self::Signal => signal::ABILITIES,
             Self::Plain => plain::ABILITIES,
         }
@@ -94,6 +106,7 @@ impl Dialect {
             Self::Discord => lines::render(&discord::Discord, slice),
             Self::Slack => lines::render(&slack::Slack, slice),
             Self::WhatsApp => lines::render(&whatsapp::WhatsApp, slice),
+            Self::Feishu => lines::render(&feishu::Feishu, slice),
             Self::Signal => lines::render(&signal::Signal, slice),
             Self::Plain => lines::render(&plain::Plain, slice),
         }

@@ -78,6 +78,13 @@ fn dialects_without_escapes_get_broken_markers() {
         (Dialect::Slack, "https://e.org/a_b_.", "<https://e.org/a_b>_\u{200B}."),
         (Dialect::WhatsApp, "~~a~~ [b](https://e.org)", "~a~ b (https://e.org)"),
         (Dialect::WhatsApp, "\\> a", "\u{200B}> a"),
+        (
+            Dialect::Feishu,
+            "**a** *b* ~~c~~ `d` [e](https://e.org/(x))",
+            "**a** *b* ~~c~~ `d` [e](https://e.org/%28x%29)",
+        ),
+        (Dialect::Feishu, "\\*a\\* \\[b](c) 2 * 3", "*\u{200B}a*\u{200B} [b]\u{200B}(c) 2 * 3"),
+        (Dialect::Feishu, "# Head\n\n- one\n- two", "**Head**\n\n- one\n- two"),
         (Dialect::Discord, "__init__ a_b ||x|| 1\\. \\# c", "**init** a_b \\|\\|x\\|\\| 1. # c"),
         (Dialect::Discord, "\\# c", "\\# c"),
         (Dialect::Discord, "<https://e.org/_a_>", "<https://e.org/_a_>"),

@@ -39,7 +39,7 @@ fn visible(dialect: Dialect, markup: &str) -> Result<String, String> {
         Dialect::Matrix => html_judge::visible(markup),
         Dialect::Slack => Ok(markup.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")),
         Dialect::Signal => Ok(styled(markup).text),
-        Dialect::Discord | Dialect::WhatsApp | Dialect::Plain => Ok(markup.to_owned()),
+        Dialect::Discord | Dialect::WhatsApp | Dialect::Feishu | Dialect::Plain => Ok(markup.to_owned()),
     }
 }
 

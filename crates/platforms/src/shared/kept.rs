@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
-pub(super) struct Kept<K, V> {
+pub(crate) struct Kept<K, V> {
     max: usize,
     ttl_ms: u64,
     inner: Mutex<Inner<K, V>>,
@@ -16,31 +16,50 @@ struct Inner<K, V> {
     order: VecDeque<K>,
 }
 
+impl<K: Eq + Hash + Clone, V> Inner<K, V> {
+    fn put(&mut self, max: usize, key: K, value: V, now_ms: u64) {
+        if self.values.insert(key.clone(), (now_ms, value)).is_none() {
+            self.order.push_back(key);
+        }
+        while self.order.len() > max {
+            if let Some(oldest) = self.order.pop_front() {
+                self.values.remove(&oldest);
+            }
+        }
+    }
+}
+
 impl<K: Eq + Hash + Clone, V: Clone> Kept<K, V> {
-    pub(super) fn new(max: usize, ttl_ms: u64) -> Self {
+    pub(crate) fn new(max: usize, ttl_ms: u64) -> Self {
         let inner = Inner { values: HashMap::new(), order: VecDeque::new() };
         Self { max, ttl_ms, inner: Mutex::new(inner) }
     }
 
-    pub(super) fn get(&self, key: &K, now_ms: u64) -> Option<V> {
+    pub(crate) fn get(&self, key: &K, now_ms: u64) -> Option<V> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (at_ms, value) = inner.values.get(key)?;
         (now_ms.saturating_sub(*at_ms) < self.ttl_ms).then(|| value.clone())
     }
 
-    pub(super) fn put(&self, key: K, value: V, now_ms: u64) {
+    /// What is there, or what is put there now. Nobody else comes in between.
+    pub(crate) fn get_or_put(&self, key: K, now_ms: u64, make: impl FnOnce() -> V) -> V {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.values.insert(key.clone(), (now_ms, value)).is_none() {
-            inner.order.push_back(key);
+        if let Some((at_ms, value)) = inner.values.get(&key)
+            && now_ms.saturating_sub(*at_ms) < self.ttl_ms
+        {
+            return value.clone();
         }
-        while inner.order.len() > self.max {
-            if let Some(oldest) = inner.order.pop_front() {
-                inner.values.remove(&oldest);
-            }
-        }
+        let value = make();
+        inner.put(self.max, key, value.clone(), now_ms);
+        value
     }
 
-    pub(super) fn forget(&self, key: &K) {
+    pub(crate) fn put(&self, key: K, value: V, now_ms: u64) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.put(self.max, key, value, now_ms);
+    }
+
+    pub(crate) fn forget(&self, key: &K) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.values.remove(key).is_some() {
             inner.order.retain(|other| other != key);
@@ -60,6 +79,10 @@ mod tests {
         }
         assert_eq!((kept.get(&"a", 40), kept.get(&"b", 40), kept.get(&"c", 40)), (None, Some(10), Some(30)));
         assert_eq!((kept.get(&"b", 109), kept.get(&"b", 110)), (Some(10), None));
+        assert_eq!(
+            (kept.get_or_put("b", 40, || 7), kept.get_or_put("b", 110, || 7), kept.get(&"b", 111)),
+            (10, 7, Some(7))
+        );
         kept.forget(&"c");
         assert_eq!(kept.get(&"c", 40), None);
     }
