@@ -3,6 +3,7 @@
 
 pub mod chat;
 pub mod discord;
+pub mod feishu;
 pub mod hooks;
 mod kit;
 pub mod matrix;
@@ -25,6 +26,7 @@ pub use kit::{Kit, Listed, NoMedia, SettingsError};
 /// above.
 const LISTED: &[Listed] = &[
     discord::LISTED,
+    feishu::LISTED,
     hooks::LISTED,
     matrix::LISTED,
     signal::LISTED,

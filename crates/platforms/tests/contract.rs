@@ -28,6 +28,24 @@ const EXAMPLES: &[Example] = &[
         message_id: "1100000000000000102",
     },
     Example {
+        platform: "feishu",
+        settings: &[("base_url", "http://vendor.example"), ("app_id", "cli_1"), ("mode", "socket")],
+        secrets: &[("app_secret", "the-secret-of-the-app-of-feishu")],
+        chat_id: "oc_5ad11d72b830411d72b836c20",
+        message_id: "om_dc13264520392913993dd051dba21dcf",
+    },
+    Example {
+        platform: "feishu",
+        settings: &[("base_url", "http://vendor.example"), ("app_id", "cli_1"), ("mode", "events")],
+        secrets: &[
+            ("app_secret", "the-secret-of-the-app-of-feishu"),
+            ("verification_token", "the-secret-verification-token"),
+            ("encrypt_key", "the-secret-encrypt-key"),
+        ],
+        chat_id: "oc_5ad11d72b830411d72b836c20",
+        message_id: "om_dc13264520392913993dd051dba21dcf",
+    },
+    Example {
         platform: "hooks",
         settings: &[],
         secrets: &[("key", "the-secret-key-of-the-webhook")],

@@ -3,7 +3,7 @@
 use super::Finding;
 use super::source::{Source, parts, words};
 
-const VENDORS: [&str; 7] = ["discord", "telegram", "slack", "whatsapp", "matrix", "twilio", "wecom"];
+const VENDORS: [&str; 8] = ["discord", "telegram", "slack", "whatsapp", "matrix", "twilio", "wecom", "feishu"];
 /// Session keys have a rule for one vendor, because the gateway has it.
 const ALLOWED: [&str; 1] = ["crates/wire/src/session_key.rs"];
 /// The dialects of all vendors are rendered from one document, so they are together.

@@ -1,0 +1,197 @@
+//! A text that grows while the agent writes it: a card that is changed. A text of the agent that completes it becomes the card;
+//! any other message takes the place of the card.
+
+use std::sync::Arc;
+
+use frontdesk_core::port::outcall::HttpMethod;
+use frontdesk_core::port::platform::{Acted, Bot};
+use frontdesk_wire::ActionResult;
+use tokio::sync::Mutex;
+
+use super::act::patch_card;
+use super::prompts::{card, text_element};
+use super::send::{Sending, partial};
+use super::text::{Outgoing, is_blank, not_one_message, one_message, parts};
+use crate::shared::kept::Kept;
+
+/// Bot, tenant, chat and thread.
+type DraftPlace = (String, String, String, String);
+/// Place and draft.
+type DraftKey = (DraftPlace, String);
+/// Frames of one draft come one after the other.
+type Draft = Arc<Mutex<DraftState>>;
+
+const CARDS_MAX: usize = 20_000;
+const DRAFTS_MAX: usize = 1_000;
+/// As many characters of the beginning tell whether a text completes a draft.
+const ALIKE_CHARS: usize = 24;
+
+#[derive(Default)]
+struct DraftState {
+    message_id: Option<String>,
+    /// What the card shows.
+    shown: String,
+    is_sealed: bool,
+}
+
+fn place_of(sending: &Sending<'_>) -> DraftPlace {
+    let (acting_as, place) = (sending.acting_as, sending.place);
+    let thread = place.thread.unwrap_or_default().to_owned();
+    (acting_as.bot.id.clone(), acting_as.tenant.to_owned(), place.chat_id.to_owned(), thread)
+}
+
+/// Whether the text goes on where the card ends, or says the same.
+fn completes(shown: &str, text: &str) -> bool {
+    let beginning = |text: &str| -> String { text.chars().take(ALIKE_CHARS).collect() };
+    let length = shown.chars().count().min(ALIKE_CHARS);
+    length > 0 && beginning(shown) == text.chars().take(length).collect::<String>()
+}
+
+/// Messages that are cards, and those of them that are drafts.
+pub(super) struct Cards {
+    /// By bot and message. They are changed by another call than texts.
+    known: Kept<(String, String), ()>,
+    drafts: Kept<DraftKey, Draft>,
+    /// The latest draft of a place that is not sealed.
+    open: Kept<DraftPlace, Draft>,
+}
+
+impl Cards {
+    pub(super) fn new() -> Self {
+        let hour_ms = 3_600_000;
+        Self {
+            known: Kept::new(CARDS_MAX, 24 * hour_ms),
+            drafts: Kept::new(DRAFTS_MAX, hour_ms),
+            open: Kept::new(DRAFTS_MAX, hour_ms),
+        }
+    }
+
+    pub(super) fn note(&self, bot: &Bot, id: Option<&str>, now_ms: u64) {
+        if let Some(id) = id {
+            self.known.put((bot.id.clone(), id.to_owned()), (), now_ms);
+        }
+    }
+
+    pub(super) fn has(&self, bot: &Bot, id: &str, now_ms: u64) -> bool {
+        self.known.get(&(bot.id.clone(), id.to_owned()), now_ms).is_some()
+    }
+
+    pub(super) async fn draft(
+        &self,
+        sending: &Sending<'_>,
+        draft_id: &str,
+        content: &str,
+        sealed: bool,
+    ) -> Result<Acted, ActionResult> {
+        let (place, now_ms) = (place_of(sending), sending.feishu.env.now_ms());
+        let draft = self.drafts.get_or_put((place.clone(), draft_id.to_owned()), now_ms, Draft::default);
+        let mut state = draft.lock().await;
+        if state.is_sealed {
+            // The final text is there; a frame that comes late changes nothing.
+            return Ok(ActionResult { message_id: state.message_id.clone(), ..ActionResult::done() }.into());
+        }
+        if is_blank(content) && state.message_id.is_none() {
+            return if sealed { Err(not_one_message(content)) } else { Ok(ActionResult::done().into()) };
+        }
+        let texts = parts(content);
+        let first = texts.first().map_or("", String::as_str);
+        let first = one_message(first).ok_or_else(|| not_one_message(first))?;
+        self.open.put(place.clone(), draft.clone(), now_ms);
+        let acted = self.show(sending, &mut state, &first).await;
+        if !sealed || !acted.result.success {
+            return Ok(acted);
+        }
+        state.is_sealed = true;
+        self.open.forget(&place);
+        let message_id = state.message_id.clone();
+        for (index, text) in texts.iter().enumerate().skip(1) {
+            let Some(out) = one_message(text) else { continue };
+            let more = Sending::acted(sending.post_text(&out, None).await);
+            if !more.result.success {
+                let what = format!("{index} of {} parts went out", texts.len());
+                return Ok(partial(more, message_id.as_deref(), &what));
+            }
+        }
+        Ok(ActionResult { message_id, ..ActionResult::done() }.into())
+    }
+
+    /// Makes the card, or changes it.
+    async fn show(&self, sending: &Sending<'_>, state: &mut DraftState, out: &Outgoing) -> Acted {
+        if let Some(id) = state.message_id.clone() {
+            if state.shown == out.card {
+                return ActionResult::sent(id).into();
+            }
+            return match patch_card(sending.api, &id, &out.card).await {
+                Ok(_) => {
+                    state.shown.clone_from(&out.card);
+                    ActionResult::sent(id).into()
+                }
+                Err(error) => error.into(),
+            };
+        }
+        let content = card(&[text_element(&out.card)]).to_string();
+        let acted = Sending::acted(sending.post("interactive", &content, None).await);
+        if acted.result.success {
+            state.message_id.clone_from(&acted.result.message_id);
+            state.shown.clone_from(&out.card);
+            self.note(sending.api.bot, state.message_id.as_deref(), sending.feishu.env.now_ms());
+        }
+        acted
+    }
+
+    /// The text of a message, put into the card of the draft that it completes. `None`: there is no such draft, or Feishu does
+    /// not change the card.
+    pub(super) async fn complete(&self, sending: &Sending<'_>, out: &Outgoing) -> Option<Acted> {
+        let place = place_of(sending);
+        let draft = self.open.get(&place, sending.feishu.env.now_ms())?;
+        let mut state = draft.lock().await;
+        let id = state.message_id.clone().filter(|_| !state.is_sealed && completes(&state.shown, &out.card))?;
+        let changed = patch_card(sending.api, &id, &out.card).await;
+        match changed {
+            Ok(_) => {
+                state.is_sealed = true;
+                self.open.forget(&place);
+                Some(ActionResult::sent(id).into())
+            }
+            Err(super::failure::ApiError::Refused { .. }) => None,
+            // It may be the final text by now, and the limit of cards is another one than that of messages.
+            Err(error) => Some(error.into()),
+        }
+    }
+
+    /// Takes away the card of a draft that another message has overtaken. A later frame makes a new one.
+    pub(super) async fn take_away(&self, sending: &Sending<'_>) {
+        let place = place_of(sending);
+        let Some(draft) = self.open.get(&place, sending.feishu.env.now_ms()) else { return };
+        self.open.forget(&place);
+        let mut state = draft.lock().await;
+        if state.is_sealed {
+            return;
+        }
+        let Some(id) = state.message_id.take() else { return };
+        state.shown.clear();
+        let path = format!("/open-apis/im/v1/messages/{id}");
+        if let Err(error) = sending.api.call(HttpMethod::Delete, &path, None).await {
+            tracing::debug!(error = error.text(), "the card of a draft was not taken away");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_completes_what_begins_like_it() {
+        for (shown, text, expected) in [
+            ("Hel", "Hello there", true),
+            ("The answer to your question is", "The answer to your question is 42", true),
+            ("The answer to your question is", "The answer to your question was wrong", true),
+            ("Searching...", "The answer", false),
+            ("Hello there", "Hel", false),
+            ("", "Hello", false),
+        ] {
+            assert_eq!(completes(shown, text), expected, "{shown} {text}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Why a call of the API has no result.
+
+use frontdesk_core::port::outcall::{Answer, OutcallError};
+use frontdesk_core::port::platform::{Acted, Pace};
+use frontdesk_wire::{ActionResult, Code};
+use serde_json::Value;
+
+use super::refusals::{OF_APP, OF_RATE, OF_TOKEN, code_of, mend};
+use super::value::{list_of, text_of};
+
+/// If Feishu limits us and does not say for how long.
+const LIMITED_S: u64 = 2;
+const TEXT_MAX_CHARS: usize = 160;
+const SCOPES_MAX: usize = 5;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ApiError {
+    /// Feishu refused it, and did nothing.
+    Refused {
+        code: i64,
+        text: String,
+        /// Permissions of which one would be enough.
+        scopes: Vec<String>,
+    },
+    Limited {
+        retry_after_ms: u64,
+    },
+    /// No answer, or one that cannot be read. It may have been done if `may_be_done`.
+    NoAnswer {
+        may_be_done: bool,
+        why: String,
+    },
+}
+
+impl ApiError {
+    pub(super) fn is(&self, codes: &[i64]) -> bool {
+        matches!(self, Self::Refused { code, .. } if codes.contains(code))
+    }
+
+    /// The app, its secret or its token is not valid (any more).
+    pub(super) fn is_of_app(&self) -> bool {
+        self.is(&OF_TOKEN) || self.is(&OF_APP)
+    }
+
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Refused { code, text, scopes } => {
+                let mend = match (mend(*code), scopes.is_empty()) {
+                    ("", true) => String::new(),
+                    ("", false) => format!("; one of these permissions is needed: {}", scopes.join(", ")),
+                    (mend, true) => format!("; {mend}"),
+                    (mend, false) => format!("; {mend}; one of these is needed: {}", scopes.join(", ")),
+                };
+                format!("Feishu refused it: {text} ({code}){mend}")
+            }
+            Self::Limited { retry_after_ms } => {
+                format!("Feishu limits the rate; it asks to wait {} s", retry_after_ms.div_ceil(1_000))
+            }
+            Self::NoAnswer { why, .. } => format!("Feishu did not answer: {why}"),
+        }
+    }
+
+    /// For a call that only asks: whatever became of it, nothing was sent.
+    pub(super) fn of_question(self) -> Self {
+        match self {
+            Self::NoAnswer { why, .. } => Self::NoAnswer { may_be_done: false, why },
+            other => other,
+        }
+    }
+}
+
+impl From<ApiError> for Acted {
+    fn from(error: ApiError) -> Self {
+        let text = error.text();
+        match error {
+            ApiError::Limited { retry_after_ms } => {
+                let pace = Pace { retry_after_ms: Some(retry_after_ms), ..Pace::default() };
+                Self { result: ActionResult::refused(Code::RateLimited, text), pace, receipt_id: None }
+            }
+            ApiError::Refused { code, .. } => ActionResult::refused(code_of(code), text).into(),
+            ApiError::NoAnswer { may_be_done: true, .. } => {
+                ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
+            }
+            ApiError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text).into(),
+        }
+    }
+}
+
+pub(super) fn no_answer(error: &OutcallError) -> ApiError {
+    ApiError::NoAnswer { may_be_done: error.may_have_been_sent(), why: error.to_string() }
+}
+
+/// The whole answer, if it says that it was done.
+pub(super) fn read(answer: &Answer) -> Result<Value, ApiError> {
+    // A proxy that refuses has passed nothing on.
+    let may_be_done = answer.status < 400 || answer.status >= 500;
+    let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+    let Some(code) = value["code"].as_i64() else {
+        if answer.status == 429 {
+            return Err(limited(answer));
+        }
+        let why = format!("status {} without a readable body", answer.status);
+        return Err(ApiError::NoAnswer { may_be_done, why });
+    };
+    if code == 0 && answer.status < 400 {
+        return Ok(value);
+    }
+    if answer.status == 429 || OF_RATE.contains(&code) {
+        return Err(limited(answer));
+    }
+    let plain = |text: &str| -> String { text.chars().filter(|c| !c.is_control()).take(TEXT_MAX_CHARS).collect() };
+    if answer.status >= 500 || code == 0 {
+        let why = format!("status {}, code {code}: {}", answer.status, plain(text_of(&value, "msg")));
+        return Err(ApiError::NoAnswer { may_be_done, why });
+    }
+    let violations = list_of(&value["error"], "permission_violations").iter();
+    let scopes =
+        violations.map(|it| plain(text_of(it, "subject"))).filter(|it| !it.is_empty()).take(SCOPES_MAX).collect();
+    Err(ApiError::Refused { code, text: plain(text_of(&value, "msg")), scopes })
+}
+
+fn limited(answer: &Answer) -> ApiError {
+    let told = ["x-ogw-ratelimit-reset", "retry-after"].iter().find_map(|name| answer.header(name));
+    let seconds = told.and_then(|seconds| seconds.trim().parse::<u64>().ok()).unwrap_or(LIMITED_S);
+    ApiError::Limited { retry_after_ms: seconds.max(1).saturating_mul(1_000) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acted(status: u16, body: &str) -> Acted {
+        let answer = Answer { body: body.as_bytes().to_vec(), ..Answer::of(status) };
+        Acted::from(read(&answer).unwrap_err())
+    }
+
+    #[test]
+    fn refusals_are_told_from_doubt() {
+        for (status, body, code, told) in [
+            (400, r#"{"code":230002,"msg":"Bot/User can NOT be out of the chat."}"#, Code::Forbidden, "add it"),
+            (400, r#"{"code":230013,"msg":"x"}"#, Code::Forbidden, "availability"),
+            (400, r#"{"code":231003,"msg":"x"}"#, Code::NotFound, "no such message"),
+            (400, r#"{"code":230025,"msg":"x"}"#, Code::TooLarge, "too long"),
+            (400, r#"{"code":99991663,"msg":"x"}"#, Code::Unauthorized, "bot add"),
+            (200, r#"{"code":10014,"msg":"app secret invalid"}"#, Code::Unauthorized, "app_secret"),
+            (400, r#"{"code":230001,"msg":"odd"}"#, Code::BadRequest, "odd (230001)"),
+        ] {
+            let acted = acted(status, body);
+            assert_eq!((acted.result.code, acted.result.ambiguous), (Some(code), false), "{body}");
+            assert!(acted.result.error.as_ref().unwrap().contains(told), "{:?}", acted.result.error);
+        }
+        for (status, body) in [(502, "<html>"), (200, ""), (500, r#"{"code":2,"msg":"x"}"#), (500, "{}"), (200, "[]")] {
+            let acted = acted(status, body);
+            assert_eq!((acted.result.code, acted.result.ambiguous), (Some(Code::Unknown), true), "{status} {body}");
+        }
+        let acted = acted(403, "<html>");
+        assert_eq!((acted.result.code, acted.result.ambiguous), (Some(Code::Unavailable), false));
+    }
+
+    #[test]
+    fn a_missing_permission_is_named_with_what_to_do() {
+        let body = r#"{"code":99991672,"msg":"Access denied","error":{"permission_violations":[
+            {"type":"action_scope_required","subject":"im:message.reactions:write_only"}]}}"#;
+        let text = acted(400, body).result.error.unwrap();
+        assert!(text.contains("im:message.reactions:write_only") && text.contains("publish a version"), "{text}");
+    }
+
+    #[test]
+    fn a_limit_is_obeyed_for_as_long_as_feishu_says() {
+        let mut answer = Answer {
+            body: br#"{"code":99991400,"msg":"request trigger frequency limit"}"#.to_vec(),
+            ..Answer::of(400)
+        };
+        assert_eq!(read(&answer).unwrap_err(), ApiError::Limited { retry_after_ms: 2_000 });
+        answer.headers.push(("x-ogw-ratelimit-reset".into(), "17".into()));
+        assert_eq!(read(&answer).unwrap_err(), ApiError::Limited { retry_after_ms: 17_000 });
+        assert_eq!(acted(429, "<html>").pace.retry_after_ms, Some(2_000));
+        assert_eq!(acted(200, r#"{"code":230020,"msg":"x"}"#).result.code, Some(Code::RateLimited));
+    }
+}

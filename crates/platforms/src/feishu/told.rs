@@ -1,0 +1,84 @@
+//! What a request or a frame of the socket tells, before anything of it is stored.
+
+use frontdesk_core::DeskError;
+use frontdesk_core::intake::{Intake, Receipt};
+use frontdesk_core::port::platform::{Answer, Change, Heard, Reply};
+use frontdesk_core::port::store::StoreError;
+use serde_json::{Value, json};
+
+const NOT_LINKED: &str = "No agent gets this: you are not linked to one here. Whoever runs this bot can give you a code; \
+                          send it with /link in a direct message to the bot.";
+const TOAST_MAX_CHARS: usize = 300;
+
+/// Makes the answer from what became of the events.
+pub(super) type AnswerMaker = Box<dyn FnOnce(&[Receipt]) -> Value + Send>;
+
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) intakes: Vec<Intake>,
+    pub(super) changes: Vec<Change>,
+    pub(super) answer: Answering,
+}
+
+/// What Feishu gets in return.
+#[derive(Default)]
+pub(super) enum Answering {
+    #[default]
+    Nothing,
+    Fixed(Value),
+    /// For the person who pressed a button. Feishu does not repeat a press.
+    ToPress(AnswerMaker),
+}
+
+impl Told {
+    pub(super) fn answer(answer: Value) -> Self {
+        Self { answer: Answering::Fixed(answer), ..Self::default() }
+    }
+
+    pub(super) fn heard(self) -> Heard {
+        let is_press = matches!(self.answer, Answering::ToPress(_));
+        let answer = match self.answer {
+            Answering::Nothing => Answer::Fixed(Reply::json(200, &json!({}))),
+            Answering::Fixed(value) => Answer::Fixed(Reply::json(200, &value)),
+            Answering::ToPress(make) => {
+                Answer::FromReceipts(Box::new(move |receipts| Reply::json(200, &make(receipts)))) //
+            }
+        };
+        let mut heard = Heard::events(self.intakes, answer);
+        heard.changes = self.changes;
+        if is_press {
+            heard.if_not_stored = Some(Box::new(|error: &DeskError| Reply::json(200, &not_stored(error))));
+        }
+        heard
+    }
+}
+
+/// What the person is told whose press no agent gets. `None`: one gets it.
+pub(super) fn refusal(receipt: Option<&Receipt>) -> Option<String> {
+    let Some(receipt) = receipt else { return Some("Nothing was done: this was not taken.".to_owned()) };
+    // Without a delivery the server itself has done it: a link, a stop.
+    if receipt.verdict.outcome == "delivered" && receipt.verdict.delivery.is_some() {
+        return None;
+    }
+    // What an operator would have to do, with names of tenants, is for `explain`.
+    let is_for_operators = receipt.verdict.text.contains("`frontdesk ");
+    Some(if is_for_operators { NOT_LINKED.to_owned() } else { receipt.verdict.text.clone() })
+}
+
+pub(super) fn not_stored(error: &DeskError) -> Value {
+    match error {
+        DeskError::Store(StoreError::Unknown(_)) => {
+            toast("error", "It is not known whether this was stored. Please look before you repeat it.")
+        }
+        DeskError::Store(_) => {
+            toast("error", "This could not be stored, and nothing was done. Please try again in a moment.")
+        }
+        error => toast("error", &format!("Nothing was done: {error}")),
+    }
+}
+
+/// A note that only the person sees who pressed.
+pub(super) fn toast(kind: &str, text: &str) -> Value {
+    let text: String = text.chars().take(TOAST_MAX_CHARS).collect();
+    json!({ "toast": { "type": kind, "content": text } })
+}
