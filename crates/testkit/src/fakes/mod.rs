@@ -2,6 +2,7 @@
 //! to fit our own code.
 
 pub mod discord;
+pub mod feishu;
 mod serving;
 pub mod slack;
 pub mod telegram;
