@@ -65,6 +65,7 @@ const TEXTS: &[&str] = &[
     "Feishu limits the rate; it asks to wait 7 s",
     "Feishu has no reaction \"x\" that is known here; give its name, as THUMBSUP or OnIt",
     "Feishu has no typing",
+    "the message or topic is not in this chat",
     "\"x\" is not the id of a message of Feishu, like om_...",
     "the question is too long for a card with buttons",
     "files of at most 26214400 bytes can be sent to Feishu from here",

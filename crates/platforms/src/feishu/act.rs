@@ -54,14 +54,22 @@ impl Feishu {
         let sending = Sending { feishu: self, api, acting_as, place: Place::of(action, chat_id)? };
         Ok(match &action.act {
             Act::Send { content, reply_to, .. } => self.send(&sending, content, reply_to.as_deref()).await?,
-            Act::Edit { message_id, content, .. } => self.edit(api, message(message_id)?, content).await?,
+            Act::Edit { message_id, content, .. } => {
+                let id = message(message_id)?;
+                match sending.check_here(id).await {
+                    Ok(()) => self.edit(api, id, content).await?,
+                    Err(error) => error.into(),
+                }
+            }
             Act::Delete { message_id, .. } => {
-                let path = format!("/open-apis/im/v1/messages/{}", message(message_id)?);
-                done(api.call(HttpMethod::Delete, &path, None).await, &OF_ANCHOR)
+                let id = message(message_id)?;
+                done(sending.withdraw(id).await, &OF_ANCHOR)
             }
             Act::React { message_id, emoji, remove, .. } => {
                 let (id, name) = (message(message_id)?, emoji::name(emoji)?);
-                if *remove {
+                if let Err(error) = sending.check_here(id).await {
+                    error.into()
+                } else if *remove {
                     unreact(api, id, &name).await
                 } else {
                     let body = json!({ "reaction_type": { "emoji_type": name } });
@@ -198,7 +206,10 @@ async fn begin_thread(sending: &Sending<'_>, name: &str, anchor: Option<&str>) -
     let out = one_message(&crate::shared::markdown::literal(&name));
     let out = out.ok_or_else(|| ActionResult::refused(Code::BadRequest, "the name of the thread is empty"))?;
     let sent = match anchor {
-        Some(id) => sending.reply(message(id)?, true, "text", &out.plain).await,
+        Some(id) => match sending.check_here(message(id)?).await {
+            Ok(()) => sending.reply(id, true, "text", &out.plain).await,
+            Err(error) => Err(error),
+        },
         None => sending.create("text", &out.plain).await,
     };
     Ok(match sent {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::port::outcall::{Body, Call, HttpMethod, OpenAnswer};
+use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, OpenAnswer};
 use frontdesk_core::port::platform::Bot;
 use frontdesk_wire::Secret;
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -19,6 +20,8 @@ const ANSWER_MAX_BYTES: usize = 2 << 20;
 /// A token is not used for as long as this before it ends.
 const TOKEN_MARGIN_MS: u64 = 600_000;
 const TOKEN_MAX_BYTES: usize = 4 << 10;
+/// What is read of an answer that is no file.
+const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
 /// Bot, app and a mark of its secret.
 pub(super) type TokenKey = (String, String, String);
@@ -73,10 +76,17 @@ impl Api<'_> {
         }
     }
 
-    /// A form with a file. It can be sent once only.
-    pub(super) async fn upload(&self, path: &str, body: Body<'_>) -> Result<Value, ApiError> {
+    /// A form with a file, which is made again for a second attempt.
+    pub(super) async fn upload<'b>(&self, path: &str, body: impl Fn() -> Body<'b>) -> Result<Value, ApiError> {
         let token = self.token(None).await?;
-        self.once(HttpMethod::Post, path, body, &token).await.map(|mut value| value["data"].take())
+        let told = match self.once(HttpMethod::Post, path, body(), &token).await {
+            Err(error) if error.is(&OF_TOKEN) => {
+                let token = self.token(Some(&token)).await?;
+                self.once(HttpMethod::Post, path, body(), &token).await
+            }
+            told => told,
+        };
+        told.map(|mut value| value["data"].take())
     }
 
     /// Beside `data`: some old calls answer without it.
@@ -93,12 +103,36 @@ impl Api<'_> {
         .map_err(ApiError::of_question)
     }
 
-    /// A file.
+    /// A file. `Err`: what Feishu answered instead.
     pub(super) async fn open(&self, path: &str, max_bytes: usize) -> Result<OpenAnswer, ApiError> {
-        let (url, token) = (format!("{}{path}", base(self.bot)), self.token(None).await?);
+        let token = self.token(None).await?;
+        match self.open_once(path, max_bytes, &token).await {
+            Err(error) if error.is(&OF_TOKEN) => {
+                let token = self.token(Some(&token)).await?;
+                self.open_once(path, max_bytes, &token).await
+            }
+            opened => opened,
+        }
+    }
+
+    async fn open_once(&self, path: &str, max_bytes: usize, token: &Secret) -> Result<OpenAnswer, ApiError> {
+        let url = format!("{}{path}", base(self.bot));
         let trusted = self.bot.setting("base_url");
-        let call = Call { url: &url, bearer: Some(&token), trusted, max_bytes, ..Call::default() };
-        self.feishu.outcall.open(call).await.map_err(|error| no_answer(&error))
+        let call = Call { url: &url, bearer: Some(token), trusted, max_bytes, ..Call::default() };
+        let opened = self.feishu.outcall.open(call).await.map_err(|error| no_answer(&error))?;
+        if (200..300).contains(&opened.status) {
+            return Ok(opened);
+        }
+        let OpenAnswer { status, headers, mut body } = opened;
+        let mut bytes = Vec::new();
+        while let Some(Ok(piece)) = body.next().await {
+            bytes.extend_from_slice(&piece);
+            if bytes.len() > REFUSAL_MAX_BYTES {
+                break;
+            }
+        }
+        let answer = Answer { status, headers, body: bytes };
+        Err(read(&answer).err().unwrap_or(ApiError::NoAnswer { may_be_done: false, why: format!("status {status}") }))
     }
 
     async fn once(&self, method: HttpMethod, path: &str, body: Body<'_>, token: &Secret) -> Result<Value, ApiError> {

@@ -60,6 +60,9 @@ impl Feishu {
             let ids = said.sender.ids().map(str::to_owned).collect();
             self.persons.put((bot.id.clone(), said.chat_id.to_owned()), ids, now_ms);
         }
+        for id in said.thread.into_iter().chain([said.message_id]).filter(|_| is_id(said.chat_id)) {
+            self.places.put((bot.id.clone(), id.to_owned()), said.chat_id.to_owned(), now_ms);
+        }
         if let Some(thread) = said.thread.filter(|_| is_message(said.message_id)) {
             self.anchors.put((bot.id.clone(), thread.to_owned()), said.message_id.to_owned(), now_ms);
         }

@@ -25,6 +25,8 @@ pub(super) enum ApiError {
     Limited {
         retry_after_ms: u64,
     },
+    /// The message or topic belongs to another chat. Feishu was not asked to do anything.
+    Elsewhere,
     /// No answer, or one that cannot be read. It may have been done if `may_be_done`.
     NoAnswer {
         may_be_done: bool,
@@ -56,6 +58,7 @@ impl ApiError {
             Self::Limited { retry_after_ms } => {
                 format!("Feishu limits the rate; it asks to wait {} s", retry_after_ms.div_ceil(1_000))
             }
+            Self::Elsewhere => "the message or topic is not in this chat".to_owned(),
             Self::NoAnswer { why, .. } => format!("Feishu did not answer: {why}"),
         }
     }
@@ -78,6 +81,7 @@ impl From<ApiError> for Acted {
                 Self { result: ActionResult::refused(Code::RateLimited, text), pace, receipt_id: None }
             }
             ApiError::Refused { code, .. } => ActionResult::refused(code_of(code), text).into(),
+            ApiError::Elsewhere => ActionResult::refused(Code::NotFound, text).into(),
             ApiError::NoAnswer { may_be_done: true, .. } => {
                 ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
             }

@@ -20,8 +20,6 @@ const IMAGE_MAX_BYTES: usize = 10 << 20;
 /// As large as the files that gateways can hand over; Feishu takes 30 MB.
 const FILE_MAX_BYTES: usize = 25 << 20;
 const DOWNLOAD_MAX_BYTES: usize = 100 << 20;
-/// What `fetch` reads of an answer that is no file.
-const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
 /// How a file is uploaded and shown.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,21 +109,9 @@ impl Feishu {
         let path = format!("/open-apis/im/v1/messages/{message}/resources/{key}?type={kind}");
         let api = self.api(bot);
         let opened = api.open(&path, DOWNLOAD_MAX_BYTES).await.map_err(|error| fault(&error))?;
-        if (200..300).contains(&opened.status) {
-            let mime = opened.header("content-type").unwrap_or("application/octet-stream").to_owned();
-            let filename = Some(name.to_owned()).filter(|name| !name.is_empty());
-            return Ok(RemoteMedia { mime, filename, body: opened.body });
-        }
-        let (status, headers) = (opened.status, opened.headers);
-        let body = beginning(opened.body).await;
-        let answer = frontdesk_core::port::outcall::Answer { status, headers, body };
-        match super::failure::read(&answer) {
-            Err(error) => {
-                // The next attempt gets another token.
-                Err(fault(&error))
-            }
-            Ok(_) => Err(MediaFault::Unavailable(format!("status {status}"))),
-        }
+        let mime = opened.header("content-type").unwrap_or("application/octet-stream").to_owned();
+        let filename = Some(name.to_owned()).filter(|name| !name.is_empty());
+        Ok(RemoteMedia { mime, filename, body: opened.body })
     }
 }
 
@@ -137,30 +123,23 @@ fn fault(error: &ApiError) -> MediaFault {
     }
 }
 
-async fn beginning(mut body: frontdesk_core::port::media::MediaBody) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while let Some(Ok(piece)) = body.next().await {
-        bytes.extend_from_slice(&piece);
-        if bytes.len() > REFUSAL_MAX_BYTES {
-            break;
-        }
-    }
-    bytes
-}
-
 async fn upload(sending: &Sending<'_>, kind: &Kind, name: &str, mime: &str, bytes: Bytes) -> Result<String, ApiError> {
-    let text = |name, value| Part { name, value: PartValue::Text(value) };
-    let length = Some(bytes.len() as u64);
-    let body = Box::pin(futures_util::stream::iter([Ok(bytes)]));
-    let file = PartValue::File { filename: name, mime, length, body };
-    let (path, field, form) = if *kind == IMAGE {
-        let form = vec![text("image_type", "message"), Part { name: "image", value: file }];
-        ("/open-apis/im/v1/images", "image_key", form)
-    } else {
-        let form = vec![text("file_type", kind.file_type), text("file_name", name), Part { name: "file", value: file }];
-        ("/open-apis/im/v1/files", "file_key", form)
+    let is_image = *kind == IMAGE;
+    let form = || {
+        let text = |name, value| Part { name, value: PartValue::Text(value) };
+        let length = Some(bytes.len() as u64);
+        let body = Box::pin(futures_util::stream::iter([Ok(bytes.clone())]));
+        let value = PartValue::File { filename: name, mime, length, body };
+        Body::Multipart(match is_image {
+            true => vec![text("image_type", "message"), Part { name: "image", value }],
+            false => vec![text("file_type", kind.file_type), text("file_name", name), Part { name: "file", value }],
+        })
     };
-    let told = sending.api.upload(path, Body::Multipart(form)).await?;
+    let (path, field) = match is_image {
+        true => ("/open-apis/im/v1/images", "image_key"),
+        false => ("/open-apis/im/v1/files", "file_key"),
+    };
+    let told = sending.api.upload(path, form).await?;
     match text_of(&told, field) {
         key if is_id(key) => Ok(key.to_owned()),
         _ => Err(ApiError::NoAnswer { may_be_done: false, why: "it named no key for the file".into() }),

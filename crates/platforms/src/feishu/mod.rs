@@ -71,6 +71,7 @@ const BOTS_MAX: usize = 2_000;
 const NAMES_MAX: usize = 20_000;
 const CHATS_MAX: usize = 20_000;
 const PARENTS_MAX: usize = 1_000;
+const PLACES_MAX: usize = 50_000;
 const ANCHORS_MAX: usize = 20_000;
 
 const OPS: [&str; 9] =
@@ -104,6 +105,8 @@ pub struct Feishu {
     parents: OfBot<Parent>,
     /// The ids of the person of a direct chat.
     persons: OfBot<Vec<String>>,
+    /// The chat of a message or topic.
+    places: OfBot<String>,
     /// The latest message of a topic, as far as it was seen: answers go there.
     anchors: OfBot<String>,
     cards: Cards,
@@ -136,6 +139,7 @@ impl Feishu {
             chats: Kept::new(CHATS_MAX, HOUR_MS),
             parents: Kept::new(PARENTS_MAX, HOUR_MS),
             persons: Kept::new(CHATS_MAX, 24 * HOUR_MS),
+            places: Kept::new(PLACES_MAX, 24 * HOUR_MS),
             anchors: Kept::new(ANCHORS_MAX, 24 * HOUR_MS),
             cards: Cards::new(),
             answered: AnsweredPrompts::default(),

@@ -123,9 +123,9 @@ impl Feishu {
                     ["name", "display_name", "nickname", "en_name"].map(|name| text_of(&told["user"], name).trim());
                 Some(first(names).to_owned()).filter(|name| !name.is_empty())
             }
-            // What Feishu refuses now it refuses for the next message too.
-            Err(ApiError::Refused { .. } | ApiError::Limited { .. }) => None,
             Err(ApiError::NoAnswer { .. }) => return None,
+            // What Feishu refuses now it refuses for the next message too.
+            Err(_) => None,
         };
         self.names.put(key, name.clone(), now_ms);
         name

@@ -1,5 +1,6 @@
 //! Sending a message: into a chat, as an answer, or into a topic.
 
+use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, ActingAs};
 use frontdesk_wire::{Action, ActionResult, Code};
 use serde_json::{Map, Value, json};
@@ -10,7 +11,7 @@ use super::api::Api;
 use super::failure::ApiError;
 use super::refusals::OF_ANCHOR;
 use super::text::Outgoing;
-use super::value::text_of;
+use super::value::{list_of, text_of};
 
 /// Where a message goes.
 #[derive(Clone, Copy)]
@@ -74,6 +75,9 @@ impl Sending<'_> {
     pub(super) async fn post(&self, kind: &str, content: &str, reply_to: Option<&str>) -> Result<Sent, ApiError> {
         let Place { thread, anchor, .. } = self.place;
         let (bot, now_ms) = (self.api.bot, self.feishu.env.now_ms());
+        if let Some(thread) = thread {
+            self.check_here(thread).await?;
+        }
         let named = reply_to.filter(|id| is_message(id)).or_else(|| anchor.filter(|_| thread.is_some()));
         let remembered =
             thread.and_then(|thread| self.feishu.anchors.get(&(bot.id.clone(), thread.to_owned()), now_ms));
@@ -82,7 +86,11 @@ impl Sending<'_> {
             named.map(str::to_owned).into_iter().chain(first).chain(remembered.filter(|_| named.is_none()));
         let mut gone = None;
         for id in candidates {
-            match self.reply(&id, thread.is_some(), kind, content).await {
+            let sent = match self.check_here(&id).await {
+                Ok(()) => self.reply(&id, thread.is_some(), kind, content).await,
+                Err(error) => Err(error),
+            };
+            match sent {
                 Err(error) if error.is(&OF_ANCHOR) => gone = Some(error),
                 sent => return sent,
             }
@@ -94,10 +102,40 @@ impl Sending<'_> {
         }
     }
 
+    /// Feishu takes ids of messages and topics without a chat: an agent could name one of a chat that is not its own.
+    pub(super) async fn check_here(&self, id: &str) -> Result<(), ApiError> {
+        let (key, now_ms) = ((self.api.bot.id.clone(), id.to_owned()), self.feishu.env.now_ms());
+        let chat = match self.feishu.places.get(&key, now_ms) {
+            Some(chat) => chat,
+            None => {
+                let chat = self.ask_chat(id).await?;
+                self.feishu.places.put(key, chat.clone(), now_ms);
+                chat
+            }
+        };
+        if chat == self.place.chat_id { Ok(()) } else { Err(ApiError::Elsewhere) }
+    }
+
+    async fn ask_chat(&self, id: &str) -> Result<String, ApiError> {
+        let path = match is_message(id) {
+            true => format!("/open-apis/im/v1/messages/{id}"),
+            false => format!("/open-apis/im/v1/messages?container_id_type=thread&container_id={id}&page_size=1"),
+        };
+        let told = self.api.ask(&path).await?;
+        let chat = list_of(&told, "items").first().map(|item| text_of(item, "chat_id")).filter(|chat| is_id(chat));
+        let absent = || ApiError::Refused { code: 231_003, text: "it was not found".into(), scopes: Vec::new() };
+        chat.map(str::to_owned).ok_or_else(absent)
+    }
+
     pub(super) async fn reply(&self, id: &str, in_thread: bool, kind: &str, content: &str) -> Result<Sent, ApiError> {
         let mut fields = self.fields(kind, content);
         fields.insert("reply_in_thread".into(), in_thread.into());
         self.sent(&format!("/open-apis/im/v1/messages/{id}/reply"), fields).await
+    }
+
+    pub(super) async fn withdraw(&self, id: &str) -> Result<Value, ApiError> {
+        self.check_here(id).await?;
+        self.api.call(HttpMethod::Delete, &format!("/open-apis/im/v1/messages/{id}"), None).await
     }
 
     pub(super) async fn create(&self, kind: &str, content: &str) -> Result<Sent, ApiError> {
@@ -116,6 +154,11 @@ impl Sending<'_> {
         let told = self.api.post(path, &Value::Object(fields)).await?;
         let of = |name: &str| Some(text_of(&told, name).to_owned()).filter(|id| !id.is_empty());
         let sent = Sent { message_id: of("message_id"), thread_id: of("thread_id") };
+        let chat = of("chat_id").unwrap_or_else(|| self.place.chat_id.to_owned());
+        for id in [&sent.message_id, &sent.thread_id].into_iter().flatten() {
+            let key = (self.api.bot.id.clone(), id.clone());
+            self.feishu.places.put(key, chat.clone(), self.feishu.env.now_ms());
+        }
         if let (Some(thread), Some(id)) = (&sent.thread_id, &sent.message_id) {
             let key = (self.api.bot.id.clone(), thread.clone());
             self.feishu.anchors.put(key, id.clone(), self.feishu.env.now_ms());

@@ -36,6 +36,8 @@ const SEND_LIMIT: Duration = Duration::from_secs(10);
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
 /// Feishu tries to deliver an event for about this long: the last time after six hours.
 const REPEATED_MS: u64 = 6 * 3_600_000;
+/// Without the mark at its end Feishu tells no messages of groups, as gateways found out.
+const USER_AGENT: &str = concat!("frontdesk/", env!("CARGO_PKG_VERSION"), " channel");
 /// Codes of the endpoint that another attempt will not change.
 const FINAL: [i64; 3] = [403, 514, 1_000_040_344];
 
@@ -92,7 +94,7 @@ impl Feishu {
         let secret = bot.secret("app_secret").map(Secret::expose).unwrap_or_default();
         let url = format!("{}/callback/ws/endpoint", base(bot));
         let json = json!({ "AppID": app_id(bot), "AppSecret": secret }).to_string();
-        let headers = [("locale", "en")];
+        let headers = [("locale", "en"), ("user-agent", USER_AGENT)];
         let trusted = bot.setting("base_url");
         let call = Call { trusted, headers: &headers, ..Call::post(&url, &json, ENDPOINT_MAX_BYTES) };
         let answer = self.outcall.call(call).await.map_err(|error| no_answer(&error).of_question())?;

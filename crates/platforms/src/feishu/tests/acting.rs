@@ -103,6 +103,7 @@ async fn answers_go_to_their_message_and_topics_are_kept() {
     assert!(act(&stage, send(Value::Null, json!({ "thread_id": "om_root" }))).await.success);
     assert_eq!(reply("om_root")[0].body["reply_in_thread"], true);
     // The message that the gateway answers.
+    stage.vendor.answers("GET /im/v1/messages", json!({ "items": [{ "chat_id": "oc_1" }] }));
     assert!(
         act(&stage, send(Value::Null, json!({ "thread_id": "omt_9", "reply_to_message_id": "om_2" }))).await.success
     );
@@ -121,6 +122,7 @@ async fn an_answer_to_a_withdrawn_message_stays_in_its_topic() {
     let stage = stage();
     sends(&stage);
     stage.vendor.refuses("POST /im/v1/messages/om_1/reply", 230_011);
+    stage.vendor.answers("GET /im/v1/messages", json!({ "items": [{ "chat_id": "oc_1" }] }));
     let send = |metadata: Value| json!({ "op": "send", "chat_id": "oc_1", "content": "x", "reply_to": "om_1", "metadata": metadata });
     assert!(act(&stage, send(json!({}))).await.success);
     assert_eq!(stage.vendor.calls(CREATE)[0].body["receive_id"], "oc_1");
@@ -128,6 +130,38 @@ async fn an_answer_to_a_withdrawn_message_stays_in_its_topic() {
     assert_eq!(stage.vendor.calls(CREATE)[1].body["receive_id"], "omt_1");
     let gone = act(&stage, send(json!({ "thread_id": "om_1" }))).await;
     assert_eq!(gone.code, Some(Code::NotFound));
+}
+
+#[tokio::test]
+async fn nobody_reaches_messages_and_topics_of_other_chats() {
+    let stage = stage();
+    sends(&stage);
+    stage.vendor.answers("GET /im/v1/messages/om_9", json!({ "items": [{ "chat_id": "oc_secret" }] }));
+    stage.vendor.answers("GET /im/v1/messages", json!({ "items": [{ "chat_id": "oc_secret" }] }));
+    stage.vendor.refuses("GET /im/v1/messages/om_gone", 231_003);
+    let send = |reply_to: Value, metadata: Value| json!({ "op": "send", "content": "x", "reply_to": reply_to, "metadata": metadata });
+    for mut action in [
+        send(json!("om_9"), json!({})),
+        send(Value::Null, json!({ "thread_id": "om_9" })),
+        send(Value::Null, json!({ "thread_id": "omt_9" })),
+        send(Value::Null, json!({ "thread_id": "omt_9", "reply_to_message_id": "om_9" })),
+        json!({ "op": "edit", "message_id": "om_9", "content": "x" }),
+        json!({ "op": "delete", "message_id": "om_9" }),
+        json!({ "op": "react", "message_id": "om_9", "emoji": "OK" }),
+        json!({ "op": "react", "message_id": "om_9", "emoji": "OK", "remove": true }),
+        json!({ "op": "thread_create", "message_id": "om_9", "thread_name": "x" }),
+        json!({ "op": "prompt", "prompt_id": "p", "content": "?", "reply_to": "om_9", "options": [{ "id": "y", "label": "Y" }] }),
+        json!({ "op": "draft", "draft_id": 1, "content": "x", "metadata": { "thread_id": "omt_9" } }),
+        json!({ "op": "edit", "message_id": "om_gone", "content": "x" }),
+    ] {
+        action["chat_id"] = "oc_1".into();
+        let refused = act(&stage, action.clone()).await;
+        assert_eq!((refused.success, refused.code), (false, Some(Code::NotFound)), "{action}");
+    }
+    let made = stage.vendor.made.lock().unwrap();
+    let changing: Vec<&Made> =
+        made.iter().filter(|it| !it.what.starts_with("GET ") && !it.what.contains("/auth/")).collect();
+    assert!(changing.is_empty(), "{changing:?}");
 }
 
 #[tokio::test]

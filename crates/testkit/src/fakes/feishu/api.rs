@@ -145,6 +145,15 @@ fn by_app(state: &mut State, now_ms: u64, asked: &Asked) -> Told {
     match (asked.method.as_str(), parts(asked).as_slice()) {
         ("POST", ["im", "v1", "messages"]) => create(state, now_ms, asked.query("receive_id_type"), body),
         ("POST", ["im", "v1", "messages", id, "reply"]) => reply(state, now_ms, id, body),
+        ("GET", ["im", "v1", "messages"]) => {
+            if asked.query("container_id_type") != "thread" {
+                return Err(230_001);
+            }
+            let topic = asked.query("container_id");
+            let all: Vec<Message> = state.messages.iter().filter(|it| it.thread_id == topic).cloned().collect();
+            let items: Vec<Value> = all.iter().map(|message| item(state, message)).take(50).collect();
+            Ok(json!({ "items": items, "has_more": false }))
+        }
         ("GET", ["im", "v1", "messages", id]) => {
             let message = live(state, id)?.clone();
             Ok(json!({ "items": [item(state, &message)] }))

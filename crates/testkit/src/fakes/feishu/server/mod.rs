@@ -128,9 +128,12 @@ fn asked(request: &Request, path: &str) -> Asked {
     let (mut body, mut file) = (json!({}), None);
     if mime.starts_with("multipart/form-data") {
         for part in multipart::read(mime, &request.body).unwrap_or_default() {
-            match part.filename {
-                Some(name) => file = Some((name, part.mime, Bytes::copy_from_slice(part.content))),
-                None => body[part.field] = String::from_utf8_lossy(part.content).into_owned().into(),
+            // The vendor's library sends files without a name, if they have none.
+            if part.filename.is_some() || matches!(part.field.as_str(), "image" | "file") {
+                let name = part.filename.unwrap_or_else(|| "unnamed".to_owned());
+                file = Some((name, part.mime, Bytes::copy_from_slice(part.content)));
+            } else {
+                body[part.field] = String::from_utf8_lossy(part.content).into_owned().into();
             }
         }
     } else if !request.body.is_empty() {
