@@ -105,13 +105,13 @@ impl Sending<'_> {
     /// Feishu takes ids of messages and topics without a chat: an agent could name one of a chat that is not its own.
     pub(super) async fn check_here(&self, id: &str) -> Result<(), ApiError> {
         let (key, now_ms) = ((self.api.bot.id.clone(), id.to_owned()), self.feishu.env.now_ms());
-        let chat = match self.feishu.places.get(&key, now_ms) {
-            Some(chat) => chat,
-            None => {
-                let chat = self.ask_chat(id).await?;
-                self.feishu.places.put(key, chat.clone(), now_ms);
-                chat
-            }
+        let known = self.feishu.places.get(&key, now_ms);
+        let chat = if let Some(chat) = known {
+            chat
+        } else {
+            let chat = self.ask_chat(id).await?;
+            self.feishu.places.put(key, chat.clone(), now_ms);
+            chat
         };
         if chat == self.place.chat_id { Ok(()) } else { Err(ApiError::Elsewhere) }
     }

@@ -177,7 +177,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     pub(in crate::fakes) async fn reply(&mut self, reply: &Reply) -> io::Result<()> {
         let mut head = format!(
-            "HTTP/1.1 {} {}\r\ncontent-type: {}\r\ncontent-length: {}\r\n",
+            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\ncontent-length: {}\r\n",
             reply.status,
             if (200..300).contains(&reply.status) { "OK" } else { "Error" },
             reply.mime,

@@ -113,7 +113,7 @@ fn answer(site: &Site, request: &Request) -> Option<Reply> {
         }
         Answered::File { name, mime, bytes } => {
             let mut reply = Reply::new(200, mime, bytes.to_vec());
-            reply.headers.push(("content-disposition".into(), format!("attachment; filename=\"{name}\"")));
+            reply.headers.push(("Content-Disposition".into(), format!("attachment; filename=\"{name}\"")));
             Some(reply)
         }
         Answered::BadGateway => Some(page(502, "bad gateway")),
