@@ -21,6 +21,8 @@ use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
 use frontdesk_platforms::{twilio, wecom, whatsapp};
 use frontdesk_testkit::fakes::{discord, slack, telegram};
+use frontdesk_platforms::{twilio, whatsapp};
+use frontdesk_testkit::fakes::{discord, feishu, slack, telegram};
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::{InstanceNo, Place, Seq};
@@ -142,6 +144,9 @@ impl Scene {
         let bot = json!({ "platform": "wecom_callback", "id": "wc", "tenant": FIRST_TENANT,
             "settings": { "base_url": "http://127.0.0.1:9", "corp_id": WC_CORP, "agent_id": "1" },
             "secrets": { "secret": "s", "token": WC_TOKEN, "aes_key": WC_KEY } });
+        let bot = json!({ "platform": "feishu", "id": "fs", "tenant": FIRST_TENANT,
+            "settings": { "base_url": "http://127.0.0.1:9", "app_id": "cli_1" },
+            "secrets": { "app_secret": "s", "encrypt_key": HOOK_KEY } });
         harness.admin("POST", "/bots", &bot).await.expect(201);
         let scene = Self { harness, account, agents, operator, sleeper, _telegram: telegram };
         scene.desk().agents().put_agent(OPERATOR, "alice", AgentPut::default()).await.unwrap();
@@ -159,7 +164,9 @@ impl Scene {
         let link = BindingNew { platform: "discord".into(), ..Self::link(DC_USER, "home-gw") };
         scene.desk().directory().bind(link).await.unwrap();
         let number = format!("+{PHONE_USER}");
-        for (platform, user) in [("matrix", ANN), ("slack", "UANN"), ("sms", &number), ("whatsapp_cloud", PHONE_USER)] {
+        let persons =
+            [("feishu", "ann"), ("matrix", ANN), ("slack", "UANN"), ("sms", &number), ("whatsapp_cloud", PHONE_USER)];
+        for (platform, user) in persons {
             let link = BindingNew { platform: platform.into(), ..Self::link(user, "home-gw") };
             scene.desk().directory().bind(link).await.unwrap();
         }
@@ -445,6 +452,22 @@ impl Scene {
                 let kind = if is_event { "application/json" } else { "application/x-www-form-urlencoded" };
                 Request { path, bearer: String::new(), kind, body: body.into_bytes(), headers }
             }
+            "POST /feishu/{bot}" => {
+                let now_s = desk.env().now_s();
+                let message = json!({ "message_id": format!("om_{n}"), "chat_id": "oc_ann", "chat_type": "p2p",
+                    "message_type": "text", "content": "{\"text\":\"x\"}", "create_time": format!("{now_s}000") });
+                let sender = json!({ "sender_id": { "user_id": "ann", "open_id": "ou_ann" }, "sender_type": "user" });
+                let header =
+                    json!({ "event_type": "im.message.receive_v1", "event_id": n.to_string(), "app_id": "cli_1" });
+                let event = json!({ "message": message, "sender": sender });
+                let body = feishu::sealed(HOOK_KEY, &json!({ "schema": "2.0", "header": header, "event": event }));
+                let headers = format!(
+                    "X-Lark-Request-Timestamp: {now_s}\r\nX-Lark-Request-Nonce: n\r\nX-Lark-Signature: {}\r\n",
+                    feishu::signature(HOOK_KEY, now_s, "n", body.as_bytes())
+                );
+                let (path, bearer, body) = ("/feishu/fs".into(), String::new(), body.into_bytes());
+                Request { path, bearer, kind: "application/json", body, headers }
+            }
             "PUT /_matrix/app/v1/transactions/{txn}" => {
                 let content = json!({ "msgtype": "m.text", "body": "x" });
                 let event = json!({ "event_id": format!("$mx-{n}"), "room_id": MX_ROOM, "sender": ANN,
@@ -645,6 +668,7 @@ async fn compare_platforms(desk: &Desk) {
         ("telegram", &telegram_user, |n| (n + 1).to_string()),
         ("matrix", MX_ROOM, |n| format!("$mx-{n}")),
         ("discord", DC_CHAT, |n| (n + 1).to_string()),
+        ("feishu", "oc_ann", |n| format!("om_{n}")),
         ("sms", &phone, |n| format!("SM-{n}")),
         ("wecom_callback", &wecom_chat, |n| format!("wc-{n}")),
         ("whatsapp_cloud", PHONE_USER, |n| format!("wamid-{n}")),
