@@ -192,7 +192,7 @@ class Native:
     """The gateway's own adapter of a platform, with its message entry point recorded."""
 
     # Where the adapters keep messages that they will merge with the next ones.
-    WAITING = ("_pending_text_batches", "_pending_photo_batches", "_media_group_events")
+    WAITING = ("_pending_text_batches", "_pending_photo_batches", "_pending_media_batches", "_media_group_events")
 
     def __init__(self, name, adapter):
         self.name = name
@@ -229,6 +229,10 @@ async def cmd_native(name, platform, config, extra):
         base_url, made = extra.pop("base_url"), AsyncBaseClient.__init__
         AsyncBaseClient.__init__ = lambda client, *args, **named: made(client, *args, **{"base_url": base_url, **named})
     kind = {"whatsapp_cloud": "WhatsAppCloudAdapter", "wecom": "WeComAdapter", "wecom_callback": "WecomCallbackAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
+    if platform == "feishu":
+        # There are two names of servers, and no setting for others.
+        module.FEISHU_DOMAIN = extra.pop("base_url")
+    kind = {"whatsapp_cloud": "WhatsAppCloudAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
     adapter = getattr(module, kind)(PlatformConfig(enabled=True, extra=extra, **config))
     LINKS[name] = Native(name, adapter)
     return {"connected": bool(await adapter.connect()), "error": adapter.fatal_error_message}

@@ -4,7 +4,7 @@
 # Safe to run again: it returns at once if the folder is complete.
 #
 #   setup.sh native    also makes `native`, an environment on top of that one with the libraries
-#                      of the gateway's own Telegram, Matrix, Discord and Slack adapters; those for SMS and
+#                      of the gateway's own Telegram, Matrix, Discord, Slack and Feishu adapters; those for SMS and
 #                      WhatsApp need no others
 set -eu
 
@@ -14,6 +14,7 @@ STAMP="3 $NEWEST $OLDER"
 # The versions that the `messaging` and `matrix` extras of hermes-agent pin. Encryption, which
 # needs a C library, is left out.
 NATIVE="python-telegram-bot[webhooks]==22.6 mautrix==0.21.0 aiohttp-socks==0.11.0 discord.py==2.7.1 slack-bolt==1.29.0 slack-sdk==3.43.0 defusedxml==0.7.1"
+NATIVE="python-telegram-bot[webhooks]==22.6 mautrix==0.21.0 aiohttp-socks==0.11.0 discord.py==2.7.1 slack-bolt==1.29.0 slack-sdk==3.43.0 lark-oapi==1.6.8"
 
 cache=${FRONTDESK_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/frontdesk/test}
 root=$cache/hermes
