@@ -382,7 +382,7 @@ async fn a_limit_is_waited_for_and_doubt_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_message_is_lost_while_sockets_break_or_fall_silent() {
+async fn no_message_is_lost_while_sockets_break() {
     let scene = Scene::by_socket().await;
     let mut agent = scene.agent().await;
     for number in 0..40 {

@@ -5,7 +5,7 @@ use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
 
-use super::refusals::{OF_APP, OF_RATE, OF_TOKEN, code_of, mend};
+use super::refusals::{IN_DOUBT, OF_APP, OF_RATE, OF_TOKEN, code_of, mend};
 use super::value::{list_of, text_of};
 
 /// If Feishu limits us and does not say for how long.
@@ -113,7 +113,8 @@ pub(super) fn read(answer: &Answer) -> Result<Value, ApiError> {
         return Err(limited(answer));
     }
     let plain = |text: &str| -> String { text.chars().filter(|c| !c.is_control()).take(TEXT_MAX_CHARS).collect() };
-    if answer.status >= 500 || code == 0 {
+    if answer.status >= 500 || code == 0 || code == IN_DOUBT {
+        let may_be_done = may_be_done || code == IN_DOUBT;
         let why = format!("status {}, code {code}: {}", answer.status, plain(text_of(&value, "msg")));
         return Err(ApiError::NoAnswer { may_be_done, why });
     }
@@ -153,7 +154,14 @@ mod tests {
             assert_eq!((acted.result.code, acted.result.ambiguous), (Some(code), false), "{body}");
             assert!(acted.result.error.as_ref().unwrap().contains(told), "{:?}", acted.result.error);
         }
-        for (status, body) in [(502, "<html>"), (200, ""), (500, r#"{"code":2,"msg":"x"}"#), (500, "{}"), (200, "[]")] {
+        for (status, body) in [
+            (400, r#"{"code":230049,"msg":"x"}"#),
+            (502, "<html>"),
+            (200, ""),
+            (500, r#"{"code":2,"msg":"x"}"#),
+            (500, "{}"),
+            (200, "[]"),
+        ] {
             let acted = acted(status, body);
             assert_eq!((acted.result.code, acted.result.ambiguous), (Some(Code::Unknown), true), "{status} {body}");
         }

@@ -7,7 +7,9 @@ pub(super) const OF_TOKEN: [i64; 5] = [99_991_661, 99_991_663, 99_991_664, 99_99
 /// The app or its secret is not known.
 pub(super) const OF_APP: [i64; 5] = [10_003, 10_012, 10_014, 10_015, 99_991_543];
 /// Too many requests: of the app, of a chat, of a message.
-pub(super) const OF_RATE: [i64; 7] = [99_991_400, 230_020, 11_232, 11_233, 11_247, 231_017, 2_200];
+pub(super) const OF_RATE: [i64; 5] = [99_991_400, 230_020, 11_232, 11_233, 11_247];
+/// A message with the same mark is being sent at the moment.
+pub(super) const IN_DOUBT: i64 = 230_049;
 /// The message to answer was withdrawn, or is not there.
 pub(super) const OF_ANCHOR: [i64; 4] = [230_011, 230_019, 230_110, 231_003];
 /// The bot is not there, as far as Feishu tells.
