@@ -228,11 +228,11 @@ async def cmd_native(name, platform, config, extra):
         from slack_sdk.web.async_base_client import AsyncBaseClient
         base_url, made = extra.pop("base_url"), AsyncBaseClient.__init__
         AsyncBaseClient.__init__ = lambda client, *args, **named: made(client, *args, **{"base_url": base_url, **named})
-    kind = {"whatsapp_cloud": "WhatsAppCloudAdapter", "wecom": "WeComAdapter", "wecom_callback": "WecomCallbackAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
     if platform == "feishu":
         # There are two names of servers, and no setting for others.
         module.FEISHU_DOMAIN = extra.pop("base_url")
-    kind = {"whatsapp_cloud": "WhatsAppCloudAdapter"}.get(platform, f"{platform.capitalize()}Adapter")
+    kinds = {"whatsapp_cloud": "WhatsAppCloudAdapter", "wecom": "WeComAdapter", "wecom_callback": "WecomCallbackAdapter"}
+    kind = kinds.get(platform, f"{platform.capitalize()}Adapter")
     adapter = getattr(module, kind)(PlatformConfig(enabled=True, extra=extra, **config))
     LINKS[name] = Native(name, adapter)
     return {"connected": bool(await adapter.connect()), "error": adapter.fatal_error_message}

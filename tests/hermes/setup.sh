@@ -13,8 +13,7 @@ OLDER="0.18.2 0.17.0"
 STAMP="3 $NEWEST $OLDER"
 # The versions that the `messaging` and `matrix` extras of hermes-agent pin. Encryption, which
 # needs a C library, is left out.
-NATIVE="python-telegram-bot[webhooks]==22.6 mautrix==0.21.0 aiohttp-socks==0.11.0 discord.py==2.7.1 slack-bolt==1.29.0 slack-sdk==3.43.0 defusedxml==0.7.1"
-NATIVE="python-telegram-bot[webhooks]==22.6 mautrix==0.21.0 aiohttp-socks==0.11.0 discord.py==2.7.1 slack-bolt==1.29.0 slack-sdk==3.43.0 lark-oapi==1.6.8"
+NATIVE="python-telegram-bot[webhooks]==22.6 mautrix==0.21.0 aiohttp-socks==0.11.0 discord.py==2.7.1 slack-bolt==1.29.0 slack-sdk==3.43.0 defusedxml==0.7.1 lark-oapi==1.6.8"
 
 cache=${FRONTDESK_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/frontdesk/test}
 root=$cache/hermes

@@ -20,8 +20,6 @@ use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::port::store::Record;
 use frontdesk_platforms::shared::standard_webhooks;
 use frontdesk_platforms::{twilio, wecom, whatsapp};
-use frontdesk_testkit::fakes::{discord, slack, telegram};
-use frontdesk_platforms::{twilio, whatsapp};
 use frontdesk_testkit::fakes::{discord, feishu, slack, telegram};
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
@@ -144,6 +142,7 @@ impl Scene {
         let bot = json!({ "platform": "wecom_callback", "id": "wc", "tenant": FIRST_TENANT,
             "settings": { "base_url": "http://127.0.0.1:9", "corp_id": WC_CORP, "agent_id": "1" },
             "secrets": { "secret": "s", "token": WC_TOKEN, "aes_key": WC_KEY } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
         let bot = json!({ "platform": "feishu", "id": "fs", "tenant": FIRST_TENANT,
             "settings": { "base_url": "http://127.0.0.1:9", "app_id": "cli_1" },
             "secrets": { "app_secret": "s", "encrypt_key": HOOK_KEY } });
@@ -663,7 +662,7 @@ async fn compare_platforms(desk: &Desk) {
     let rows = ledger.mail(instance, None, Seq(0), 99_999).await.unwrap();
     let telegram_user = TG_USER.to_string();
     let wecom_chat = format!("{WC_CORP}:wanda");
-    let ids: [(&str, &str, IdOf); 7] = [
+    let ids: [(&str, &str, IdOf); 8] = [
         ("hooks", HOOK, |n| format!("hook-{n}")),
         ("telegram", &telegram_user, |n| (n + 1).to_string()),
         ("matrix", MX_ROOM, |n| format!("$mx-{n}")),
