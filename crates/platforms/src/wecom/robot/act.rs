@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::frame::{RESPOND, SEND};
 use super::link::LinkError;
 use super::{MESSAGE_MAX, Robot};
-use crate::wecom::errors::retry_after_ms;
+use crate::wecom::errors::code_of;
 
 impl Robot {
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
@@ -60,7 +60,7 @@ impl Robot {
             match self.links.ask(&bot.id, RESPOND, &req_id, &body).await {
                 Ok(_) => return ActionResult::sent(req_id).into(),
                 // It was not done, so it can be tried in the other way.
-                Err(LinkError::Refused { code, .. }) if retry_after_ms(code).is_none() => {
+                Err(LinkError::Refused { code, .. }) if is_of_request(code) => {
                     self.replies.forget(&bot.id, chat_id, &req_id);
                 }
                 Err(error) => {
@@ -80,6 +80,13 @@ impl Robot {
             Err(error) => error.into(),
         }
     }
+}
+
+/// Whether it may be refused because the message can no longer be answered. What is wrong with the answer itself, or the pace of
+/// it, stays so in the other way.
+fn is_of_request(code: i64) -> bool {
+    let others = [Code::BadRequest, Code::TooLarge, Code::NotFound, Code::RateLimited, Code::Unavailable];
+    !others.contains(&code_of(code))
 }
 
 #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with

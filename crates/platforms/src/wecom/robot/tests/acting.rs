@@ -81,6 +81,11 @@ async fn failures_are_what_they_are() {
     on_stage(async |scene, mut far| {
         let (limited, _) = acted(&scene, &mut far, send("group", "x"), &[846_607]).await;
         assert_eq!((limited.result.code, limited.pace.retry_after_ms), (Some(Code::RateLimited), Some(60_000)));
+        for (refusal, code) in [(45_002, Code::TooLarge), (40_008, Code::BadRequest), (-1, Code::Unavailable)] {
+            let (refused, frames) = acted(&scene, &mut far, send("group", "x"), &[refusal]).await;
+            assert_eq!((refused.result.code, refused.result.ambiguous), (Some(code), false), "{refusal}");
+            assert_eq!(frames[0]["headers"]["req_id"], "rg2", "the message can still be answered");
+        }
         let (refused, _) = acted(&scene, &mut far, send("ben", "x"), &[48_002]).await;
         assert_eq!((refused.result.code, refused.result.ambiguous), (Some(Code::Forbidden), false));
         // No answer.
