@@ -86,13 +86,14 @@ impl Sending<'_> {
             named.map(str::to_owned).into_iter().chain(first).chain(remembered.filter(|_| named.is_none()));
         let mut gone = None;
         for id in candidates {
-            let sent = match self.check_here(&id).await {
-                Ok(()) => self.reply(&id, thread.is_some(), kind, content).await,
-                Err(error) => Err(error),
-            };
-            match sent {
-                Err(error) if error.is(&OF_ANCHOR) => gone = Some(error),
-                sent => return sent,
+            match self.check_here(&id).await {
+                Ok(()) => match self.reply(&id, thread.is_some(), kind, content).await {
+                    Err(error) if error.is(&OF_ANCHOR) => gone = Some(error),
+                    sent => return sent,
+                },
+                // It is gone, or Feishu does not say where it is.
+                Err(error @ ApiError::Refused { .. }) => gone = Some(error),
+                Err(error) => return Err(error),
             }
         }
         match (thread, gone) {

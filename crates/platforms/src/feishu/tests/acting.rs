@@ -130,6 +130,13 @@ async fn an_answer_to_a_withdrawn_message_stays_in_its_topic() {
     assert_eq!(stage.vendor.calls(CREATE)[1].body["receive_id"], "omt_1");
     let gone = act(&stage, send(json!({ "thread_id": "om_1" }))).await;
     assert_eq!(gone.code, Some(Code::NotFound));
+    // An app that may not read messages answers in the chat.
+    stage.vendor.refuses("GET /im/v1/messages/om_2", 99_991_672);
+    let mut unknown = send(json!({}));
+    unknown["reply_to"] = "om_2".into();
+    assert!(act(&stage, unknown).await.success);
+    assert!(stage.vendor.calls("POST /im/v1/messages/om_2/reply").is_empty());
+    assert_eq!(stage.vendor.calls(CREATE)[2].body["receive_id"], "oc_1");
 }
 
 #[tokio::test]
