@@ -7,7 +7,6 @@ pub mod feishu;
 pub mod hooks;
 mod kit;
 pub mod matrix;
-pub mod sample;
 pub mod shared;
 pub mod signal;
 pub mod slack;
@@ -37,6 +36,20 @@ const LISTED: &[Listed] = &[
     wecom::robot::LISTED,
     whatsapp::LISTED,
 ];
+
+/// A bot of each platform that has a door, for benchmarks and tests.
+pub fn samples() -> Vec<Box<dyn shared::sample::Sample>> {
+    vec![
+        Box::new(discord::sample::SampleBot::new()),
+        Box::new(feishu::sample::SampleApp),
+        Box::new(hooks::sample::SampleHook),
+        Box::new(slack::sample::SampleApp),
+        Box::new(telegram::sample::SampleBot),
+        Box::new(twilio::sample::SampleNumber),
+        Box::new(wecom::app::sample::SampleApp),
+        Box::new(whatsapp::sample::SampleNumber),
+    ]
+}
 
 /// All platforms of the box, with their settings.
 pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use frontdesk_core::Env as _;
-use frontdesk_platforms::sample::{Said, Sample, samples};
+use frontdesk_platforms::samples;
+use frontdesk_platforms::shared::sample::{Said, Sample};
 use frontdesk_platforms::shared::standard_webhooks::sign;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -104,8 +105,8 @@ impl DoorOrders {
     fn vendors(&self) -> &'static [Box<dyn Sample>] {
         static VENDORS: OnceLock<Vec<Box<dyn Sample>>> = OnceLock::new();
         VENDORS.get_or_init(|| {
-            let is_wanted = |it: &Box<dyn Sample>| self.platforms.iter().any(|name| name == it.platform());
-            samples().into_iter().filter(is_wanted).collect()
+            let is_wanted = |sample: &dyn Sample| self.platforms.iter().any(|name| name == sample.platform());
+            samples().into_iter().filter(|sample| is_wanted(&**sample)).collect()
         })
     }
 

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
-use frontdesk_platforms::sample::{ANSWER, samples};
+use frontdesk_platforms::samples;
+use frontdesk_platforms::shared::sample::ANSWER;
 use frontdesk_wire::api::{BindingNew, BotNew};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

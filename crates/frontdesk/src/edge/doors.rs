@@ -72,13 +72,11 @@ async fn take(
 /// Signatures are of the bytes that a vendor wrote, and no vendor compresses them.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
-    match headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
-        true => Ok(()),
-        false => {
-            let why = "compressed bodies are not read here: send the body without Content-Encoding";
-            Err(Refusal::new(Code::UnsupportedMediaType, why))
-        }
+    if headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
+        return Ok(());
     }
+    let why = "compressed bodies are not read here: send the body without Content-Encoding";
+    Err(Refusal::new(Code::UnsupportedMediaType, why))
 }
 
 /// What a request is answered with.

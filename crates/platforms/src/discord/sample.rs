@@ -6,7 +6,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::json;
 
 use super::PLATFORM;
-use crate::sample::{Said, Sample, SampleRequest, named};
+use crate::shared::sample::{Said, Sample, SampleRequest, named};
 
 const APPLICATION: &str = "1100000000000000001";
 

@@ -25,6 +25,7 @@ mod people;
 mod post;
 mod prompts;
 mod refusals;
+pub(crate) mod sample;
 mod send;
 pub mod signature;
 mod socket;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::PLATFORM;
-use crate::sample::{Said, Sample, SampleRequest, named};
+use crate::shared::sample::{Said, Sample, SampleRequest, named};
 use crate::shared::standard_webhooks::sign;
 
 const KEY: &str = "the key of the benchmark";

@@ -1,6 +1,8 @@
 //! AES-256 in CBC mode, as vendors seal what they send. The padding is left on: each vendor has its own.
 
-use aws_lc_rs::cipher::{AES_256, DecryptingKey, DecryptionContext, UnboundCipherKey};
+use aws_lc_rs::cipher::{
+    AES_256, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext, UnboundCipherKey,
+};
 use aws_lc_rs::iv::FixedLength;
 
 /// `None`: it is empty, or not made of whole blocks.
@@ -11,6 +13,14 @@ pub fn decrypt(key: &[u8; 32], iv: &[u8; 16], ciphertext: &[u8]) -> Option<Vec<u
     let key = DecryptingKey::cbc(UnboundCipherKey::new(&AES_256, key).ok()?).ok()?;
     let mut text = ciphertext.to_vec();
     key.decrypt(&mut text, DecryptionContext::Iv128(FixedLength::from(*iv))).ok()?;
+    Some(text)
+}
+
+/// As vendors do it, for samples and tests. `None`: it is not made of whole blocks.
+pub fn encrypt(key: &[u8; 32], iv: &[u8; 16], padded: &[u8]) -> Option<Vec<u8>> {
+    let key = EncryptingKey::cbc(UnboundCipherKey::new(&AES_256, key).ok()?).ok()?;
+    let mut text = padded.to_vec();
+    key.less_safe_encrypt(&mut text, EncryptionContext::Iv128(FixedLength::from(*iv))).ok()?;
     Some(text)
 }
 
@@ -26,7 +36,9 @@ mod tests {
         let iv = bytes("000102030405060708090a0b0c0d0e0f").try_into().unwrap();
         let sealed = bytes("f58c4c04d6e5f1ba779eabfb5f7bfbd69cfc4e967edb808d679f777bc6702c7d");
         let plain = bytes("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51");
-        assert_eq!(decrypt(&key, &iv, &sealed), Some(plain));
+        assert_eq!(decrypt(&key, &iv, &sealed), Some(plain.clone()));
+        assert_eq!(encrypt(&key, &iv, &plain), Some(sealed.clone()));
+        assert_eq!(encrypt(&key, &iv, &plain[1..]), None);
         for wrong in [&sealed[..0], &sealed[..1], &sealed[..31]] {
             assert_eq!(decrypt(&key, &iv, wrong), None);
         }

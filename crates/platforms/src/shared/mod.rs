@@ -7,6 +7,7 @@ pub(crate) mod form;
 pub(crate) mod kept;
 pub mod markdown;
 pub(crate) mod recent;
+pub mod sample;
 pub(crate) mod source_file;
 pub mod standard_webhooks;
 pub(crate) mod undelivered;

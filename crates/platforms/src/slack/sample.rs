@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::PLATFORM;
 use super::signature::sign;
-use crate::sample::{Said, Sample, SampleRequest, named};
+use crate::shared::sample::{Said, Sample, SampleRequest, named};
 
 const SIGNING_SECRET: &str = "0123456789abcdef0123456789abcdef";
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::PLATFORM;
-use crate::sample::{Said, Sample, SampleRequest, named};
+use crate::shared::sample::{Said, Sample, SampleRequest, named};
 
 const WEBHOOK_SECRET: &str = "the-secret-of-the-benchmark";
 const FIRST_USER: u64 = 10_000;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::PLATFORM;
 use super::signature::sign;
-use crate::sample::{Said, Sample, SampleRequest, named};
+use crate::shared::sample::{Said, Sample, SampleRequest, named};
 
 const ACCOUNT: &str = "AC00000000000000000000000000000000";
 const AUTH_TOKEN: &str = "the-auth-token-of-the-benchmark";
@@ -42,7 +42,8 @@ impl Sample for SampleNumber {
             ("SmsStatus", "received"),
             ("To", NUMBER),
         ];
-        let escape = |text: &str| text.replace('+', "%2B").replace('=', "%3D"); // of what is in these fields
+        // Only what these fields have; other letters may be there as they are.
+        let escape = |text: &str| text.replace('+', "%2B").replace('=', "%3D");
         let body = fields.map(|(name, value)| format!("{name}={}", escape(value))).join("&");
         let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let signature = sign(AUTH_TOKEN, &format!("{}{path}", said.public_url), &fields);

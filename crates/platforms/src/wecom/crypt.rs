@@ -4,9 +4,7 @@
 //! length of the text in four bytes, the text, and the id of the receiver; padded to blocks of 32 bytes. The vector is the
 //! beginning of the key.
 
-use aws_lc_rs::cipher::{AES_256, EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use aws_lc_rs::iv::FixedLength;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD};
 use frontdesk_wire::secret::same_bytes;
@@ -105,10 +103,7 @@ pub fn seal(key: &[u8; 32], receiver: &str, random: [u8; RANDOM], text: &[u8]) -
     let mut plain = [&random[..], &length, text, receiver.as_bytes()].concat();
     let padded = BLOCK - plain.len() % BLOCK;
     plain.resize(plain.len() + padded, u8::try_from(padded).ok()?);
-    let sealing = EncryptingKey::cbc(UnboundCipherKey::new(&AES_256, key).ok()?).ok()?;
-    let context = EncryptionContext::Iv128(FixedLength::from(vector(key)));
-    sealing.less_safe_encrypt(&mut plain, context).ok()?;
-    Some(STANDARD.encode(plain))
+    Some(STANDARD.encode(cbc::encrypt(key, &vector(key), &plain)?))
 }
 
 /// Without the padding.

@@ -12,6 +12,7 @@ mod failed;
 mod inspect;
 mod media;
 mod normalize;
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;
 mod text;

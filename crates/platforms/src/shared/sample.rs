@@ -46,19 +46,8 @@ pub trait Sample: Send + Sync {
 
 /// What a bot asks about itself and about people, in the words of all vendors at once.
 pub const ANSWER: &str = r#"{"ok": true, "result": {"id": 7001, "is_bot": true, "first_name": "Desk", "username": "desk_bot"},
-    "user": {"profile": {"display_name": "A person"}}}"#;
-
-/// One for each platform that has a door.
-pub fn samples() -> Vec<Box<dyn Sample>> {
-    vec![
-        Box::new(crate::discord::sample::SampleBot::new()),
-        Box::new(crate::hooks::sample::SampleHook),
-        Box::new(crate::slack::sample::SampleApp),
-        Box::new(crate::telegram::sample::SampleBot),
-        Box::new(crate::twilio::sample::SampleNumber),
-        Box::new(crate::whatsapp::sample::SampleNumber),
-    ]
-}
+    "code": 0, "tenant_access_token": "t", "expire": 7200, "bot": {"open_id": "ou_me", "app_name": "Desk"},
+    "data": {"user": {"name": "A person"}}, "user": {"profile": {"display_name": "A person"}}}"#;
 
 pub(crate) fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
