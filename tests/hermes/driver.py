@@ -215,6 +215,8 @@ async def cmd_native(name, platform, config, extra):
         # It has no setting for other servers, either; nothing is sent by it.
         from plugins.platforms.wecom import callback_adapter as module
         module.WecomCallbackAdapter._refresh_access_token = lambda adapter, app: asyncio.sleep(0, "token")
+    elif platform == "signal":
+        from gateway.platforms import signal as module  # no plugin, either
     else:
         module = __import__(f"plugins.platforms.{platform}.adapter", fromlist=["adapter"])
     if platform == "discord":
