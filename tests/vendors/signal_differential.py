@@ -72,7 +72,6 @@ NAME = "without a name the id is shown"
 NO_ID = "the native adapter does not name messages; the name makes a repetition known, and the message can be quoted"
 QUOTED = "a message is named by its time and its author"
 OWN = "a mention of the bot is no part of what it is told; the native adapter leaves it out in groups only"
-ONLY_OWN = "without the mention of the bot nothing is left; the native adapter drops it in groups only"
 OWN_ID = "the native adapter does not know the bot by its account id"
 AS_WRITTEN = "the native adapter removes spaces of every text of a group; here a text is what the user wrote"
 UTF16 = "positions are in UTF-16 units; the native adapter takes them for characters"
@@ -86,7 +85,8 @@ REPEATED = "a repetition is known by its id"
 # follow from who speaks and where: see `ids`.
 DIFFERENCES = {
     "mention_in_a_direct_chat": {"text": (f"@{BOT.number} what is this?", "what is this?", OWN)},
-    "mention_alone_in_a_direct_chat": {"events": (1, 0, ONLY_OWN)},
+    "mention_alone_in_a_direct_chat": {"text": (f"@{BOT.number}", "", OWN)},
+    "mention_alone_in_a_group": {"events": (0, 1, NOTHING_LOST)},
     "mention_after_an_emoji": {"text": (f"🧊 {MENTIONED}@{BOB.aci}look", f"🧊 @{BOB.aci} look", UTF16)},
     "mention_in_the_middle_of_a_group_text": {"text": ("well what is this?", "well  what is this?", AS_WRITTEN)},
     "mention_by_account_id_in_a_group": {"text": (f"@{BOT.aci} what is this?", "what is this?", OWN_ID)},
@@ -106,9 +106,9 @@ DIFFERENCES = {
 }
 # The text and kind of the only event, or of the first one, where the sides have different numbers of them.
 LONE = {
-    "mention_alone_in_a_direct_chat": (f"@{BOT.number}", "text"),
+    "mention_alone_in_a_group": ("", "text"),
     "file_that_is_gone_without_text": ("", "photo"),
-    "sticker": ("[Sticker without an emoji]", "sticker"),
+    "sticker": ("[Sticker]", "sticker"),
     "note_to_self": ("remember this", "text"),
     "own_group_text_of_another_device": ("hi all", "text"),
     "repetition": ("again", "text"),
@@ -450,7 +450,7 @@ def mention_of_two_people_in_a_group(s):
     s.say(f"{MENTIONED} ask {MENTIONED}", mentions=[mention(BOT, 0), mention(BOB, 6)], groupInfo=GROUP)
 
 
-@step(None)
+@step(ANN, in_group=True)
 def mention_alone_in_a_group(s):
     s.say(MENTIONED, mentions=[mention(BOT, 0)], groupInfo=GROUP)
 

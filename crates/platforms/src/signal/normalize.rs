@@ -65,15 +65,17 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
     };
     let text = with_mentions(message.message.as_deref().unwrap_or_default(), &message.mentions, me);
     let files = files(&message.attachments, &chat_id);
-    let sticker =
-        message.sticker.as_ref().map(|it| format!("[Sticker {}]", it.emoji.as_deref().unwrap_or("without an emoji")));
+    let sticker = message.sticker.as_ref().map(|it| match it.emoji.as_deref().unwrap_or_default() {
+        "" => "[Sticker]".to_owned(), // as most versions of the daemon tell it
+        emoji => format!("[Sticker {emoji}]"),
+    });
     let text = if text.trim().is_empty() { sticker.unwrap_or(text) } else { text };
-    if text.trim().is_empty() && files.is_empty() {
+    let is_mentioned = message.mentions.iter().any(|it| me.is(it.number.as_deref(), it.uuid.as_deref()));
+    if text.trim().is_empty() && files.is_empty() && !is_mentioned {
         return None; // a reaction, a changed profile key, an update of the group
     }
     let name = source_name.filter(|name| !name.is_empty());
     let is_own_quote = message.quote.as_ref().map(|it| me.is(it.author_number.as_deref(), it.author_uuid.as_deref()));
-    let is_mentioned = message.mentions.iter().any(|it| me.is(it.number.as_deref(), it.uuid.as_deref()));
     let message_id = MessageId { sent_ms: edited.unwrap_or(sent_ms), author: Some(author.clone()) };
     let event = MessageEvent {
         text,
@@ -230,6 +232,9 @@ mod tests {
         assert!(intake.addressed);
         assert_eq!(intake.event.reply_to_message_id.as_deref(), Some("1600000000000"));
         assert_eq!(intake.event.reply_to.unwrap().is_own, Some(true));
+        let alone = json!([{ "name": "Bot", "number": "+15550001", "start": 0, "length": 1 }]);
+        let intake = take(&envelope(&json!({ "message": "\u{FFFC}", "mentions": alone, "groupInfo": group }))).unwrap();
+        assert_eq!((intake.event.text.as_str(), intake.addressed), ("", true), "somebody calls the bot");
     }
 
     #[test]
