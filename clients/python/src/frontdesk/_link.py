@@ -1,0 +1,221 @@
+"""One connection to the server after another: frames, acks and results."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import collections
+import hashlib
+import hmac
+import json
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+from ._errors import Closed, FrontdeskError, Revoked
+
+Json = dict[str, Any]
+
+RESULT_TIME_S = 30.0
+IDLE_ACK_TIME_S = 10.0
+BACKOFF_FIRST_S = 1.0
+BACKOFF_MAX_S = 30.0
+TOKEN_TTL_S = 300
+FRAME_MAX_BYTES = 1 << 20
+# Ids of handled messages, to drop repetitions.
+SEEN_MAX = 4096
+UNAUTHORIZED = 4401
+
+log = logging.getLogger("frontdesk")
+
+
+def upgrade_token(gateway_id: str, secret: str, expires_s: int) -> str:
+    signed = f"{gateway_id}:{expires_s}"
+    tag = hmac.new(secret.encode(), signed.encode(), hashlib.sha256).hexdigest()
+    return base64.urlsafe_b64encode(f"{signed}:{tag}".encode()).rstrip(b"=").decode()
+
+
+def relay_url(url: str) -> str:
+    trimmed = url.strip().rstrip("/")
+    for scheme, instead in (("https://", "wss://"), ("http://", "ws://")):
+        if trimmed.startswith(scheme):
+            trimmed = instead + trimmed[len(scheme):]
+    return trimmed if trimmed.endswith("/relay") else f"{trimmed}/relay"
+
+
+class Delivery:
+    """Something that the server hands over until it is acked."""
+
+    def __init__(self, ident: str, event: Json) -> None:
+        self.ident, self.event = ident, event
+
+
+class Link:
+    """Dials, and dials again. `take` gets each delivery once; what became of it is told by `done` or `failed`."""
+
+    def __init__(self, url: str, gateway_id: str, secret: str, platforms: dict[str, str], take: Callable[[Delivery], None],
+                 interrupt: Callable[[str, str], None]) -> None:
+        self.url, self.gateway_id, self.secret, self.platforms = relay_url(url), gateway_id, secret, platforms
+        self.take, self.interrupt = take, interrupt
+        self.socket: ClientConnection | None = None
+        self.waiting: dict[str, asyncio.Future[Json]] = {}
+        self.idle_ack: asyncio.Future[None] | None = None
+        self.up = asyncio.Event()
+        self.was_up = False
+        self.last_s = time.monotonic()
+        # In the order in which they came: None while a handler has it, then whether it is to be acked.
+        self.held: collections.OrderedDict[str, bool | None] = collections.OrderedDict()
+        # What failed for good here. The server keeps it, and reports it after some repetitions.
+        self.given_up: set[str] = set()
+        self.seen: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self.requests = secrets.randbits(32)
+
+    async def keep(self) -> None:
+        """Until the agent is revoked or this task is cancelled."""
+        backoff = BACKOFF_FIRST_S
+        while True:
+            try:
+                if await self._run():
+                    backoff = BACKOFF_FIRST_S
+            except Revoked:
+                self._lost(Revoked())
+                raise
+            except InvalidURI as error:
+                raise FrontdeskError(f"the URL of the server is not valid: {error}", "bad_request") from error
+            except (OSError, ConnectionClosed, InvalidHandshake, asyncio.TimeoutError) as error:
+                log.info("no connection to the server: %s", error)
+            await asyncio.sleep(backoff + random.random() * backoff / 4)
+            backoff = min(backoff * 2, BACKOFF_MAX_S)
+
+    async def _run(self) -> bool:
+        """One connection. Returns whether it had been up."""
+        bearer = upgrade_token(self.gateway_id, self.secret, int(time.time()) + TOKEN_TTL_S)
+        was_up = False
+        async with connect(self.url, additional_headers={"Authorization": f"Bearer {bearer}"}, max_size=FRAME_MAX_BYTES * 4,
+                           proxy=None) as socket:
+            # What was handed over on the last connection and is still being handled comes again here.
+            self.held = collections.OrderedDict((ident, state) for ident, state in self.held.items() if state is None)
+            try:
+                for platform, bot in self.platforms.items():
+                    await self._write(socket, {"type": "hello", "platform": platform, "botId": bot, "ready": True})
+                async for message in socket:
+                    for line in (message if isinstance(message, str) else message.decode()).splitlines():
+                        frame = cast(Json, json.loads(line or "{}"))
+                        if frame.get("type") == "descriptor" and not was_up:
+                            was_up = self.was_up = True
+                            self.socket = socket
+                            self.up.set()
+                        await self._frame(socket, frame)
+            except ConnectionClosed as closed:
+                code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
+                if code == UNAUTHORIZED and reason != "expired":
+                    raise Revoked(f"the server does not accept this agent: {reason or 'unauthorized'}") from closed
+                if not was_up:
+                    raise
+            finally:
+                self.socket = None
+                self.up.clear()
+            if socket.close_code == UNAUTHORIZED and socket.close_reason != "expired":
+                raise Revoked(f"the server does not accept this agent: {socket.close_reason or 'unauthorized'}")
+        return was_up
+
+    async def _write(self, socket: ClientConnection, frame: Json) -> None:
+        await socket.send(json.dumps(frame) + "\n")
+
+    async def _frame(self, socket: ClientConnection, frame: Json) -> None:
+        kind = frame.get("type")
+        if kind == "inbound":
+            self.last_s = time.monotonic()
+            ident = str(frame.get("bufferId") or "")
+            if ident in self.seen:
+                await self._write(socket, {"type": "inbound_ack", "bufferId": ident})
+            elif ident not in self.held and ident not in self.given_up:
+                self.held[ident] = None
+                self.take(Delivery(ident, cast(Json, frame["event"])))
+        elif kind == "outbound_result":
+            waiting = self.waiting.pop(str(frame.get("requestId")), None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(cast(Json, frame["result"]))
+        elif kind == "going_idle_ack":
+            if self.idle_ack is not None and not self.idle_ack.done():
+                self.idle_ack.set_result(None)
+        elif kind == "interrupt_inbound":
+            self.interrupt(str(frame.get("session_key") or ""), str(frame.get("chat_id") or ""))
+        elif kind == "passthrough_forward":
+            # Requests that are forwarded as they are need a handler that knows the vendor; this client has none.
+            log.warning("a forwarded request is not handled by this client, and stays with the server")
+
+    async def done(self, delivery: Delivery, handled: bool) -> None:
+        """Acks are in order: the server takes one that was left out for lost, and sends it again."""
+        self.last_s = time.monotonic()
+        if handled:
+            self.seen[delivery.ident] = None
+            while len(self.seen) > SEEN_MAX:
+                self.seen.popitem(last=False)
+        elif len(self.given_up) < SEEN_MAX:
+            self.given_up.add(delivery.ident)
+        if delivery.ident not in self.held:
+            return
+        self.held[delivery.ident] = handled
+        while self.held:
+            ident, state = next(iter(self.held.items()))
+            if state is None:
+                return
+            del self.held[ident]
+            if state and self.socket is not None:
+                try:
+                    await self._write(self.socket, {"type": "inbound_ack", "bufferId": ident})
+                except ConnectionClosed:
+                    return  # it comes again, and is acked then
+
+    async def act(self, action: Json, platform: str | None = None) -> Json:
+        """Sends an action and returns its result. Raises FrontdeskError."""
+        socket = self.socket
+        if socket is None:
+            raise Closed()
+        self.requests += 1
+        request_id = f"p{self.requests:x}"
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self.waiting[request_id] = answer
+        frame: Json = {"type": "outbound", "requestId": request_id, "action": action}
+        if platform is not None:
+            frame["platform"] = platform
+        self.last_s = time.monotonic()
+        try:
+            try:
+                await self._write(socket, frame)
+            except ConnectionClosed as closed:
+                raise FrontdeskError("the connection was lost while sending", "unknown", True) from closed
+            # The result may come on the next connection.
+            result = await asyncio.wait_for(answer, RESULT_TIME_S)
+        except asyncio.TimeoutError:
+            raise FrontdeskError("the server did not answer in time", "timeout", True) from None
+        finally:
+            self.waiting.pop(request_id, None)
+        if not result.get("success"):
+            raise FrontdeskError(str(result.get("error") or "refused"), str(result.get("code") or "unknown"),
+                                 bool(result.get("ambiguous")))
+        return result
+
+    async def go_idle(self) -> bool:
+        """Asks the server to keep messages from now on. True once it has confirmed."""
+        if self.socket is None:
+            return False
+        self.idle_ack = asyncio.get_running_loop().create_future()
+        try:
+            await self._write(self.socket, {"type": "going_idle"})
+            await asyncio.wait_for(self.idle_ack, IDLE_ACK_TIME_S)
+        except (ConnectionClosed, asyncio.TimeoutError):
+            return False
+        return True
+
+    def _lost(self, error: Exception) -> None:
+        for waiting in self.waiting.values():
+            if not waiting.done():
+                waiting.set_exception(error)

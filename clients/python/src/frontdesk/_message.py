@@ -1,0 +1,155 @@
+"""Messages, and what can be done with them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._agent import Agent
+
+# Platforms show a typing indicator for some seconds only.
+TYPING_EVERY_S = 4.0
+# Platforms limit how often a message may be edited.
+EDIT_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Chat:
+    """Where a message came from. Usable as a key: two messages of one conversation have equal chats."""
+
+    platform: str
+    id: str
+    thread: str | None = None
+    kind: str = field(default="dm", compare=False)
+    name: str | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.id}" + (f":{self.thread}" if self.thread else "")
+
+
+@dataclass(frozen=True)
+class Media:
+    url: str
+    kind: str
+    mime: str
+    size: int
+    filename: str | None
+
+
+@dataclass(frozen=True)
+class Pressed:
+    """The answer to a prompt."""
+
+    prompt: str
+    option: str
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message of this agent."""
+
+    agent: Agent = field(repr=False, compare=False)
+    chat: Chat
+    id: str | None
+
+    async def edit(self, text: str) -> None:
+        await self.agent.act("edit", self.chat, message_id=self.id, content=text)
+
+    async def delete(self) -> None:
+        await self.agent.act("delete", self.chat, message_id=self.id)
+
+
+class Stream:
+    """A text that grows in front of the reader. Its last form is certain: it is written when the stream ends."""
+
+    def __init__(self, agent: Agent, chat: Chat, reply_to: str | None) -> None:
+        self._agent, self._chat, self._reply_to = agent, chat, reply_to
+        self.text = ""
+        self.sent: Sent | None = None
+        self._shown: str = ""
+        self._shown_s = 0.0
+
+    async def write(self, more: str) -> None:
+        self.text += more
+        if time.monotonic() - self._shown_s >= EDIT_EVERY_S:
+            await self._show()
+
+    async def _show(self) -> None:
+        if not self.text.strip() or self.text == self._shown:
+            return
+        if self.sent is None:
+            self.sent = await self._agent.send(self._chat, self.text, reply_to=self._reply_to)
+        else:
+            await self.sent.edit(self.text)
+        self._shown, self._shown_s = self.text, time.monotonic()
+
+    async def finish(self) -> None:
+        await self._show()
+
+
+@dataclass(frozen=True)
+class Message:
+    agent: Agent = field(repr=False, compare=False)
+    chat: Chat
+    text: str
+    id: str | None
+    user: str | None
+    user_name: str | None
+    kind: str
+    media: tuple[Media, ...]
+    reply_to: str | None
+    pressed: Pressed | None
+    raw: dict[str, Any] = field(repr=False, compare=False)
+
+    async def reply(self, text: str) -> Sent:
+        return await self.agent.send(self.chat, text, reply_to=self.id)
+
+    async def react(self, emoji: str) -> None:
+        await self.agent.act("react", self.chat, message_id=self.id, emoji=emoji)
+
+    async def ask(self, text: str, *, prompt: str | None = None, **options: str) -> Sent:
+        """Shows a button for each of `options`: name=label. What is pressed comes as a message with `pressed`."""
+        shown = [{"id": name, "label": label} for name, label in options.items()]
+        ident = prompt or self.agent.new_prompt()
+        result = await self.agent.act("prompt", self.chat, prompt_id=ident, prompt_kind="choice", content=text, options=shown)
+        return Sent(self.agent, self.chat, result.get("message_id"))
+
+    @contextlib.asynccontextmanager
+    async def typing(self) -> AsyncGenerator[None, None]:
+        """Shows that the agent is at work, as far as the platform can."""
+        async def repeat() -> None:
+            while True:
+                with contextlib.suppress(Exception):  # a courtesy: its failure must not fail the answer
+                    await self.agent.act("typing", self.chat)
+                await asyncio.sleep(TYPING_EVERY_S)
+
+        task = asyncio.ensure_future(repeat())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    @contextlib.asynccontextmanager
+    async def stream(self) -> AsyncGenerator[Stream, None]:
+        stream = Stream(self.agent, self.chat, self.id)
+        yield stream
+        await stream.finish()
+
+
+def message_of(agent: Agent, event: dict[str, Any]) -> Message:
+    source: dict[str, Any] = event.get("source") or {}
+    chat = Chat(str(source.get("platform") or ""), str(source.get("chat_id") or ""), source.get("thread_id"),
+                str(source.get("chat_type") or "dm"), source.get("chat_name"))
+    files: list[dict[str, Any]] = event.get("media") or []
+    media = tuple(Media(str(it["url"]), str(it["kind"]), str(it["mime"]), int(it.get("size") or 0), it.get("filename")) for it in files)
+    answer: dict[str, Any] | None = event.get("prompt_response")
+    pressed = Pressed(str(answer["prompt_id"]), str(answer["option_id"])) if answer else None
+    return Message(agent, chat, str(event.get("text") or ""), event.get("message_id"), source.get("user_id"), source.get("user_name"),
+                   str(event.get("message_type") or "text"), media, event.get("reply_to_message_id"), pressed, event)
