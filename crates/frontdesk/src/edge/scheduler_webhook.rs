@@ -34,7 +34,10 @@ impl SchedulerWebhook {
     /// Returns the id of a call that is genuine, recent and new. The id must be given back if the work fails, so that
     /// the scheduler can retry.
     pub(crate) fn check(&self, headers: &HeaderMap, body: &[u8], now_s: u64) -> Result<String, Disbelieved> {
-        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let header = |name: &str| {
+            let mut all = headers.get_all(name).iter();
+            all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok())
+        };
         let id = self.keys.verify(header, body, now_s)?;
         let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if seen.len() >= IDS_MAX {

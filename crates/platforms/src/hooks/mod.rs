@@ -67,7 +67,7 @@ impl Hooks {
     fn take(bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
         let keys = bot.secret("key").map_or_else(Vec::new, keys_of);
         let id = Keys::new(keys.iter())
-            .verify(|name| request.header(name), &request.body, request.now_ms / 1_000)
+            .verify(|name| request.only_header(name), &request.body, request.now_ms / 1_000)
             .map_err(|forged| Reply::text(401, forged.to_string()))?;
         let text = std::str::from_utf8(&request.body);
         let text = text.map_err(|_| Reply::text(400, "the body is not valid UTF-8 text"))?;

@@ -52,7 +52,7 @@ fn refused(status: u16, errcode: &str, error: &str) -> Reply {
 
 /// The token that the homeserver shows: in the header, and in the query if it is an older one.
 fn token_of(request: &RawRequest) -> Option<String> {
-    let header = request.header("authorization").and_then(|value| {
+    let header = request.only_header("authorization").and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
     });
