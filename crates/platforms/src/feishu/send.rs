@@ -139,8 +139,12 @@ impl Sending<'_> {
         self.api.call(HttpMethod::Delete, &format!("/open-apis/im/v1/messages/{id}"), None).await
     }
 
+    /// Into the chat, or into its topic.
     pub(super) async fn create(&self, kind: &str, content: &str) -> Result<Sent, ApiError> {
         let Place { chat_id, thread, .. } = self.place;
+        if let Some(thread) = thread {
+            self.check_here(thread).await?;
+        }
         let (id, id_type) = match thread.filter(|thread| !is_message(thread)) {
             Some(thread) => (thread, "thread_id"),
             None if chat_id.starts_with("ou_") => (chat_id, "open_id"),

@@ -157,6 +157,8 @@ async fn nobody_reaches_messages_and_topics_of_other_chats() {
         json!({ "op": "react", "message_id": "om_9", "emoji": "OK" }),
         json!({ "op": "react", "message_id": "om_9", "emoji": "OK", "remove": true }),
         json!({ "op": "thread_create", "message_id": "om_9", "thread_name": "x" }),
+        json!({ "op": "thread_create", "thread_name": "x", "metadata": { "thread_id": "omt_9" } }),
+        json!({ "op": "thread_create", "thread_name": "x", "metadata": { "thread_id": "om_9" } }),
         json!({ "op": "prompt", "prompt_id": "p", "content": "?", "reply_to": "om_9", "options": [{ "id": "y", "label": "Y" }] }),
         json!({ "op": "draft", "draft_id": 1, "content": "x", "metadata": { "thread_id": "omt_9" } }),
         json!({ "op": "edit", "message_id": "om_gone", "content": "x" }),
