@@ -180,7 +180,14 @@ fn event_seeds() -> Vec<Vec<u8>> {
         let ids = r#""message_id":"om_1","chat_id":"oc_1","chat_type":"group","create_time":"1700000000000""#;
         of("im.message.receive_v1", &format!(r#"{{{sender},"message":{{{ids},{rest}}}}}"#))
     };
+    let deep = |open: &str, close: &str| {
+        let post = format!(r#"{{"content":[[{}{{}}{}]]}}"#, open.repeat(120), close.repeat(120));
+        message(&format!(r#""message_type":"post","content":{}"#, json!(post)))
+    };
     [
+        deep(r#"{"content":"#, "}"),
+        deep(r#"{"tag":"x","other":"#, "}"),
+        deep("[", "]"),
         message(r#""message_type":"text","content":"{\"text\":\"@_user_1 hi @_all\"}","mentions":[{"key":"@_user_1","id":{"open_id":"ou_me"},"name":"Desk"}]"#),
         message(r#""message_type":"post","content":"{\"title\":\"t\",\"content\":[[{\"tag\":\"text\",\"text\":\"x\",\"style\":{\"bold\":true}},{\"tag\":\"at\",\"user_id\":\"@_user_1\"},{\"tag\":\"img\",\"image_key\":\"img_1\"}],[{\"tag\":\"code_block\",\"language\":\"c\",\"text\":\"a\"}]]}""#),
         message(r#""message_type":"file","content":"{\"file_key\":\"file_1\",\"file_name\":\"a.pdf\"}","root_id":"om_0","parent_id":"om_0""#),
