@@ -1,19 +1,21 @@
 //! Calls of the open API. The access token of the app is asked for once, and again when it ends or is refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, OpenAnswer};
 use frontdesk_core::port::platform::Bot;
 use frontdesk_wire::Secret;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::Feishu;
 use super::account::{app_id, base};
 use super::failure::{ApiError, no_answer, read};
 use super::refusals::OF_TOKEN;
 use super::value::text_of;
+use crate::shared::tokens::{Granted, Tokens};
 
 /// The longest answers are pages of members, and messages with their content.
 const ANSWER_MAX_BYTES: usize = 2 << 20;
@@ -23,14 +25,16 @@ const TOKEN_MAX_BYTES: usize = 4 << 10;
 /// What is read of an answer that is no file.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
-/// Bot, app and a mark of its secret.
-pub(super) type TokenKey = (String, String, String);
-/// Whoever asks for a token holds it, so that others wait for the same one.
-pub(super) type HeldToken = Arc<Mutex<Option<Token>>>;
+/// After a failure nobody asks for a token again for as long as this.
+const TOKEN_FAILED_MS: u64 = 3_000;
+/// One request for a token, and the whole wait for one, which is behind those of others. With the call itself that is less
+/// than the 25 s of an action, so that the action ends with what happened.
+const TOKEN_ASK_TIME: Duration = Duration::from_secs(6);
+const TOKEN_WAIT_TIME: Duration = Duration::from_secs(8);
 
-pub(super) struct Token {
-    secret: Arc<Secret>,
-    until_ms: u64,
+/// By bot, app and secret.
+pub(super) fn no_tokens() -> Tokens<ApiError> {
+    Tokens::new(TOKEN_MARGIN_MS, TOKEN_FAILED_MS)
 }
 
 /// The API as one bot.
@@ -43,13 +47,6 @@ pub(super) struct Api<'a> {
 impl Feishu {
     pub(super) fn api<'a>(&'a self, bot: &'a Bot) -> Api<'a> {
         Api { feishu: self, bot }
-    }
-
-    fn held_token(&self, bot: &Bot) -> HeldToken {
-        let secret = bot.secret("app_secret").map(Secret::expose).unwrap_or_default();
-        let mark = hex::encode(frontdesk_core::short_hash(&[base(bot), secret]));
-        let (key, now_ms) = ((bot.id.clone(), app_id(bot).to_owned(), mark), self.env.now_ms());
-        self.tokens.get_or_put(key, now_ms, HeldToken::default)
     }
 }
 
@@ -151,22 +148,19 @@ impl Api<'_> {
     }
 
     /// The one that is held, unless it is the refused one. Nothing was sent if there is none.
-    async fn token(&self, refused: Option<&Secret>) -> Result<Arc<Secret>, ApiError> {
-        let held = self.feishu.held_token(self.bot);
-        let mut held = held.lock().await;
-        let now_ms = self.feishu.env.now_ms();
-        let is_refused = |token: &Secret| refused.is_some_and(|refused| refused.expose() == token.expose());
-        if let Some(token) = held.as_ref().filter(|it| now_ms < it.until_ms && !is_refused(&it.secret)) {
-            return Ok(token.secret.clone());
-        }
-        *held = None;
-        let token = self.new_token(now_ms).await.map_err(ApiError::of_question)?;
-        let secret = token.secret.clone();
-        *held = Some(token);
-        Ok(secret)
+    pub(super) async fn token(&self, refused: Option<&Secret>) -> Result<Arc<Secret>, ApiError> {
+        let secret = self.bot.secret("app_secret").map(Secret::expose).unwrap_or_default();
+        let key = frontdesk_core::short_hash(&[&self.bot.id, app_id(self.bot), base(self.bot), secret]);
+        let late = || ApiError::NoAnswer { may_be_done: false, why: "it told no access token in time".into() };
+        let ask = async {
+            let told = timeout(TOKEN_ASK_TIME, self.new_token()).await;
+            told.unwrap_or_else(|_| Err(late())).map_err(ApiError::of_question)
+        };
+        let token = self.feishu.tokens.get(key, self.feishu.env.now_ms(), refused, ask);
+        timeout(TOKEN_WAIT_TIME, token).await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn new_token(&self, now_ms: u64) -> Result<Token, ApiError> {
+    async fn new_token(&self) -> Result<Granted, ApiError> {
         let secret = self.bot.secret("app_secret").map(Secret::expose).unwrap_or_default();
         let url = format!("{}/open-apis/auth/v3/tenant_access_token/internal", base(self.bot));
         let json = json!({ "app_id": app_id(self.bot), "app_secret": secret }).to_string();
@@ -179,9 +173,7 @@ impl Api<'_> {
         if !is_token {
             return Err(ApiError::NoAnswer { may_be_done: false, why: "it told no access token".into() });
         }
-        let lasts_ms = told["expire"].as_u64().unwrap_or_default().min(86_400).saturating_mul(1_000);
-        // A short one is used for half of its time.
-        let margin_ms = TOKEN_MARGIN_MS.min(lasts_ms / 2);
-        Ok(Token { secret: Arc::new(Secret::new(token)), until_ms: now_ms + lasts_ms - margin_ms })
+        let valid_ms = told["expire"].as_u64().unwrap_or_default().min(86_400).saturating_mul(1_000);
+        Ok(Granted { token: Secret::new(token), valid_ms })
     }
 }

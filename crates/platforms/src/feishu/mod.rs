@@ -48,14 +48,16 @@ use frontdesk_core::port::platform::{
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
 
-use self::api::{HeldToken, TokenKey};
+use self::api::no_tokens;
 use self::draft::Cards;
+use self::failure::ApiError;
 use self::mentions::Me;
 use self::normalize::{Chat, Parent};
 use self::text::MESSAGE_MAX;
 use crate::shared::answered::AnsweredPrompts;
 use crate::shared::kept::Kept;
 use crate::shared::source_file::SourceFiles;
+use crate::shared::tokens::Tokens;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "feishu";
@@ -96,7 +98,7 @@ pub struct Feishu {
     sources: SourceFiles,
     public_url: String,
     descriptor: Descriptor,
-    tokens: Kept<TokenKey, HeldToken>,
+    tokens: Tokens<ApiError>,
     /// Who each bot is, by its app.
     known: OfBot<Me>,
     /// What people are called. `None`: Feishu does not say.
@@ -134,7 +136,7 @@ impl Feishu {
             sources: SourceFiles::new(kit),
             public_url: kit.public_url.clone(),
             descriptor,
-            tokens: Kept::new(BOTS_MAX, 24 * HOUR_MS),
+            tokens: no_tokens(),
             known: Kept::new(BOTS_MAX, 24 * HOUR_MS),
             names: Kept::new(NAMES_MAX, HOUR_MS),
             chats: Kept::new(CHATS_MAX, HOUR_MS),

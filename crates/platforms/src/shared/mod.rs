@@ -10,4 +10,5 @@ pub(crate) mod recent;
 pub mod sample;
 pub(crate) mod source_file;
 pub mod standard_webhooks;
+pub(crate) mod tokens;
 pub(crate) mod undelivered;

@@ -64,6 +64,25 @@ async fn many_actions_ask_for_one_token() {
     assert_eq!(stage.vendor.calls("POST /auth/v3/tenant_access_token/internal").len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_token_that_does_not_come_means_that_nothing_was_sent() {
+    let stage = stage();
+    sends(&stage);
+    stage.vendor.stalls(&["tenant_access_token"]);
+    let send = || act(&stage, json!({ "op": "send", "chat_id": "oc_1", "content": "x" }));
+    let asked = || stage.vendor.calls("POST /auth/v3/tenant_access_token/internal").len();
+    let began = tokio::time::Instant::now();
+    let all = futures_util::future::join_all((0..20).map(|_| send())).await;
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    assert!(all.iter().all(|it| (it.code, it.ambiguous) == (Some(Code::Unavailable), false)), "{all:?}");
+    assert_eq!(asked(), 1, "all share the failure");
+    assert_eq!(send().await.code, Some(Code::Unavailable));
+    assert_eq!(asked(), 1, "it is remembered for a while");
+    stage.vendor.stalls(&[]);
+    stage.env.advance_ms(3_000);
+    assert!(send().await.success);
+}
+
 #[tokio::test]
 async fn an_app_with_a_wrong_secret_is_told_what_to_do() {
     let stage = stage_with(&[("base_url", "http://vendor.example")], &[]);
