@@ -12,6 +12,8 @@ use super::prompts::{Pressed, answered_card, pressed};
 use super::told::{Answering, Told, refusal, toast};
 use super::value::text_of;
 
+/// The event of a button or a menu.
+pub(super) const PRESS: &str = "card.action.trigger";
 /// Whoever wrote a message this lately sees its chat.
 const JUST_WRITTEN_MS: u64 = 60_000;
 
@@ -38,7 +40,7 @@ impl Feishu {
             "im.message.receive_v1" => self.said(bot, proof, event, now_ms).await,
             "im.message.reaction.created_v1" => self.reacted(bot, proof, event, event_id, "added").await,
             "im.message.reaction.deleted_v1" => self.reacted(bot, proof, event, event_id, "removed").await,
-            "card.action.trigger" => Ok(self.press(bot, proof, event, event_id).await),
+            PRESS => Ok(self.press(bot, proof, event, event_id).await),
             kind => Ok(self.changed(bot, kind, event)),
         }
     }

@@ -1,28 +1,32 @@
 //! The persistent connection: events come over a WebSocket that this server dials.
 //!
-//! A frame is answered after its event is stored. Feishu does not ping: this server does, and a socket without an answer is
-//! opened again.
+//! A frame is answered after its event is stored. Events are stored one after another, so that messages keep their order; presses
+//! are stored beside them, because Feishu waits three seconds for the answer to one. Feishu does not ping: this server does, and a
+//! socket without an answer is opened again.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use frontdesk_core::intake::{Receipt, Verified};
+use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Call, Dial, Socket, SocketMessage};
 use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
 use frontdesk_wire::Secret;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::Feishu;
 use super::account::{Mode, app_id, base, mode};
-use super::events::check_app;
+use super::events::{PRESS, check_app};
 use super::failure::{ApiError, no_answer, read};
 use super::frame::{CONTROL, DATA, Frame, Joined, Parts};
 use super::refusals::OF_APP;
 use super::told::{Answering, Told, not_stored};
 use super::value::text_of;
+use super::{Feishu, PLATFORM};
 
 /// A frame; longer messages come in several.
 const MESSAGE_MAX_BYTES: usize = 4 << 20;
@@ -40,6 +44,13 @@ const REPEATED_MS: u64 = 6 * 3_600_000;
 const USER_AGENT: &str = concat!("frontdesk/", env!("CARGO_PKG_VERSION"), " channel");
 /// Codes of the endpoint that another attempt will not change.
 const FINAL: [i64; 3] = [403, 514, 1_000_040_344];
+/// Events that wait for earlier ones. If there are as many, the socket is not read until one is stored.
+const WAITING_MAX: usize = 64;
+const WAITING_MAX_BYTES: usize = 4 << 20;
+/// Presses that are stored at once. Further ones wait as other events do.
+const PRESSES_MAX: usize = 16;
+/// What is ignored is logged at most this often.
+const IGNORED_EVERY: Duration = Duration::from_mins(1);
 
 /// Where the socket is, and how it is kept.
 pub(super) struct Endpoint {
@@ -119,8 +130,20 @@ impl Feishu {
         let (mut parts, mut ping) = (Parts::default(), endpoint.ping);
         let (mut ping_at, mut pong_by): (Instant, Option<Instant>) = (Instant::now(), None);
         let mut cursor_at = Instant::now() + CURSOR_EVERY;
+        let (mut work, mut ignored) = (Work::default(), Ignored::default());
+        let start = |event: Event, is_press| -> BoxFuture<'_, Handled> {
+            Box::pin(async move {
+                let Event { frame, payload, began_ms, .. } = event;
+                let stored = self.store(bot, inlet, &payload).await;
+                Handled { frame, began_ms, stored, is_press }
+            })
+        };
         loop {
             let now = Instant::now();
+            let is_full = work.is_full();
+            if is_full {
+                pong_by = pong_by.map(|_| now + PONG_LIMIT); // an answer may be there, and is not read yet
+            }
             if pong_by.is_some_and(|by| by <= now) {
                 return Err("the socket was silent: a ping was not answered".to_owned());
             }
@@ -134,9 +157,17 @@ impl Feishu {
                 cursor_at = now + CURSOR_EVERY;
             }
             let wake_at = [Some(ping_at), pong_by, Some(cursor_at)].into_iter().flatten().min().unwrap_or(now);
-            let message = match timeout_at(wake_at, socket.next()).await {
-                Err(_) => continue,
-                Ok(message) => message?,
+            let message = tokio::select! {
+                Some(handled) = work.running.next(), if !work.running.is_empty() => {
+                    work.finished(handled.is_press, start);
+                    answer(bot, socket, handled, self.env.now_ms()).await?;
+                    continue;
+                }
+                message = timeout_at(wake_at, socket.next()), if !is_full => match message {
+                    Err(_) => continue,
+                    Ok(message) => message?,
+                },
+                () = sleep_until(wake_at), if is_full => continue,
             };
             pong_by = None;
             // The protocol has no texts.
@@ -150,63 +181,31 @@ impl Feishu {
                         ping_at = ping_at.min(Instant::now() + ping);
                     }
                 }
-                DATA => self.take(bot, inlet, socket, &mut parts, frame).await?,
+                DATA => match event(bot, &mut parts, frame, self.env.now_ms()) {
+                    Came::Nothing => {}
+                    Came::Event(event) => work.add(event, start),
+                    Came::Ignored(why, frame) => {
+                        ignored.note(bot, &why);
+                        if let Some(frame) = frame {
+                            send(socket, &frame.answer(response(200, None), 0)).await?;
+                        }
+                    }
+                },
                 _ => {}
             }
         }
     }
 
-    /// Stores what a data frame tells, and answers it. `Err`: it was not stored, and the socket is given up.
-    async fn take(
-        &self,
-        bot: &Bot,
-        inlet: &dyn Inlet,
-        socket: &mut dyn Socket,
-        parts: &mut Parts,
-        frame: Frame,
-    ) -> Result<(), String> {
-        let began_ms = self.env.now_ms();
-        let payload = match parts.add(began_ms, &frame) {
-            Joined::Waiting => return Ok(()),
-            Joined::Refused => {
-                tracing::warn!(bot = bot.id, "a frame of Feishu with senseless numbers was ignored");
-                return Ok(());
-            }
-            Joined::Whole(payload) => payload,
-        };
-        // Cards of the old kind come as "card"; the vendor's library does not answer them either.
-        let stored = match frame.header("type") {
-            "event" => self.store(bot, inlet, &payload).await,
-            _ => return Ok(()),
-        };
-        let took_ms = self.env.now_ms().saturating_sub(began_ms);
-        match stored {
-            Ok(answer) => send(socket, &frame.answer(response(200, answer), took_ms)).await,
-            Err(Unstored { answer, why }) => {
-                let code = if answer.is_some() { 200 } else { 500 };
-                send(socket, &frame.answer(response(code, answer), took_ms)).await?;
-                Err(why)
-            }
-        }
-    }
-
     /// What is answered, if anything is.
-    async fn store(&self, bot: &Bot, inlet: &dyn Inlet, payload: &Bytes) -> Result<Option<Value>, Unstored> {
-        let Ok(payload) = serde_json::from_slice::<Value>(payload) else { return Ok(None) };
-        if text_of(&payload, "schema") != "2.0" {
-            return Ok(None);
-        }
-        if let Err(why) = check_app(bot, &payload) {
-            tracing::warn!(bot = bot.id, why, "an event on the socket was ignored");
-            return Ok(None);
-        }
+    async fn store(&self, bot: &Bot, inlet: &dyn Inlet, payload: &Value) -> Result<Option<Value>, Unstored> {
         let proof = Verified::by("a socket that this server opened with its secret");
-        let told = self.events(bot, proof, &payload, self.env.now_ms()).await;
-        let Told { intakes, changes, answer } = told.map_err(|why| Unstored { answer: None, why })?;
+        let told = self.events(bot, proof, payload, self.env.now_ms()).await;
+        let Told { intakes, changes, answer } =
+            told.map_err(|why| Unstored { answer: None, why, is_of_store: false })?;
         let is_press = matches!(answer, Answering::ToPress(_));
         for change in changes {
             let changed = inlet.changed(change).await;
-            changed.map_err(|error| Unstored { answer: None, why: error.to_string() })?;
+            changed.map_err(|error| Unstored { answer: None, why: error.to_string(), is_of_store: true })?;
         }
         let mut receipts: Vec<Receipt> = Vec::new();
         if !intakes.is_empty() {
@@ -214,6 +213,7 @@ impl Feishu {
                 // Feishu does not send a press again.
                 answer: is_press.then(|| not_stored(&error)),
                 why: error.to_string(),
+                is_of_store: true,
             })?;
             receipts.extend(taken.into_iter().filter_map(Result::ok));
         }
@@ -225,9 +225,142 @@ impl Feishu {
     }
 }
 
+/// The event that a data frame completes.
+fn event(bot: &Bot, parts: &mut Parts, frame: Frame, began_ms: u64) -> Came {
+    let payload = match parts.add(began_ms, &frame) {
+        Joined::Waiting => return Came::Nothing,
+        Joined::Refused => return Came::Ignored("a frame has senseless numbers".to_owned(), None),
+        Joined::Whole(payload) => payload,
+    };
+    // Cards of the old kind come as "card"; the vendor's library does not answer them either.
+    if frame.header("type") != "event" {
+        return Came::Nothing;
+    }
+    let bytes = payload.len();
+    let Ok(payload) = serde_json::from_slice::<Value>(&payload) else {
+        return Came::Ignored("it is not JSON".to_owned(), Some(frame));
+    };
+    if text_of(&payload, "schema") != "2.0" {
+        return Came::Ignored("it is of an old schema; choose v2.0 events".to_owned(), Some(frame));
+    }
+    match check_app(bot, &payload) {
+        Ok(()) => Came::Event(Event { frame, payload, bytes, began_ms }),
+        Err(why) => Came::Ignored(why, Some(frame)),
+    }
+}
+
+/// Answers a frame. `Err`: the socket is given up, because it is lost or the store takes nothing.
+async fn answer(bot: &Bot, socket: &mut dyn Socket, handled: Handled, now_ms: u64) -> Result<(), String> {
+    let Handled { frame, began_ms, stored, .. } = handled;
+    let took_ms = now_ms.saturating_sub(began_ms);
+    match stored {
+        Ok(answer) => send(socket, &frame.answer(response(200, answer), took_ms)).await,
+        Err(Unstored { answer, why, is_of_store }) => {
+            let code = if answer.is_some() { 200 } else { 500 };
+            send(socket, &frame.answer(response(code, answer), took_ms)).await?;
+            if is_of_store {
+                return Err(why);
+            }
+            tracing::warn!(platform = PLATFORM, bot = bot.id, why, "an event was not taken; Feishu sends it again");
+            Ok(())
+        }
+    }
+}
+
 struct Unstored {
     answer: Option<Value>,
     why: String,
+    /// Whether the store failed, and not a question to Feishu.
+    is_of_store: bool,
+}
+
+/// What a data frame brought.
+enum Came {
+    Nothing,
+    Event(Event),
+    /// Why, and the frame if it is to be acknowledged: it would come again.
+    Ignored(String, Option<Frame>),
+}
+
+struct Event {
+    frame: Frame,
+    payload: Value,
+    bytes: usize,
+    began_ms: u64,
+}
+
+/// An event that was stored or not.
+struct Handled {
+    frame: Frame,
+    began_ms: u64,
+    stored: Result<Option<Value>, Unstored>,
+    is_press: bool,
+}
+
+/// What is being stored: presses at once, everything else in its order.
+#[derive(Default)]
+struct Work<'a> {
+    running: FuturesUnordered<BoxFuture<'a, Handled>>,
+    presses: usize,
+    /// Whether an event that is not a press is among the running ones.
+    is_storing: bool,
+    waiting: VecDeque<Event>,
+    waiting_bytes: usize,
+}
+
+impl<'a> Work<'a> {
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX || self.waiting_bytes >= WAITING_MAX_BYTES
+    }
+
+    fn add(&mut self, event: Event, start: impl Fn(Event, bool) -> BoxFuture<'a, Handled>) {
+        let is_press = text_of(&event.payload["header"], "event_type") == PRESS;
+        if is_press && self.presses < PRESSES_MAX {
+            self.presses += 1;
+            self.running.push(start(event, true));
+        } else if self.is_storing {
+            self.waiting_bytes += event.bytes;
+            self.waiting.push_back(event);
+        } else {
+            self.is_storing = true;
+            self.running.push(start(event, false));
+        }
+    }
+
+    fn finished(&mut self, is_press: bool, start: impl Fn(Event, bool) -> BoxFuture<'a, Handled>) {
+        if is_press {
+            self.presses -= 1;
+            return;
+        }
+        let next = self.waiting.pop_front();
+        self.is_storing = next.is_some();
+        if let Some(event) = next {
+            self.waiting_bytes -= event.bytes;
+            self.running.push(start(event, false));
+        }
+    }
+}
+
+/// Logs what is ignored, but not each time.
+#[derive(Default)]
+pub(super) struct Ignored {
+    logged_at: Option<Instant>,
+    left_out: u64,
+}
+
+impl Ignored {
+    /// Whether it was logged.
+    pub(super) fn note(&mut self, bot: &Bot, why: &str) -> bool {
+        let now = Instant::now();
+        if self.logged_at.is_some_and(|at| now < at + IGNORED_EVERY) {
+            self.left_out += 1;
+            return false;
+        }
+        let left_out = std::mem::take(&mut self.left_out);
+        tracing::warn!(platform = PLATFORM, bot = bot.id, why, left_out, "an event on the socket was ignored");
+        self.logged_at = Some(now);
+        true
+    }
 }
 
 /// The payload of an answer.

@@ -41,6 +41,17 @@ fn event(payload: &Value) -> Frame {
     frame(&headers, payload.to_string().as_bytes())
 }
 
+fn press(message_id: &str) -> Value {
+    payload(
+        "card.action.trigger",
+        json!({
+            "operator": { "open_id": "ou_ann", "user_id": "ann" }, "token": "c-1",
+            "action": { "tag": "button", "value": { "hp1": "hp1:p:yes", "label": "Yes", "question": "Sure?" } },
+            "context": { "open_message_id": message_id, "open_chat_id": "oc_group" },
+        }),
+    )
+}
+
 fn told(frame: &Frame) -> Value {
     serde_json::from_slice(frame.payload.as_deref().unwrap()).unwrap()
 }
@@ -92,17 +103,9 @@ async fn a_press_is_answered_in_its_frame() {
     let (script, mut end) = script();
     stage.vendor.script(script);
     let (store, mut taken) = Store::new();
-    let press = payload(
-        "card.action.trigger",
-        json!({
-            "operator": { "open_id": "ou_ann", "user_id": "ann" }, "token": "c-1",
-            "action": { "tag": "button", "value": { "hp1": "hp1:p:yes", "label": "Yes", "question": "Sure?" } },
-            "context": { "open_message_id": "om_7", "open_chat_id": "oc_group" },
-        }),
-    );
     let listening = stage.feishu.listen(&stage.bot, Part::WHOLE, None, &store);
     let scene = async {
-        end.frame(&event(&press));
+        end.frame(&event(&press("om_7")));
         let answer = end.next_data().await;
         assert_eq!(taken.recv().await.unwrap().event.text, "/yes");
         let data = STANDARD.decode(told(&answer)["data"].as_str().unwrap()).unwrap();
@@ -110,9 +113,7 @@ async fn a_press_is_answered_in_its_frame() {
         assert_eq!(data["toast"]["type"], "success");
         // A press that cannot be stored is answered, because it does not come again.
         store.is_down.store(true, Ordering::SeqCst);
-        let mut again = press.clone();
-        again["event"]["context"]["open_message_id"] = "om_8".into();
-        end.frame(&event(&again));
+        end.frame(&event(&press("om_8")));
         let answer = end.next_data().await;
         assert!(STANDARD.decode(told(&answer)["data"].as_str().unwrap()).unwrap().starts_with(b"{\"toast\""));
     };
@@ -134,6 +135,87 @@ async fn what_is_not_stored_is_not_acknowledged() {
     };
     let (ended, ()) = tokio::join!(listening, scene);
     assert!(matches!(ended, Ended::Lost(_)), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_fails_does_not_end_the_socket() {
+    let stage = socket_stage();
+    let (script, mut end) = script();
+    stage.vendor.script(script);
+    let (store, mut taken) = Store::new();
+    let reaction = json!({ "message_id": "om_5", "operator_type": "user", "user_id": { "open_id": "ou_ann" },
+        "reaction_type": { "emoji_type": "OK" } });
+    stage.vendor.says("GET /im/v1/messages/om_5", 500, json!({ "code": 2, "msg": "x" }));
+    let listening = stage.feishu.listen(&stage.bot, Part::WHOLE, None, &store);
+    let scene = async {
+        end.frame(&event(&payload("im.message.reaction.created_v1", reaction)));
+        assert_eq!(told(&end.next_data().await)["code"], 500, "it comes again");
+        end.frame(&event(&said("oc_direct", "hello", json!({}))));
+        assert_eq!(told(&end.next_data().await)["code"], 200);
+        assert_eq!(taken.recv().await.unwrap().event.text, "hello");
+        drop(end);
+    };
+    tokio::join!(listening, scene);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_press_does_not_wait_for_slow_events_and_messages_keep_their_order() {
+    let stage = socket_stage();
+    let (script, mut end) = script();
+    stage.vendor.script(script);
+    let (store, mut taken) = Store::new();
+    // Only the first message asks about its chat, and waits.
+    stage.vendor.stalls(&["/im/v1/chats/oc_slow"]);
+    let numbered = |chat: &str, number: usize| {
+        event(&said(chat, &format!("{number}"), json!({ "message_id": format!("om_{number}") })))
+    };
+    let began = tokio::time::Instant::now();
+    let listening = stage.feishu.listen(&stage.bot, Part::WHOLE, None, &store);
+    let scene = async {
+        end.frame(&numbered("oc_slow", 0));
+        for number in 1..50 {
+            end.frame(&numbered("oc_direct", number));
+        }
+        end.frame(&event(&press("om_70")));
+        end.next_data().await;
+        assert_eq!(taken.recv().await.unwrap().event.text, "/yes");
+        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        // More than may wait: the rest is read later.
+        for number in 50..200 {
+            end.frame(&numbered("oc_direct", number));
+        }
+        for number in 0..200 {
+            assert_eq!(told(&end.next_data().await)["code"], 200);
+            assert_eq!(taken.recv().await.unwrap().event.text, number.to_string());
+        }
+        drop(end);
+    };
+    tokio::join!(listening, scene);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_ignored_is_acknowledged_and_logged_now_and_then() {
+    let stage = socket_stage();
+    let (script, mut end) = script();
+    stage.vendor.script(script);
+    let (store, mut taken) = Store::new();
+    let listening = stage.feishu.listen(&stage.bot, Part::WHOLE, None, &store);
+    let scene = async {
+        let headers = [("type", "event"), ("message_id", "m1"), ("sum", "1"), ("seq", "0")];
+        end.frame(&frame(&headers, b"no JSON"));
+        end.frame(&event(&json!({ "uuid": "u", "event": { "type": "message" } })));
+        for _ in 0..2 {
+            assert_eq!(told(&end.next_data().await)["code"], 200);
+        }
+        assert!(taken.try_recv().is_err());
+        drop(end);
+    };
+    tokio::join!(listening, scene);
+    let mut ignored = super::super::socket::Ignored::default();
+    let mut note = || ignored.note(&stage.bot, "it is of an old schema");
+    assert_eq!((note(), note()), (true, false));
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert_eq!((note(), note()), (true, false));
 }
 
 #[tokio::test(start_paused = true)]
