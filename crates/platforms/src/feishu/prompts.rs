@@ -83,7 +83,9 @@ pub(super) fn prompt(
         });
         elements.push(json!({ "tag": "action", "actions": [menu] }));
     }
-    let card = card(&elements);
+    let mut card = card(&elements);
+    // A copy in another chat would have the same buttons.
+    card["config"]["enable_forward"] = false.into();
     if card.to_string().len() > CONTENT_MAX_BYTES { Err(too_long()) } else { Ok(card) }
 }
 
@@ -184,7 +186,8 @@ mod tests {
             let card = prompt("p1", "**Which?**", &options(count), None).unwrap();
             assert_eq!(card["elements"][0]["content"], "**Which?**");
             assert_eq!(card["elements"][1]["actions"][0]["tag"], kind);
-            assert_eq!(card["config"]["update_multi"], true, "it can be changed later");
+            let config = json!({ "wide_screen_mode": true, "update_multi": true, "enable_forward": false });
+            assert_eq!(card["config"], config, "it can be changed later, and stays in its chat");
         }
         let card = prompt("p1", "Which?", &options(101), None).unwrap();
         assert!(card["elements"][0]["content"].as_str().unwrap().contains("101. Option 100 (/o100)"), "{card}");
