@@ -61,7 +61,12 @@ const TEXTS: &[&str] = &[
     "Slack has no reaction \"x\" that is known here; give its name, as :eyes: or :tada:",
     "Feishu refused it: Bot/User can NOT be out of the chat. (230002); the bot is not in the chat: add it under the settings of \
      the group > Bots",
-    "Feishu did not answer: status 502 without a readable body",
+    "Feishu did not answer: the other side timed out",
+    "Feishu gave no usable answer: status 502 without a readable body",
+    "Feishu gave no usable answer: it told no access token in time",
+    "Feishu knows no message or topic of this id, or does not show it to the bot",
+    "it is not known whether the card of this draft was sent, so that no other one is made; send the final text",
+    "too many files whose length the server of source_url does not tell are under way; nothing was sent; try again later",
     "Feishu limits the rate; it asks to wait 7 s",
     "Feishu has no reaction \"x\" that is known here; give its name, as THUMBSUP or OnIt",
     "Feishu has no typing",

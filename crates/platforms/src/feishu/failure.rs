@@ -5,7 +5,7 @@ use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
 
-use super::refusals::{IN_DOUBT, OF_APP, OF_RATE, OF_TOKEN, code_of, mend};
+use super::refusals::{IN_DOUBT, NO_MESSAGE, OF_APP, OF_RATE, OF_TOKEN, code_of, mend};
 use super::value::{list_of, text_of};
 
 /// If Feishu limits us and does not say for how long.
@@ -27,16 +27,27 @@ pub(super) enum ApiError {
     },
     /// The message or topic belongs to another chat. Feishu was not asked to do anything.
     Elsewhere,
-    /// No answer, or one that cannot be read. It may have been done if `may_be_done`.
+    /// Feishu was asked where a message or topic is, and knows none of that id.
+    Absent,
+    /// No answer, or one that says nothing. It may have been done if `may_be_done`.
     NoAnswer {
         may_be_done: bool,
-        why: String,
+        text: String,
     },
 }
 
 impl ApiError {
+    /// An answer that tells neither that it was done nor that it was refused.
+    pub(super) fn unusable(may_be_done: bool, why: &str) -> Self {
+        Self::NoAnswer { may_be_done, text: format!("Feishu gave no usable answer: {why}") }
+    }
+
     pub(super) fn is(&self, codes: &[i64]) -> bool {
-        matches!(self, Self::Refused { code, .. } if codes.contains(code))
+        match self {
+            Self::Refused { code, .. } => codes.contains(code),
+            Self::Absent => codes.contains(&NO_MESSAGE),
+            _ => false,
+        }
     }
 
     /// The app, its secret or its token is not valid (any more).
@@ -59,14 +70,15 @@ impl ApiError {
                 format!("Feishu limits the rate; it asks to wait {} s", retry_after_ms.div_ceil(1_000))
             }
             Self::Elsewhere => "the message or topic is not in this chat".to_owned(),
-            Self::NoAnswer { why, .. } => format!("Feishu did not answer: {why}"),
+            Self::Absent => "Feishu knows no message or topic of this id, or does not show it to the bot".to_owned(),
+            Self::NoAnswer { text, .. } => text.clone(),
         }
     }
 
     /// For a call that only asks: whatever became of it, nothing was sent.
     pub(super) fn of_question(self) -> Self {
         match self {
-            Self::NoAnswer { why, .. } => Self::NoAnswer { may_be_done: false, why },
+            Self::NoAnswer { text, .. } => Self::NoAnswer { may_be_done: false, text },
             other => other,
         }
     }
@@ -81,7 +93,7 @@ impl From<ApiError> for Acted {
                 Self { result: ActionResult::refused(Code::RateLimited, text), pace, receipt_id: None }
             }
             ApiError::Refused { code, .. } => ActionResult::refused(code_of(code), text).into(),
-            ApiError::Elsewhere => ActionResult::refused(Code::NotFound, text).into(),
+            ApiError::Elsewhere | ApiError::Absent => ActionResult::refused(Code::NotFound, text).into(),
             ApiError::NoAnswer { may_be_done: true, .. } => {
                 ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
             }
@@ -91,7 +103,7 @@ impl From<ApiError> for Acted {
 }
 
 pub(super) fn no_answer(error: &OutcallError) -> ApiError {
-    ApiError::NoAnswer { may_be_done: error.may_have_been_sent(), why: error.to_string() }
+    ApiError::NoAnswer { may_be_done: error.may_have_been_sent(), text: format!("Feishu did not answer: {error}") }
 }
 
 /// The whole answer, if it says that it was done.
@@ -104,7 +116,7 @@ pub(super) fn read(answer: &Answer) -> Result<Value, ApiError> {
             return Err(limited(answer));
         }
         let why = format!("status {} without a readable body", answer.status);
-        return Err(ApiError::NoAnswer { may_be_done, why });
+        return Err(ApiError::unusable(may_be_done, &why));
     };
     if code == 0 && answer.status < 400 {
         return Ok(value);
@@ -116,7 +128,7 @@ pub(super) fn read(answer: &Answer) -> Result<Value, ApiError> {
     if answer.status >= 500 || code == 0 || code == IN_DOUBT {
         let may_be_done = may_be_done || code == IN_DOUBT;
         let why = format!("status {}, code {code}: {}", answer.status, plain(text_of(&value, "msg")));
-        return Err(ApiError::NoAnswer { may_be_done, why });
+        return Err(ApiError::unusable(may_be_done, &why));
     }
     let violations = list_of(&value["error"], "permission_violations").iter();
     let scopes =
@@ -164,6 +176,8 @@ mod tests {
         ] {
             let acted = acted(status, body);
             assert_eq!((acted.result.code, acted.result.ambiguous), (Some(Code::Unknown), true), "{status} {body}");
+            let text = acted.result.error.unwrap();
+            assert!(text.contains("no usable answer") && !text.contains("did not answer"), "{text}");
         }
         let acted = acted(403, "<html>");
         assert_eq!((acted.result.code, acted.result.ambiguous), (Some(Code::Unavailable), false));

@@ -142,7 +142,7 @@ async fn upload(sending: &Sending<'_>, kind: &Kind, name: &str, mime: &str, byte
     let told = sending.api.upload(path, form).await?;
     match text_of(&told, field) {
         key if is_id(key) => Ok(key.to_owned()),
-        _ => Err(ApiError::NoAnswer { may_be_done: false, why: "it named no key for the file".into() }),
+        _ => Err(ApiError::unusable(false, "it named no key for the file")),
     }
 }
 

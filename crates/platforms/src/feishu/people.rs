@@ -41,7 +41,7 @@ impl Feishu {
         let name = first([text_of(of, "app_name"), text_of(of, "bot_name")]).trim();
         let me = Me { open_id: text_of(of, "open_id").to_owned(), name: name.to_owned() };
         if me.open_id.is_empty() {
-            return Err(ApiError::NoAnswer { may_be_done: false, why: "it did not tell the id of the bot".into() });
+            return Err(ApiError::unusable(false, "it did not tell the id of the bot"));
         }
         self.known.put(key, me.clone(), self.env.now_ms());
         Ok(me)

@@ -10,8 +10,10 @@ pub(super) const OF_APP: [i64; 5] = [10_003, 10_012, 10_014, 10_015, 99_991_543]
 pub(super) const OF_RATE: [i64; 5] = [99_991_400, 230_020, 11_232, 11_233, 11_247];
 /// A message with the same mark is being sent at the moment.
 pub(super) const IN_DOUBT: i64 = 230_049;
+/// There is no message of the id.
+pub(super) const NO_MESSAGE: i64 = 231_003;
 /// The message to answer was withdrawn, or is not there.
-pub(super) const OF_ANCHOR: [i64; 4] = [230_011, 230_019, 230_110, 231_003];
+pub(super) const OF_ANCHOR: [i64; 4] = [230_011, 230_019, 230_110, NO_MESSAGE];
 /// The bot is not there, as far as Feishu tells.
 pub(super) const OF_CHAT: [i64; 7] = [230_002, 232_001, 232_006, 232_009, 232_010, 232_011, 232_033];
 /// It is not a message that this call can change: cards are changed by another one.

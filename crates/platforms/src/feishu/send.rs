@@ -92,7 +92,7 @@ impl Sending<'_> {
                     sent => return sent,
                 },
                 // It is gone, or Feishu does not say where it is.
-                Err(error @ ApiError::Refused { .. }) => gone = Some(error),
+                Err(error @ (ApiError::Refused { .. } | ApiError::Absent)) => gone = Some(error),
                 Err(error) => return Err(error),
             }
         }
@@ -124,8 +124,7 @@ impl Sending<'_> {
         };
         let told = self.api.ask(&path).await?;
         let chat = list_of(&told, "items").first().map(|item| text_of(item, "chat_id")).filter(|chat| is_id(chat));
-        let absent = || ApiError::Refused { code: 231_003, text: "it was not found".into(), scopes: Vec::new() };
-        chat.map(str::to_owned).ok_or_else(absent)
+        chat.map(str::to_owned).ok_or(ApiError::Absent)
     }
 
     pub(super) async fn reply(&self, id: &str, in_thread: bool, kind: &str, content: &str) -> Result<Sent, ApiError> {

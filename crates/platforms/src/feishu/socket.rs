@@ -114,7 +114,7 @@ impl Feishu {
         let query = url.split_once('?').map_or("", |(_, query)| query);
         let service = query.split('&').find_map(|pair| pair.strip_prefix("service_id="));
         if !url.starts_with("wss://") && !url.starts_with("ws://") {
-            return Err(ApiError::NoAnswer { may_be_done: false, why: "it named no address for the socket".into() });
+            return Err(ApiError::unusable(false, "it named no address for the socket"));
         }
         let service = service.and_then(|text| text.parse().ok()).unwrap_or_default();
         Ok(Endpoint { url: Secret::new(url), service, ping: ping_of(config).unwrap_or(PING_DEFAULT) })

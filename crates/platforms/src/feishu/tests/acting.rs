@@ -284,6 +284,19 @@ async fn pictures_and_files_are_uploaded_first() {
 }
 
 #[tokio::test]
+async fn a_message_that_feishu_does_not_know_is_not_called_a_refusal() {
+    let stage = stage();
+    stage.vendor.answers("GET /im/v1/messages/om_9", json!({ "items": [] }));
+    let edit = json!({ "op": "edit", "chat_id": "oc_1", "message_id": "om_9", "content": "x" });
+    let absent = act(&stage, edit).await;
+    assert_eq!(absent.code, Some(Code::NotFound));
+    let text = absent.error.unwrap();
+    assert!(text.contains("knows no message") && !text.contains("refused"), "{text}");
+    let delete = json!({ "op": "delete", "chat_id": "oc_1", "message_id": "om_9" });
+    assert!(act(&stage, delete).await.success, "it is gone already");
+}
+
+#[tokio::test]
 async fn a_draft_is_a_card_that_its_final_text_completes() {
     let stage = stage();
     sends(&stage);
