@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, Bot};
-use frontdesk_wire::ActionResult;
+use frontdesk_wire::{ActionResult, Code};
 use tokio::sync::Mutex;
 
 use super::act::patch_card;
@@ -26,12 +26,17 @@ const DRAFTS_MAX: usize = 1_000;
 /// As many characters of the beginning tell whether a text completes a draft.
 const ALIKE_CHARS: usize = 24;
 
+const IN_DOUBT: &str =
+    "it is not known whether the card of this draft was sent, so that no other one is made; send the final text";
+
 #[derive(Default)]
 struct DraftState {
     message_id: Option<String>,
     /// What the card shows.
     shown: String,
     is_sealed: bool,
+    /// A card was sent, and whether it is there is not known. Another one could be the second of this draft.
+    is_in_doubt: bool,
 }
 
 fn place_of(sending: &Sending<'_>) -> DraftPlace {
@@ -97,7 +102,16 @@ impl Cards {
         let first = texts.first().map_or("", String::as_str);
         let first = one_message(first).ok_or_else(|| not_one_message(first))?;
         self.open.put(place.clone(), draft.clone(), now_ms);
-        let acted = self.show(sending, &mut state, &first).await;
+        let acted = match (state.is_in_doubt, sealed) {
+            (false, _) => self.show(sending, &mut state, &first).await,
+            (true, false) => return Err(ActionResult::refused(Code::Unavailable, IN_DOUBT)),
+            // The final text is a message of its own.
+            (true, true) => {
+                let acted = Sending::acted(sending.post_text(&first, None).await);
+                state.message_id.clone_from(&acted.result.message_id);
+                acted
+            }
+        };
         if !sealed || !acted.result.success {
             return Ok(acted);
         }
@@ -130,7 +144,9 @@ impl Cards {
             };
         }
         let content = card(&[text_element(&out.card)]).to_string();
+        state.is_in_doubt = true; // also if nobody waits for the end of this action
         let acted = Sending::acted(sending.post("interactive", &content, None).await);
+        state.is_in_doubt = acted.result.ambiguous;
         if acted.result.success {
             state.message_id.clone_from(&acted.result.message_id);
             state.shown.clone_from(&out.card);

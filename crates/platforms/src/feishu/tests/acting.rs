@@ -283,6 +283,42 @@ async fn pictures_and_files_are_uploaded_first() {
     assert_eq!((failed.code, failed.ambiguous), (Some(Code::Unavailable), false), "nobody has seen it");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_draft_whose_card_is_in_doubt_gets_no_other() {
+    let draft = |content: &str, sealed: bool| json!({ "op": "draft", "chat_id": "oc_1", "draft_id": 5, "content": content, "final": sealed });
+    for is_cut in [false, true] {
+        let stage = stage();
+        if is_cut {
+            // Nobody waits for the end of the action any more.
+            stage.vendor.stalls(&["/im/v1/messages?"]);
+            let action = act(&stage, draft("Hel", false));
+            assert!(tokio::time::timeout(std::time::Duration::from_secs(25), action).await.is_err());
+            stage.vendor.stalls(&[]);
+        } else {
+            stage.vendor.says(CREATE, 500, json!({ "code": 2, "msg": "x" }));
+            assert!(act(&stage, draft("Hel", false)).await.ambiguous);
+        }
+        sends(&stage);
+        let refused = act(&stage, draft("Hello", false)).await;
+        assert_eq!((refused.code, refused.ambiguous), (Some(Code::Unavailable), false));
+        assert_eq!(stage.vendor.calls(CREATE).len(), 1, "no second card");
+        stage.vendor.answers.lock().unwrap().remove(CREATE);
+        sends(&stage);
+        assert_eq!(act(&stage, draft("Hello Ann", true)).await.message_id.as_deref(), Some("om_10"));
+        let last = stage.vendor.calls(CREATE).pop().unwrap();
+        assert_eq!((&last.body["msg_type"], last.content()), (&json!("text"), json!({ "text": "Hello Ann" })));
+        assert!(act(&stage, draft("Hello", false)).await.success, "a late frame changes nothing");
+        assert_eq!(stage.vendor.calls(CREATE).len(), 2);
+    }
+    // A card that was refused is not there, and the next frame makes one.
+    let stage = stage();
+    stage.vendor.refuses(CREATE, 230_002);
+    assert_eq!(act(&stage, draft("Hel", false)).await.code, Some(Code::Forbidden));
+    stage.vendor.answers.lock().unwrap().remove(CREATE);
+    sends(&stage);
+    assert!(act(&stage, draft("Hello", false)).await.success);
+}
+
 #[tokio::test]
 async fn a_message_that_feishu_does_not_know_is_not_called_a_refusal() {
     let stage = stage();
