@@ -36,17 +36,18 @@ impl Feishu {
     ) -> Result<Told, String> {
         let (header, event) = (&payload["header"], &payload["event"]);
         let (kind, event_id) = (text_of(header, "event_type"), text_of(header, "event_id"));
+        let home = text_of(header, "tenant_key");
         match kind {
-            "im.message.receive_v1" => self.said(bot, proof, event, now_ms).await,
+            "im.message.receive_v1" => self.said(bot, proof, event, home, now_ms).await,
             "im.message.reaction.created_v1" => self.reacted(bot, proof, event, event_id, "added").await,
             "im.message.reaction.deleted_v1" => self.reacted(bot, proof, event, event_id, "removed").await,
-            PRESS => Ok(self.press(bot, proof, event, event_id).await),
-            kind => Ok(self.changed(bot, kind, event)),
+            PRESS => Ok(self.press(bot, proof, event, home, event_id).await),
+            kind => Ok(self.changed(bot, kind, event, home)),
         }
     }
 
-    async fn said(&self, bot: &Bot, proof: Verified, event: &Value, now_ms: u64) -> Result<Told, String> {
-        let said = Said::of(event);
+    async fn said(&self, bot: &Bot, proof: Verified, event: &Value, home: &str, now_ms: u64) -> Result<Told, String> {
+        let said = Said::of(event, home);
         let facts = self.facts(bot, &said).await?;
         self.note(bot, &said);
         let Some(mut intake) = message(bot, proof, &said, &facts) else { return Ok(Told::default()) };
@@ -117,11 +118,12 @@ impl Feishu {
     }
 
     /// A button or a menu. Feishu waits three seconds and never asks again.
-    async fn press(&self, bot: &Bot, proof: Verified, event: &Value, event_id: &str) -> Told {
+    async fn press(&self, bot: &Bot, proof: Verified, event: &Value, home: &str, event_id: &str) -> Told {
         let Some(press) = pressed(event) else {
             return Told::answer(toast("info", "This button is not in use here."));
         };
-        let person = Person::of(&event["operator"]);
+        let operator = &event["operator"];
+        let person = Person::of(operator).within(text_of(operator, "tenant_key"), home);
         if !is_id(&press.chat_id) || !is_message(&press.message_id) || person.id().is_empty() {
             return Told::answer(toast("error", "Nothing was done: Feishu did not tell who chose what."));
         }
@@ -144,8 +146,8 @@ impl Feishu {
         Told { intakes: vec![intake], answer: Answering::ToPress(answer), ..Told::default() }
     }
 
-    fn changed(&self, bot: &Bot, kind: &str, event: &Value) -> Told {
-        let changes = changes(kind, event);
+    fn changed(&self, bot: &Bot, kind: &str, event: &Value, home: &str) -> Told {
+        let changes = changes(kind, event, home);
         for change in &changes {
             match change {
                 Change::Chat(chat_id) => self.forget_chat(bot, chat_id),

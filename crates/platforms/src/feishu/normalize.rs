@@ -31,6 +31,15 @@ impl<'a> Person<'a> {
         Self { open_id: of("open_id"), user_id: of("user_id"), union_id: of("union_id") }
     }
 
+    /// The id of an organization names another person in another one. `theirs` and `home` are the organizations of the person
+    /// and of the app, where the event tells them.
+    pub(super) fn within(mut self, theirs: &str, home: &str) -> Self {
+        if !theirs.is_empty() && !home.is_empty() && theirs != home {
+            self.user_id = "";
+        }
+        self
+    }
+
     /// The id of the organization is the same for every app; Feishu tells it only with a permission.
     pub(super) fn id(&self) -> &'a str {
         first([self.user_id, self.open_id])
@@ -55,7 +64,8 @@ pub(super) struct Said<'a> {
 }
 
 impl<'a> Said<'a> {
-    pub(super) fn of(event: &'a Value) -> Self {
+    /// `home` is the organization of the app.
+    pub(super) fn of(event: &'a Value, home: &str) -> Self {
         let (message, sender) = (&event["message"], &event["sender"]);
         let of = |name| text_of(message, name);
         let known = |id: &'a str| Some(id).filter(|id| is_id(id));
@@ -63,7 +73,7 @@ impl<'a> Said<'a> {
             message,
             chat_id: of("chat_id"),
             message_id: of("message_id"),
-            sender: Person::of(&sender["sender_id"]),
+            sender: Person::of(&sender["sender_id"]).within(text_of(sender, "tenant_key"), home),
             is_bot: matches!(text_of(sender, "sender_type"), "bot" | "app"),
             is_direct: matches!(of("chat_type"), "p2p" | ""),
             parent: known(first([of("parent_id"), of("upper_message_id"), of("root_id")])),
@@ -196,7 +206,7 @@ pub(super) fn source(chat_id: &str, is_direct: bool, chat: Option<&Chat>, person
 }
 
 /// What is no longer true, as far as an event tells it.
-pub(super) fn changes(kind: &str, event: &Value) -> Vec<Change> {
+pub(super) fn changes(kind: &str, event: &Value, home: &str) -> Vec<Change> {
     let chat_id = text_of(event, "chat_id");
     match kind {
         "im.chat.updated_v1"
@@ -214,7 +224,9 @@ pub(super) fn changes(kind: &str, event: &Value) -> Vec<Change> {
             if users.len() > MEMBERS_MAX {
                 return vec![Change::Chat(chat_id.to_owned())];
             }
-            let ids = users.iter().map(|user| Person::of(&user["user_id"]).id()).filter(|id| !id.is_empty());
+            let people =
+                users.iter().map(|user| Person::of(&user["user_id"]).within(text_of(user, "tenant_key"), home));
+            let ids = people.map(|person| person.id()).filter(|id| !id.is_empty());
             ids.map(|id| Change::Member { chat_id: chat_id.to_owned(), user_id: id.to_owned() }).collect()
         }
         "contact.user.updated_v3" | "contact.user.deleted_v3" => {

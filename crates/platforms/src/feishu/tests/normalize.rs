@@ -37,6 +37,37 @@ async fn a_message_has_the_ids_of_the_gateways_own_adapter() {
 }
 
 #[tokio::test]
+async fn people_of_another_organization_are_known_by_the_id_of_the_app() {
+    let stage = stage();
+    let of = async |payload: &Value| intake(&stage, payload).await.unwrap().event.source.user_id;
+    let press = payload(
+        "card.action.trigger",
+        json!({
+            "operator": { "open_id": "ou_ann", "user_id": "ann", "tenant_key": "tk" },
+            "action": { "tag": "button", "value": { "hp1": "hp1:p:yes" } },
+            "context": { "open_message_id": "om_7", "open_chat_id": "oc_group" },
+        }),
+    );
+    for (given, at) in [(said("oc_group", "hi", json!({})), "/event/sender"), (press, "/event/operator")] {
+        for (key, known) in [(json!("other"), "ou_ann"), (json!("tk"), "ann"), (Value::Null, "ann")] {
+            let mut payload = given.clone();
+            payload.pointer_mut(at).unwrap()["tenant_key"] = key.clone();
+            // Each press is of another card, because a card is answered once.
+            payload["event"]["context"]["open_message_id"] = format!("om_{known}{}", key.is_null()).into();
+            assert_eq!(of(&payload).await.as_deref(), Some(known), "{at} {key}");
+            payload["header"]["tenant_key"] = Value::Null;
+            payload["event"]["context"]["open_message_id"] = format!("om_2{known}{}", key.is_null()).into();
+            assert_eq!(of(&payload).await.as_deref(), Some("ann"), "{at} {key}");
+        }
+    }
+    let users = json!([{ "user_id": { "open_id": "ou_ann", "user_id": "ann" }, "tenant_key": "other" }]);
+    let added = payload("im.chat.member.user.added_v1", json!({ "chat_id": "oc_group", "users": users }));
+    let told = stage.feishu.events(&stage.bot, Verified::by("a test"), &added, 0).await.unwrap();
+    let member = Change::Member { chat_id: "oc_group".into(), user_id: "ou_ann".into() };
+    assert_eq!(told.changes, [member]);
+}
+
+#[tokio::test]
 async fn mentions_and_commands_address_the_bot() {
     let stage = stage();
     for (text, shown, kind, addressed) in [
