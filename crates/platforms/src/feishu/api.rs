@@ -73,16 +73,9 @@ impl Api<'_> {
         }
     }
 
-    /// A form with a file, which is made again for a second attempt.
-    pub(super) async fn upload<'b>(&self, path: &str, body: impl Fn() -> Body<'b>) -> Result<Value, ApiError> {
-        let token = self.token(None).await?;
-        let told = match self.once(HttpMethod::Post, path, body(), &token).await {
-            Err(error) if error.is(&OF_TOKEN) => {
-                let token = self.token(Some(&token)).await?;
-                self.once(HttpMethod::Post, path, body(), &token).await
-            }
-            told => told,
-        };
+    /// A form with a file, which can be read once only. If the token is refused, it is for the caller to make it again.
+    pub(super) async fn upload(&self, path: &str, body: Body<'_>, token: &Secret) -> Result<Value, ApiError> {
+        let told = self.once(HttpMethod::Post, path, body, token).await;
         told.map(|mut value| value["data"].take())
     }
 

@@ -1,16 +1,21 @@
 //! Files both ways.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
+use frontdesk_core::port::media::MediaBody;
 use frontdesk_core::port::outcall::{Body, Part, PartValue};
 use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use futures_util::StreamExt as _;
 use serde_json::json;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Feishu;
 use super::account::is_id;
 use super::failure::ApiError;
-use super::refusals::{OF_ANCHOR, OF_CHAT};
+use super::refusals::{OF_ANCHOR, OF_CHAT, OF_TOKEN};
 use super::send::{Sending, partial};
 use super::text::{one_message, parts};
 use super::value::text_of;
@@ -20,6 +25,11 @@ const IMAGE_MAX_BYTES: usize = 10 << 20;
 /// As large as the files that gateways can hand over; Feishu takes 30 MB.
 const FILE_MAX_BYTES: usize = 25 << 20;
 const DOWNLOAD_MAX_BYTES: usize = 100 << 20;
+/// Files of unknown length that are in memory at once, and how long a further one waits.
+pub(super) const HELD_MAX: usize = 4;
+const HELD_TIME: Duration = Duration::from_secs(5);
+const TOO_MANY_FILES: &str = "too many files whose length the server of source_url does not tell are under way; nothing was sent; \
+                              try again later";
 
 /// How a file is uploaded and shown.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,13 +42,13 @@ struct Kind {
 const IMAGE: Kind = Kind { file_type: "", message: "image" };
 
 /// By its type, and by the end of its name.
-fn kind_of(mime: &str, name: &str, size: Option<u64>) -> Kind {
+fn kind_of(mime: &str, name: &str, size: u64) -> Kind {
     let end = name.rsplit_once('.').map(|(_, end)| end.to_lowercase()).unwrap_or_default();
     let is_picture =
         matches!(mime, "image/png" | "image/jpeg" | "image/gif" | "image/webp" | "image/bmp" | "image/tiff");
     let file = |file_type| Kind { file_type, message: "file" };
     match (mime, end.as_str()) {
-        _ if is_picture && size.is_none_or(|size| size <= IMAGE_MAX_BYTES as u64) => IMAGE,
+        _ if is_picture && size <= IMAGE_MAX_BYTES as u64 => IMAGE,
         ("audio/ogg" | "audio/opus", _) | (_, "ogg" | "opus") => Kind { file_type: "opus", message: "audio" },
         ("video/mp4", _) | (_, "mp4" | "mov" | "avi" | "m4v") => Kind { file_type: "mp4", message: "media" },
         (_, "pdf") => file("pdf"),
@@ -59,16 +69,8 @@ impl Feishu {
         filename: Option<&str>,
         reply_to: Option<&str>,
     ) -> Result<Acted, ActionResult> {
-        let file = self.sources.open(sending.acting_as.tenant, source_url, FILE_MAX_BYTES).await?;
-        let name = filename.map(str::to_owned).or_else(|| file.filename.clone());
-        let name = name.filter(|name| !name.trim().is_empty()).unwrap_or_else(|| default_name(&file.mime).to_owned());
-        let kind = match media_kind {
-            "document" => Kind { message: "file", ..kind_of("", &name, None) },
-            _ => kind_of(&file.mime, &name, file.size),
-        };
-        let (mime, bytes) = (file.mime.clone(), whole(file).await?);
-        let key = match upload(sending, &kind, &name, &mime, bytes).await {
-            Ok(key) => key,
+        let (key, kind) = match self.uploaded(sending, media_kind, source_url, filename).await? {
+            Ok(uploaded) => uploaded,
             // Nobody sees a file before a message names it.
             Err(error) => return Ok(error.of_question().into()),
         };
@@ -98,6 +100,36 @@ impl Feishu {
         Ok(acted)
     }
 
+    /// The key of the file at Feishu. It passes through in pieces, so that it is opened again if the token was refused.
+    async fn uploaded(
+        &self,
+        sending: &Sending<'_>,
+        media_kind: &str,
+        source_url: &str,
+        filename: Option<&str>,
+    ) -> Result<Result<(String, Kind), ApiError>, ActionResult> {
+        let mut refused: Option<Arc<Secret>> = None;
+        loop {
+            let token = match sending.api.token(refused.as_deref()).await {
+                Ok(token) => token,
+                Err(error) => return Ok(Err(error)),
+            };
+            let file = self.sources.open(sending.acting_as.tenant, source_url, FILE_MAX_BYTES).await?;
+            let (file, length, _held) = sized(file, &self.held_files).await?;
+            let name = filename.map(str::to_owned).or_else(|| file.filename.clone());
+            let name = name.filter(|name| !name.trim().is_empty());
+            let name = name.unwrap_or_else(|| default_name(&file.mime).to_owned());
+            let kind = match media_kind {
+                "document" => Kind { message: "file", ..kind_of("", &name, length) },
+                _ => kind_of(&file.mime, &name, length),
+            };
+            match upload(sending, &kind, &name, file, length, &token).await {
+                Err(error) if error.is(&OF_TOKEN) && refused.is_none() => refused = Some(token),
+                outcome => return Ok(outcome.map(|key| (key, kind))),
+            }
+        }
+    }
+
     /// The handle names message, file, kind and name.
     pub(super) async fn fetch(&self, bot: &Bot, handle: &Secret) -> Result<RemoteMedia, MediaFault> {
         let mut parts = handle.expose().splitn(4, '/');
@@ -123,48 +155,72 @@ fn fault(error: &ApiError) -> MediaFault {
     }
 }
 
-async fn upload(sending: &Sending<'_>, kind: &Kind, name: &str, mime: &str, bytes: Bytes) -> Result<String, ApiError> {
-    let is_image = *kind == IMAGE;
-    let form = || {
-        let text = |name, value| Part { name, value: PartValue::Text(value) };
-        let length = Some(bytes.len() as u64);
-        let body = Box::pin(futures_util::stream::iter([Ok(bytes.clone())]));
-        let value = PartValue::File { filename: name, mime, length, body };
-        Body::Multipart(match is_image {
-            true => vec![text("image_type", "message"), Part { name: "image", value }],
-            false => vec![text("file_type", kind.file_type), text("file_name", name), Part { name: "file", value }],
-        })
-    };
+async fn upload(
+    sending: &Sending<'_>,
+    kind: &Kind,
+    name: &str,
+    file: SourceFile,
+    length: u64,
+    token: &Secret,
+) -> Result<String, ApiError> {
+    let (is_image, mime) = (*kind == IMAGE, file.mime);
+    let text = |name, value| Part { name, value: PartValue::Text(value) };
+    let value = PartValue::File { filename: name, mime: &mime, length: Some(length), body: file.body };
+    let form = Body::Multipart(match is_image {
+        true => vec![text("image_type", "message"), Part { name: "image", value }],
+        false => vec![text("file_type", kind.file_type), text("file_name", name), Part { name: "file", value }],
+    });
     let (path, field) = match is_image {
         true => ("/open-apis/im/v1/images", "image_key"),
         false => ("/open-apis/im/v1/files", "file_key"),
     };
-    let told = sending.api.upload(path, form).await?;
+    let told = sending.api.upload(path, form, token).await?;
     match text_of(&told, field) {
         key if is_id(key) => Ok(key.to_owned()),
         _ => Err(ApiError::unusable(false, "it named no key for the file")),
     }
 }
 
-/// Feishu wants to know the length before.
-async fn whole(file: SourceFile) -> Result<Bytes, ActionResult> {
-    let too_large = || {
-        let text = format!("files of at most {FILE_MAX_BYTES} bytes can be sent to Feishu from here");
-        ActionResult::refused(Code::TooLarge, text)
+/// Feishu wants to know the length before. A file without one is in memory for as long as the permit is held.
+async fn sized(
+    file: SourceFile,
+    held_files: &Semaphore,
+) -> Result<(SourceFile, u64, Option<SemaphorePermit<'_>>), ActionResult> {
+    let (length, file, held) = if let Some(size) = file.size {
+        (size, file, None)
+    } else {
+        let held = tokio::time::timeout(HELD_TIME, held_files.acquire()).await;
+        let Ok(Ok(permit)) = held else {
+            return Err(ActionResult::refused(Code::RateLimited, TOO_MANY_FILES));
+        };
+        let bytes = whole(file.body).await?;
+        let length = bytes.len() as u64;
+        let body = Box::pin(futures_util::stream::iter([Ok(bytes)]));
+        (length, SourceFile { size: Some(length), body, ..file }, Some(permit))
     };
-    if file.size.is_some_and(|size| size > FILE_MAX_BYTES as u64) {
-        return Err(too_large());
+    match length {
+        0 => {
+            let text = "the file is empty, and Feishu takes none of that kind";
+            Err(ActionResult::refused(Code::BadRequest, text))
+        }
+        length if length > FILE_MAX_BYTES as u64 => Err(too_large()),
+        length => Ok((file, length, held)),
     }
-    let (mut bytes, mut body) = (BytesMut::new(), file.body);
+}
+
+fn too_large() -> ActionResult {
+    let text = format!("files of at most {FILE_MAX_BYTES} bytes can be sent to Feishu from here");
+    ActionResult::refused(Code::TooLarge, text)
+}
+
+async fn whole(mut body: MediaBody) -> Result<Bytes, ActionResult> {
+    let mut bytes = BytesMut::new();
     while let Some(piece) = body.next().await {
         let failed = |error| ActionResult::refused(Code::PlatformFailed, format!("source_url: {error}"));
         bytes.extend_from_slice(&piece.map_err(failed)?);
         if bytes.len() > FILE_MAX_BYTES {
             return Err(too_large());
         }
-    }
-    if bytes.is_empty() {
-        return Err(ActionResult::refused(Code::BadRequest, "the file is empty, and Feishu takes none of that kind"));
     }
     Ok(bytes.freeze())
 }
@@ -191,15 +247,15 @@ mod tests {
     #[test]
     fn files_are_shown_as_what_they_are() {
         for (mime, name, size, file_type, message) in [
-            ("image/png", "a.png", Some(5), "", "image"),
-            ("image/png", "a.png", Some(11 << 20), "stream", "file"),
-            ("image/svg+xml", "a.svg", None, "stream", "file"),
-            ("audio/ogg", "a", None, "opus", "audio"),
-            ("audio/mpeg", "a.mp3", None, "stream", "file"),
-            ("video/mp4", "a.mp4", None, "mp4", "media"),
-            ("application/pdf", "a.PDF", None, "pdf", "file"),
-            ("application/octet-stream", "a.docx", None, "doc", "file"),
-            ("text/plain", "a.txt", None, "stream", "file"),
+            ("image/png", "a.png", 5, "", "image"),
+            ("image/png", "a.png", 11 << 20, "stream", "file"),
+            ("image/svg+xml", "a.svg", 5, "stream", "file"),
+            ("audio/ogg", "a", 5, "opus", "audio"),
+            ("audio/mpeg", "a.mp3", 5, "stream", "file"),
+            ("video/mp4", "a.mp4", 5, "mp4", "media"),
+            ("application/pdf", "a.PDF", 5, "pdf", "file"),
+            ("application/octet-stream", "a.docx", 5, "doc", "file"),
+            ("text/plain", "a.txt", 5, "stream", "file"),
         ] {
             assert_eq!(kind_of(mime, name, size), Kind { file_type, message }, "{mime} {name}");
         }

@@ -47,6 +47,7 @@ use frontdesk_core::port::platform::{
 };
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use self::api::no_tokens;
 use self::draft::Cards;
@@ -113,6 +114,8 @@ pub struct Feishu {
     /// The latest message of a topic, as far as it was seen: answers go there.
     anchors: OfBot<String>,
     cards: Cards,
+    /// Files of unknown length that are being sent.
+    held_files: Semaphore,
     answered: AnsweredPrompts,
 }
 
@@ -145,6 +148,7 @@ impl Feishu {
             places: Kept::new(PLACES_MAX, 24 * HOUR_MS),
             anchors: Kept::new(ANCHORS_MAX, 24 * HOUR_MS),
             cards: Cards::new(),
+            held_files: Semaphore::new(media::HELD_MAX),
             answered: AnsweredPrompts::default(),
         }
     }

@@ -284,6 +284,29 @@ async fn pictures_and_files_are_uploaded_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_files_of_unknown_length_are_held_and_only_some_at_once() {
+    let stage = stage();
+    sends(&stage);
+    stage.vendor.refuses("POST /im/v1/files", 99_991_663);
+    stage.vendor.answers("POST /im/v1/files", json!({ "file_key": "file_1" }));
+    let media =
+        |url: &str| json!({ "op": "send_media", "chat_id": "oc_1", "media_kind": "document", "source_url": url });
+    let held =
+        stage.feishu.held_files.acquire_many(u32::try_from(super::super::media::HELD_MAX).unwrap()).await.unwrap();
+    assert!(act(&stage, media("https://files.example/sized.bin")).await.success, "it is not held");
+    let uploads = stage.vendor.calls("POST /im/v1/files");
+    assert_eq!(uploads.len(), 2, "again with another token");
+    assert!(uploads.iter().all(|it| it.body["file"]["content"] == "bytes"), "it is opened again");
+    assert_ne!(uploads[0].bearer, uploads[1].bearer);
+    let refused = act(&stage, media("https://files.example/a.bin")).await;
+    assert_eq!((refused.code, refused.ambiguous), (Some(Code::RateLimited), false));
+    assert!(refused.error.unwrap().contains("nothing was sent; try again later"));
+    assert_eq!(stage.vendor.calls("POST /im/v1/files").len(), 2);
+    drop(held);
+    assert!(act(&stage, media("https://files.example/a.bin")).await.success);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_draft_whose_card_is_in_doubt_gets_no_other() {
     let draft = |content: &str, sealed: bool| json!({ "op": "draft", "chat_id": "oc_1", "draft_id": 5, "content": content, "final": sealed });
     for is_cut in [false, true] {

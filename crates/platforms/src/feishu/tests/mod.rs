@@ -161,7 +161,10 @@ impl Outcall for Vendor {
             if call.url.starts_with("https://files.example") {
                 let piece = Ok(bytes::Bytes::from_static(b"bytes"));
                 let mime = if call.url.contains("a.png") { "image/png" } else { "application/octet-stream" };
-                let headers = vec![("content-type".to_owned(), mime.to_owned())];
+                let mut headers = vec![("content-type".to_owned(), mime.to_owned())];
+                if call.url.contains("sized") {
+                    headers.push(("content-length".to_owned(), "5".to_owned()));
+                }
                 return Ok(OpenAnswer { status: 200, headers, body: Box::pin(futures_util::stream::iter([piece])) });
             }
             let what = Self::what(&call);
