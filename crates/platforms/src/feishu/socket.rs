@@ -37,6 +37,8 @@ const PING_MIN: Duration = Duration::from_secs(1);
 /// An answer to a ping comes within this time.
 const PONG_LIMIT: Duration = Duration::from_secs(15);
 const SEND_LIMIT: Duration = Duration::from_secs(10);
+/// For what is being stored when the socket ends.
+const FINISH_LIMIT: Duration = Duration::from_secs(10);
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
 /// Feishu tries to deliver an event for about this long: the last time after six hours.
 const REPEATED_MS: u64 = 6 * 3_600_000;
@@ -120,6 +122,7 @@ impl Feishu {
         Ok(Endpoint { url: Secret::new(url), service, ping: ping_of(config).unwrap_or(PING_DEFAULT) })
     }
 
+    /// What is being stored when the socket ends is stored to its end, and answered if that is still possible.
     async fn read(
         &self,
         bot: &Bot,
@@ -127,11 +130,37 @@ impl Feishu {
         socket: &mut dyn Socket,
         endpoint: &Endpoint,
     ) -> Result<std::convert::Infallible, String> {
+        let mut work = Work::default();
+        let ended = self.read_on(bot, inlet, socket, endpoint, &mut work).await;
+        let rest = async {
+            let mut is_open = true;
+            while let Some(handled) = work.running.next().await {
+                is_open = is_open && answer(bot, socket, handled, self.env.now_ms()).await.is_ok();
+            }
+        };
+        if timeout(FINISH_LIMIT, rest).await.is_err() {
+            tracing::warn!(
+                platform = PLATFORM,
+                bot = bot.id,
+                "events were not stored in time; Feishu sends them again"
+            );
+        }
+        ended
+    }
+
+    async fn read_on<'a>(
+        &'a self,
+        bot: &'a Bot,
+        inlet: &'a dyn Inlet,
+        socket: &mut dyn Socket,
+        endpoint: &Endpoint,
+        work: &mut Work<'a>,
+    ) -> Result<std::convert::Infallible, String> {
         let (mut parts, mut ping) = (Parts::default(), endpoint.ping);
         let (mut ping_at, mut pong_by): (Instant, Option<Instant>) = (Instant::now(), None);
         let mut cursor_at = Instant::now() + CURSOR_EVERY;
-        let (mut work, mut ignored) = (Work::default(), Ignored::default());
-        let start = |event: Event, is_press| -> BoxFuture<'_, Handled> {
+        let mut ignored = Ignored::default();
+        let start = |event: Event, is_press| -> BoxFuture<'a, Handled> {
             Box::pin(async move {
                 let Event { frame, payload, began_ms, .. } = event;
                 let stored = self.store(bot, inlet, &payload).await;

@@ -194,6 +194,24 @@ async fn a_press_does_not_wait_for_slow_events_and_messages_keep_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_being_stored_when_the_socket_ends_is_stored() {
+    let stage = socket_stage();
+    let (script, mut end) = script();
+    stage.vendor.script(script);
+    let (store, mut taken) = Store::new();
+    stage.vendor.stalls(&["/im/v1/chats/oc_slow"]);
+    let listening = stage.feishu.listen(&stage.bot, Part::WHOLE, None, &store);
+    let scene = async {
+        assert_eq!(end.next().await.header("type"), "ping");
+        end.frame(&event(&said("oc_slow", "hello", json!({}))));
+        drop(end);
+    };
+    let (ended, ()) = tokio::join!(listening, scene);
+    assert!(matches!(&ended, Ended::Lost(why) if why.contains("closed")), "{ended:?}");
+    assert_eq!(taken.try_recv().unwrap().event.text, "hello");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_ignored_is_acknowledged_and_logged_now_and_then() {
     let stage = socket_stage();
     let (script, mut end) = script();
