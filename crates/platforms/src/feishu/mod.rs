@@ -35,6 +35,7 @@ mod tests;
 mod text;
 mod told;
 mod value;
+mod work;
 
 use std::sync::Arc;
 

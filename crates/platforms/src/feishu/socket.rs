@@ -4,7 +4,6 @@
 //! are stored beside them, because Feishu waits three seconds for the answer to one. Feishu does not ping: this server does, and a
 //! socket without an answer is opened again.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,17 +14,17 @@ use frontdesk_core::port::outcall::{Call, Dial, Socket, SocketMessage};
 use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
 use frontdesk_wire::Secret;
 use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::account::{Mode, app_id, base, mode};
-use super::events::{PRESS, check_app};
+use super::events::check_app;
 use super::failure::{ApiError, no_answer, read};
 use super::frame::{CONTROL, DATA, Frame, Joined, Parts};
 use super::refusals::OF_APP;
 use super::told::{Answering, Told, not_stored};
 use super::value::text_of;
+use super::work::{Event, Handled, Ignored, Unstored, Work};
 use super::{Feishu, PLATFORM};
 
 /// A frame; longer messages come in several.
@@ -46,14 +45,6 @@ const REPEATED_MS: u64 = 6 * 3_600_000;
 const USER_AGENT: &str = concat!("frontdesk/", env!("CARGO_PKG_VERSION"), " channel");
 /// Codes of the endpoint that another attempt will not change.
 const FINAL: [i64; 3] = [403, 514, 1_000_040_344];
-/// Events that wait for earlier ones. If there are as many, the socket is not read until one is stored.
-const WAITING_MAX: usize = 64;
-const WAITING_MAX_BYTES: usize = 4 << 20;
-/// Presses that are stored at once. Further ones wait as other events do.
-const PRESSES_MAX: usize = 16;
-/// What is ignored is logged at most this often.
-const IGNORED_EVERY: Duration = Duration::from_mins(1);
-
 /// Where the socket is, and how it is kept.
 pub(super) struct Endpoint {
     url: Secret,
@@ -188,8 +179,10 @@ impl Feishu {
             let wake_at = [Some(ping_at), pong_by, Some(cursor_at)].into_iter().flatten().min().unwrap_or(now);
             let message = tokio::select! {
                 Some(handled) = work.running.next(), if !work.running.is_empty() => {
-                    work.finished(handled.is_press, start);
+                    let is_press = handled.is_press;
+                    // What comes after an event that the store did not take is not stored before it.
                     answer(bot, socket, handled, self.env.now_ms()).await?;
+                    work.finished(is_press, start);
                     continue;
                 }
                 message = timeout_at(wake_at, socket.next()), if !is_full => match message {
@@ -296,100 +289,12 @@ async fn answer(bot: &Bot, socket: &mut dyn Socket, handled: Handled, now_ms: u6
     }
 }
 
-struct Unstored {
-    answer: Option<Value>,
-    why: String,
-    /// Whether the store failed, and not a question to Feishu.
-    is_of_store: bool,
-}
-
 /// What a data frame brought.
 enum Came {
     Nothing,
     Event(Event),
     /// Why, and the frame if it is to be acknowledged: it would come again.
     Ignored(String, Option<Frame>),
-}
-
-struct Event {
-    frame: Frame,
-    payload: Value,
-    bytes: usize,
-    began_ms: u64,
-}
-
-/// An event that was stored or not.
-struct Handled {
-    frame: Frame,
-    began_ms: u64,
-    stored: Result<Option<Value>, Unstored>,
-    is_press: bool,
-}
-
-/// What is being stored: presses at once, everything else in its order.
-#[derive(Default)]
-struct Work<'a> {
-    running: FuturesUnordered<BoxFuture<'a, Handled>>,
-    presses: usize,
-    /// Whether an event that is not a press is among the running ones.
-    is_storing: bool,
-    waiting: VecDeque<Event>,
-    waiting_bytes: usize,
-}
-
-impl<'a> Work<'a> {
-    fn is_full(&self) -> bool {
-        self.waiting.len() >= WAITING_MAX || self.waiting_bytes >= WAITING_MAX_BYTES
-    }
-
-    fn add(&mut self, event: Event, start: impl Fn(Event, bool) -> BoxFuture<'a, Handled>) {
-        let is_press = text_of(&event.payload["header"], "event_type") == PRESS;
-        if is_press && self.presses < PRESSES_MAX {
-            self.presses += 1;
-            self.running.push(start(event, true));
-        } else if self.is_storing {
-            self.waiting_bytes += event.bytes;
-            self.waiting.push_back(event);
-        } else {
-            self.is_storing = true;
-            self.running.push(start(event, false));
-        }
-    }
-
-    fn finished(&mut self, is_press: bool, start: impl Fn(Event, bool) -> BoxFuture<'a, Handled>) {
-        if is_press {
-            self.presses -= 1;
-            return;
-        }
-        let next = self.waiting.pop_front();
-        self.is_storing = next.is_some();
-        if let Some(event) = next {
-            self.waiting_bytes -= event.bytes;
-            self.running.push(start(event, false));
-        }
-    }
-}
-
-/// Logs what is ignored, but not each time.
-#[derive(Default)]
-pub(super) struct Ignored {
-    logged_at: Option<Instant>,
-    left_out: u64,
-}
-
-impl Ignored {
-    /// Whether it was logged.
-    pub(super) fn note(&mut self, bot: &Bot, why: &str) -> bool {
-        let now = Instant::now();
-        if self.logged_at.is_some_and(|at| now < at + IGNORED_EVERY) {
-            self.left_out += 1;
-            return false;
-        }
-        let left_out = std::mem::take(&mut self.left_out);
-        tracing::warn!(platform = PLATFORM, bot = bot.id, why, left_out, "an event on the socket was ignored");
-        self.logged_at = Some(now);
-        true
-    }
 }
 
 /// The payload of an answer.

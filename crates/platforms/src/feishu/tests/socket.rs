@@ -126,15 +126,19 @@ async fn what_is_not_stored_is_not_acknowledged() {
     let stage = socket_stage();
     let (script, mut end) = script();
     stage.vendor.script(script);
-    let (store, _taken) = Store::new();
+    let (store, mut taken) = Store::new();
     store.is_down.store(true, Ordering::SeqCst);
     let listening = stage.feishu.listen(&stage.bot, Part::WHOLE, None, &store);
     let scene = async {
         end.frame(&event(&said("oc_direct", "hello", json!({}))));
+        end.frame(&event(&said("oc_direct", "later", json!({ "message_id": "om_2" }))));
         assert_eq!(told(&end.next_data().await)["code"], 500);
+        store.is_down.store(false, Ordering::SeqCst);
+        assert!(end.heard.recv().await.is_none(), "what came later is not stored before it");
     };
     let (ended, ()) = tokio::join!(listening, scene);
     assert!(matches!(ended, Ended::Lost(_)), "{ended:?}");
+    assert!(taken.try_recv().is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +233,7 @@ async fn what_is_ignored_is_acknowledged_and_logged_now_and_then() {
         drop(end);
     };
     tokio::join!(listening, scene);
-    let mut ignored = super::super::socket::Ignored::default();
+    let mut ignored = super::super::work::Ignored::default();
     let mut note = || ignored.note(&stage.bot, "it is of an old schema");
     assert_eq!((note(), note()), (true, false));
     tokio::time::advance(Duration::from_mins(1)).await;
