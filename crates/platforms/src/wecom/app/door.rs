@@ -37,6 +37,10 @@ impl App {
 fn greet_vendor(bot: &Bot, query: &[(String, String)], echo: &str, now_ms: u64) -> Result<Heard, Reply> {
     let text = opened(bot, query, echo, now_ms)?;
     match String::from_utf8(text) {
+        // A message is signed in the same way. Whoever has caught one must not be told what is in it.
+        Ok(text) if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with('<') => {
+            Err(Reply::text(400, "echostr is a message, and not the text by which WeCom checks the address"))
+        }
         Ok(text) if text.len() <= ECHO_MAX_BYTES => Ok(Heard::nothing(Reply::text(200, text))),
         _ => Err(Reply::text(400, "echostr is not a short text")),
     }

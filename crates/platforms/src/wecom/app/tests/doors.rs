@@ -41,6 +41,9 @@ fn the_address_is_confirmed_to_whoever_knows_the_token() {
     assert_eq!(status(query.replace("nonce=n0", "nonce=n0&nonce=n0"), NOW_S), Some(400));
     assert_eq!(status(format!("echostr={escaped}"), NOW_S), Some(400));
     assert_eq!(status(String::new(), NOW_S), Some(400));
+    let caught = crypt::seal(&key, CORP, [7; 16], b"<xml><Content>private</Content></xml>").unwrap();
+    let told = ask(format!("{}&echostr={}", Scene::query(&caught), api::encoded(&caught)), NOW_S).err().unwrap();
+    assert!(told.status == 400 && !told.body.contains("private"), "a message is not decrypted for whoever asks");
     let other = crypt::seal(&key, "ww-other", [7; 16], b"1").unwrap();
     assert_eq!(status(format!("{}&echostr={}", Scene::query(&other), api::encoded(&other)), NOW_S), Some(403));
 }
