@@ -35,8 +35,17 @@ pub(super) struct Replies {
 
 #[derive(Default)]
 struct Messages {
-    requests: HashMap<(String, String), (String, u64)>,
+    requests: HashMap<(String, String), Known>,
     oldest: VecDeque<(String, String)>,
+}
+
+/// By what a message is answered.
+#[derive(Clone)]
+struct Known {
+    /// A request answers in the chat that it came from, whatever chat an action names.
+    chat_id: String,
+    req_id: String,
+    at_ms: u64,
 }
 
 /// A message that came.
@@ -71,7 +80,8 @@ impl Replies {
         }
         let key = (bot.to_owned(), message_id.to_owned());
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        if messages.requests.insert(key.clone(), (req_id.to_owned(), now_ms)).is_none() {
+        let known = Known { chat_id: chat_id.to_owned(), req_id: req_id.to_owned(), at_ms: now_ms };
+        if messages.requests.insert(key.clone(), known).is_none() {
             messages.oldest.push_back(key);
         }
         while messages.oldest.len() > MESSAGES_MAX {
@@ -85,11 +95,12 @@ impl Replies {
         self.chats.get(bot, chat_id)
     }
 
-    /// The request by which a message is answered, else the last one of the chat.
+    /// The request by which a message of this chat is answered, else the last one of the chat.
     pub(super) fn request_for(&self, bot: &str, chat_id: &str, reply_to: Option<&str>, now_ms: u64) -> Option<String> {
         let of_message = reply_to.and_then(|id| {
             let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-            messages.requests.get(&(bot.to_owned(), id.to_owned())).cloned()
+            let known = messages.requests.get(&(bot.to_owned(), id.to_owned()))?;
+            (known.chat_id == chat_id).then(|| (known.req_id.clone(), known.at_ms))
         });
         let of_chat = || self.chats.get(bot, chat_id).and_then(|chat| chat.last);
         let is_valid = |(_, at_ms): &(String, u64)| now_ms.saturating_sub(*at_ms) < VALID_MS;
@@ -105,7 +116,7 @@ impl Replies {
         });
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         let Messages { requests, oldest } = &mut *messages;
-        requests.retain(|_, (known, _)| known != req_id);
+        requests.retain(|_, known| known.req_id != req_id);
         oldest.retain(|key| requests.contains_key(key));
     }
 }
@@ -130,6 +141,7 @@ mod tests {
         assert_eq!(find(Some("m1"), VALID_MS).as_deref(), Some("r2"), "the first is too old");
         assert_eq!(find(None, VALID_MS + 10), None);
         assert_eq!(replies.request_for("other", "c", None, 20), None, "robots are apart");
+        assert_eq!(replies.request_for("b", "elsewhere", Some("m1"), 20), None, "and so are chats");
         replies.forget("b", "c", "r2");
         assert_eq!((find(None, 20), find(Some("m2"), 20), find(Some("m1"), 20).as_deref()), (None, None, Some("r1")));
         let chat = replies.chat("b", "c").unwrap();
