@@ -24,17 +24,24 @@ pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
     let chat_id = Some(text(&body["chatid"])).filter(|id| !id.is_empty()).unwrap_or(person);
     let message_id = Some(text(&body["msgid"])).filter(|id| !id.is_empty()).unwrap_or(&frame.req_id);
     if chat_id.is_empty() || message_id.is_empty() {
+        tracing::warn!(bot = bot.id, "a message of WeCom without a chat or an id was skipped");
         return None;
     }
     let is_group = text(&body["chattype"]).eq_ignore_ascii_case("group");
     let (said, quoted) = (said(body), quoted(&body["quote"]));
     let said = if is_group { without_mention(&said) } else { said.as_str() };
-    let files = files(body);
+    let Files { files, unusable } = files(body);
     let has_context = quoted.is_some() && (!said.is_empty() || !files.is_empty());
     let shown = if said.is_empty() && files.is_empty() { quoted.as_deref().unwrap_or_default() } else { said };
-    if shown.is_empty() && files.is_empty() {
-        return None;
-    }
+    let is_empty = shown.is_empty() && files.is_empty();
+    let shown = match (is_empty, unusable) {
+        (true, 0) => unreadable(body)?,
+        (_, 0) => shown.to_owned(),
+        (true, _) => String::new(),
+        (false, _) => {
+            format!("{shown}\n[Parts of this message that can only be seen in WeCom: {unusable}]").trim().to_owned()
+        }
+    };
     let source = Source {
         platform: PLATFORM.into(),
         chat_id: chat_id.into(),
@@ -45,7 +52,7 @@ pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
         ..Source::default()
     };
     let event = MessageEvent {
-        text: shown.to_owned(),
+        text: shown,
         message_type: kind(body, &files).into(),
         source,
         message_id: Some(message_id.to_owned()),
@@ -59,7 +66,18 @@ pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
     // In a group, a robot gets only what mentions it.
     (intake.addressed, intake.author_sees) = (is_group, true);
     intake.remote_media = files;
+    if is_empty && unusable > 0 {
+        intake.refused =
+            Some("the file cannot be fetched: WeCom gave no address of it, or one that is too long".into());
+    }
     Some(intake)
+}
+
+/// In the place of what has no text here. `None`: nobody said anything.
+fn unreadable(body: &Value) -> Option<String> {
+    let kind: String = type_of(body).chars().take(32).collect();
+    let is_silent = ["", "text", "mixed", "event"].contains(&kind.as_str());
+    (!is_silent).then(|| format!("[A message of the kind {kind:?}, which can only be seen in WeCom]"))
 }
 
 fn text(value: &Value) -> &str {
@@ -107,32 +125,48 @@ fn quoted(quote: &Value) -> Option<String> {
     Some(said.to_owned()).filter(|said| !said.is_empty())
 }
 
-fn files(body: &Value) -> Vec<RemoteFile> {
+struct Files {
+    files: Vec<RemoteFile>,
+    /// Parts of the message that cannot be fetched or shown.
+    unusable: usize,
+}
+
+fn files(body: &Value) -> Files {
     const IMAGE: &str = "image/jpeg";
     const FILE: &str = "application/octet-stream";
     let mut found: Vec<(&Value, &str)> = Vec::new();
+    let mut others = 0;
     match type_of(body).as_str() {
         "mixed" => {
             found.extend(items(body).filter(|item| type_of(item) == "image").map(|item| (&item["image"], IMAGE)));
+            others = items(body).filter(|item| !["", "text", "image"].contains(&type_of(item).as_str())).count();
         }
         kind => {
-            found.push((&body["image"], IMAGE));
+            if kind == "image" || body["image"].is_object() {
+                found.push((&body["image"], IMAGE));
+            }
             match kind {
                 "file" => found.push((&body["file"], FILE)),
                 "video" => found.push((&body["video"], "video/mp4")),
                 "appmsg" if body["appmsg"]["file"].is_object() => found.push((&body["appmsg"]["file"], FILE)),
-                "appmsg" => found.push((&body["appmsg"]["image"], IMAGE)),
+                "appmsg" if body["appmsg"]["image"].is_object() => found.push((&body["appmsg"]["image"], IMAGE)),
                 _ => {}
             }
         }
     }
+    let total = found.len() + others;
+    let usable = found.into_iter().filter_map(|(file, mime)| remote(file, mime));
+    let mut files: Vec<_> = usable.take(REMOTE_MEDIA_MAX).collect();
+    let unusable = total - files.len();
+    // A quoted file is not part of the message.
     let quote = &body["quote"];
-    match type_of(quote).as_str() {
-        "image" => found.push((&quote["image"], IMAGE)),
-        "file" => found.push((&quote["file"], FILE)),
-        _ => {}
-    }
-    found.into_iter().filter_map(|(file, mime)| remote(file, mime)).take(REMOTE_MEDIA_MAX).collect()
+    let quoted = match type_of(quote).as_str() {
+        "image" => remote(&quote["image"], IMAGE),
+        "file" => remote(&quote["file"], FILE),
+        _ => None,
+    };
+    files.extend(quoted.filter(|_| files.len() < REMOTE_MEDIA_MAX));
+    Files { files, unusable }
 }
 
 fn remote(file: &Value, mime: &str) -> Option<RemoteFile> {

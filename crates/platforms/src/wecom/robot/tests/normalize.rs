@@ -83,12 +83,30 @@ fn quotes() {
 }
 
 #[test]
+fn what_cannot_be_read_is_told() {
+    let event = |more: Value| heard(more).unwrap().event;
+    for kind in ["sticker", "voice"] {
+        let expected = format!("[A message of the kind {kind:?}, which can only be seen in WeCom]");
+        assert_eq!(event(json!({ "msgtype": kind, "voice": {} })).text, expected);
+    }
+    for (kind, file) in
+        [("image", json!({})), ("file", json!({ "url": "x".repeat(5_000) })), ("video", json!({ "name": "v" }))]
+    {
+        let intake = heard(json!({ "msgtype": kind, kind: file })).unwrap();
+        assert!(intake.refused.is_some_and(|why| why.contains("no address")), "{kind}");
+    }
+    let items = json!([{ "msgtype": "text", "text": { "content": "one" } }, { "msgtype": "image", "image": {} },
+        { "msgtype": "sticker" }]);
+    let mixed = heard(json!({ "msgtype": "mixed", "mixed": { "msg_item": items } })).unwrap();
+    let expected = "one\n[Parts of this message that can only be seen in WeCom: 2]";
+    assert_eq!((mixed.event.text.as_str(), mixed.refused), (expected, None));
+}
+
+#[test]
 fn what_says_nothing_is_skipped() {
     for more in [
         text(" "),
         json!({}),
-        json!({ "msgtype": "image", "image": {} }),
-        json!({ "msgtype": "image", "image": { "url": "x".repeat(5_000) } }),
         json!({ "msgtype": "text", "text": "x" }),
         json!({ "msgtype": "text", "text": { "content": "x" }, "from": 7 }),
         json!({ "msgtype": "text", "text": { "content": "x" }, "aibotid": "another" }),
