@@ -181,7 +181,7 @@ fn frames(input: &[u8]) -> Outcome {
     let bot = bot(&[("bot_id", "robot-1")], &[("secret", "s")]);
     let Some(frame) = Frame::read(&String::from_utf8_lossy(input)) else { return outcome(None::<usize>) };
     let shape = intake_of(&frame, &bot).map(|intake| shape(&intake, "wecom"));
-    outcome((frame.errcode != 0, frame.req_id.is_empty(), shape))
+    outcome((frame.errcode != Some(0), frame.req_id.is_empty(), shape))
 }
 
 fn frame_seeds() -> Vec<Vec<u8>> {

@@ -105,7 +105,12 @@ const TEXTS: &[&str] = &[
     "the text does not fit into one message of 2048 bytes",
     "WeCom takes files of 6 to 20971520 bytes, and this has 3",
     "an app of WeCom cannot do this",
-    "it was not sent to WeCom: the socket of the robot is not open at this server",
+    "too many files are on their way to WeCom; nothing was sent, try again in a few seconds",
+    "it was not sent to WeCom: the socket of the robot is not open at this server; connect the agent to the server that has the \
+     connection of the robot, or see `bot check`",
+    "it was not sent to WeCom: too many messages wait for the socket of the robot",
+    "it was not sent to WeCom: the socket was closed",
+    "WeCom did not answer: its answer does not say what became of it",
     "it was not sent to WeCom: too many messages wait for an answer of WeCom",
     "WeCom streams only replies, and this server has seen no message of the chat lately",
     "a robot of WeCom cannot do this",

@@ -11,8 +11,13 @@ use super::{MESSAGE_MAX, Robot};
 use crate::wecom::errors::code_of;
 
 impl Robot {
+    /// A limit that is reached is that of the chat: the others go on.
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
-        self.try_act(acting_as, action).await.unwrap_or_else(Acted::from)
+        let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
+        if acted.pace.retry_after_ms.is_some() {
+            acted.pace.bucket = Some(super::bucket(action).0);
+        }
+        acted
     }
 
     async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
@@ -54,22 +59,22 @@ impl Robot {
         self.say(bot, chat_id, reply_to, body).await
     }
 
+    /// Answers a message. All answers to it have the same id, so it is not used again after one that was not acknowledged.
+    pub(super) async fn respond(&self, bot: &Bot, chat_id: &str, req_id: &str, body: &Value) -> Result<(), LinkError> {
+        let forget = || self.replies.forget(&bot.id, chat_id, req_id);
+        self.links.ask_as(&bot.id, RESPOND, req_id, body, &forget).await.map(|_| ())
+    }
+
     /// As a reply if there is something to reply to: a robot may not begin to speak in a group. Else as a message.
     pub(super) async fn say(&self, bot: &Bot, chat_id: &str, reply_to: Option<&str>, body: Value) -> Acted {
         if let Some(req_id) = self.replies.request_for(&bot.id, chat_id, reply_to, self.env.now_ms()) {
-            match self.links.ask(&bot.id, RESPOND, &req_id, &body).await {
-                Ok(_) => return ActionResult::sent(req_id).into(),
+            match self.respond(bot, chat_id, &req_id, &body).await {
+                Ok(()) => return ActionResult::sent(req_id).into(),
                 // It was not done, so it can be tried in the other way.
                 Err(LinkError::Refused { code, .. }) if is_of_request(code) => {
                     self.replies.forget(&bot.id, chat_id, &req_id);
                 }
-                Err(error) => {
-                    if let LinkError::Lost(_) = error {
-                        // The next answer to it could be taken for this one.
-                        self.replies.forget(&bot.id, chat_id, &req_id);
-                    }
-                    return error.into();
-                }
+                Err(error) => return error.into(),
             }
         }
         let mut message = body;

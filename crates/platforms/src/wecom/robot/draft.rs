@@ -8,13 +8,14 @@ use frontdesk_core::port::platform::{Acted, ActingAs};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::json;
 
-use super::frame::RESPOND;
 use super::link::LinkError;
 use super::{MESSAGE_MAX, Robot};
 
 /// `WeCom` ends a stream after ten minutes.
 const STREAM_MS: u64 = 9 * 60_000;
 const DRAFTS_MAX: usize = 1_000;
+/// As many characters of the beginning tell whether a text completes a draft.
+const ALIKE_CHARS: usize = 24;
 
 /// Robot, tenant and chat.
 type Key = (String, String, String);
@@ -61,6 +62,12 @@ impl Drafts {
     }
 }
 
+/// Whether the text goes on where the stream ends, or says the same.
+fn completes(shown: &str, text: &str) -> bool {
+    let length = shown.chars().count().min(ALIKE_CHARS);
+    length > 0 && shown.chars().take(length).eq(text.chars().take(length))
+}
+
 fn key(acting_as: ActingAs<'_>, chat_id: &str) -> Key {
     (acting_as.bot.id.clone(), acting_as.tenant.to_owned(), chat_id.to_owned())
 }
@@ -103,13 +110,10 @@ impl Robot {
         }
         let parts = frontdesk_core::split::split(content, MESSAGE_MAX, frontdesk_wire::descriptor::LenUnit::Chars);
         let first = parts.first().map_or("", String::as_str);
-        let outcome = self.show(acting_as, &mut open, first, sealed).await;
+        let outcome = self.show(acting_as, chat_id, &mut open, first, sealed).await;
         let acted = match outcome {
             Ok(req_id) => Acted::from(ActionResult::sent(req_id)),
-            Err(error) => {
-                self.forget_lost(acting_as, chat_id, &mut open, &error);
-                return Ok(error.into());
-            }
+            Err(error) => return Ok(error.into()),
         };
         if sealed {
             *open = None;
@@ -123,7 +127,8 @@ impl Robot {
         Ok(acted)
     }
 
-    /// Ends the stream of this chat with the final text, if there is one. `None`: there is none.
+    /// Ends the stream of this chat with the final text, if there is one that the text completes. `None`: there is none. Another
+    /// text is a message: the stream may be that of another agent, or of another answer.
     pub(super) async fn end_draft(&self, acting_as: ActingAs<'_>, chat_id: &str, content: &str) -> Option<Acted> {
         let shared = self.drafts.of(key(acting_as, chat_id), false)?;
         let mut open = shared.lock().await;
@@ -132,48 +137,64 @@ impl Robot {
             *open = None;
             return None;
         }
-        match self.show(acting_as, &mut open, content, true).await {
+        if !open.as_ref().is_some_and(|stream| completes(&stream.shown, content)) {
+            return None;
+        }
+        match self.show(acting_as, chat_id, &mut open, content, true).await {
             Ok(req_id) => {
                 *open = None;
                 Some(ActionResult::sent(req_id).into())
             }
             // It is sent as a message then.
-            Err(LinkError::Refused { .. }) => {
-                *open = None;
-                None
-            }
-            Err(error) => {
-                self.forget_lost(acting_as, chat_id, &mut open, &error);
-                Some(error.into())
-            }
+            Err(LinkError::Refused { .. }) => None,
+            Err(error) => Some(error.into()),
         }
     }
 
-    /// One frame of the stream.
+    /// One frame of the stream. It is over after a refusal, and after an answer that did not come: the next one to the same
+    /// request could be taken for it.
     async fn show(
         &self,
         acting_as: ActingAs<'_>,
+        chat_id: &str,
         open: &mut Option<Stream>,
         content: &str,
         finish: bool,
     ) -> Result<String, LinkError> {
-        let Some(stream) = open.as_mut() else { return Err(LinkError::NotSent("there is no stream".into())) };
+        // Taken out, so that it is over also if nobody waits for the answer any more.
+        let Some(mut stream) = open.take() else { return Err(LinkError::NotSent("there is no stream".into())) };
+        let req_id = stream.req_id.clone();
         if stream.shown == content && !finish {
-            return Ok(stream.req_id.clone());
+            *open = Some(stream);
+            return Ok(req_id);
         }
         let body = json!({ "msgtype": "stream",
             "stream": { "id": stream.id, "finish": finish, "content": content } });
-        self.links.ask(&acting_as.bot.id, RESPOND, &stream.req_id, &body).await?;
-        content.clone_into(&mut stream.shown);
-        Ok(stream.req_id.clone())
+        let outcome = self.respond(acting_as.bot, chat_id, &req_id, &body).await;
+        if outcome.is_ok() {
+            content.clone_into(&mut stream.shown);
+        }
+        if let Ok(()) | Err(LinkError::NotSent(_)) = outcome {
+            *open = Some(stream);
+        }
+        outcome.map(|()| req_id)
     }
+}
 
-    /// After an answer that did not come, the next one to the same request could be taken for it.
-    fn forget_lost(&self, acting_as: ActingAs<'_>, chat_id: &str, open: &mut Option<Stream>, error: &LinkError) {
-        match (error, open.take()) {
-            (LinkError::Lost(_), Some(stream)) => self.replies.forget(&acting_as.bot.id, chat_id, &stream.req_id),
-            (LinkError::NotSent(_), stream) => *open = stream,
-            _ => {}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_completes_what_begins_like_it() {
+        for (shown, text, expected) in [
+            ("Hel", "Hello there", true),
+            ("The answer to your question is", "The answer to your question was wrong", true),
+            ("Searching...", "The answer", false),
+            ("Hello there", "Hel", false),
+            ("", "Hello", false),
+        ] {
+            assert_eq!(completes(shown, text), expected, "{shown} {text}");
         }
     }
 }

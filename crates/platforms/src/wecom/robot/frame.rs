@@ -20,7 +20,8 @@ pub struct Frame {
     pub cmd: String,
     pub req_id: String,
     pub body: Value,
-    pub errcode: i64,
+    /// An answer without it does not say what became of the request.
+    pub errcode: Option<i64>,
     pub errmsg: String,
 }
 
@@ -35,7 +36,7 @@ impl Frame {
             cmd: text(&value["cmd"]),
             req_id: text(&value["headers"]["req_id"]),
             body: value["body"].clone(),
-            errcode: value["errcode"].as_i64().unwrap_or(0),
+            errcode: value["errcode"].as_i64(),
             errmsg: text(&value["errmsg"]),
         })
     }
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn frames_are_read_as_the_vendor_writes_them() {
         let answer = Frame::read(r#"{"headers":{"req_id":"r1"},"errcode":7,"errmsg":"no"}"#).unwrap();
-        assert_eq!((answer.cmd.as_str(), answer.req_id.as_str(), answer.errcode), ("", "r1", 7));
+        assert_eq!((answer.cmd.as_str(), answer.req_id.as_str(), answer.errcode), ("", "r1", Some(7)));
         let with_control =
             "{\"cmd\":\"aibot_msg_callback\",\"headers\":{\"req_id\":\"r\"},\"body\":{\"x\":\"a\u{8}b\"}}";
         assert_eq!(Frame::read(with_control).unwrap().body["x"], "ab");

@@ -11,7 +11,8 @@ use std::time::Duration;
 use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::frame::{Frame, written};
@@ -23,6 +24,9 @@ pub(super) const QUEUE_MAX: usize = 64;
 const BEHIND_MAX: usize = 32;
 /// Requests without an answer, of each robot.
 const OPEN_MAX: usize = 1_024;
+/// Until a request is written. With the next one, it is less than an action may take.
+const TURN_TIME: Duration = Duration::from_secs(10);
+/// From then on.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 const WAITING: u8 = 0;
@@ -74,18 +78,52 @@ impl From<LinkError> for Acted {
     }
 }
 
+/// Whether a request was written, or its sender no longer waits: whichever is first.
+#[derive(Default)]
+struct Progress {
+    state: AtomicU8,
+    written: Notify,
+}
+
+impl Progress {
+    fn is(&self, state: u8) -> bool {
+        self.state.load(Ordering::SeqCst) == state
+    }
+
+    fn change(&self, to: u8) -> bool {
+        self.state.compare_exchange(WAITING, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+/// Whoever waits for an answer. If they leave before it came, the request is not written any more; if it was written, its id is
+/// of no more use: the answer to it could be taken for that to the next request with the same id.
+struct Asking<'a> {
+    progress: Arc<Progress>,
+    is_answered: bool,
+    lost: &'a (dyn Fn() + Sync),
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered && !self.progress.change(ABANDONED) && self.progress.is(WRITTEN) {
+            (self.lost)();
+        }
+    }
+}
+
 /// A frame on its way to the socket.
 pub(super) struct Request {
     pub(super) req_id: String,
     pub(super) text: String,
-    /// Whether it was written, or its sender no longer waits: whichever is first.
-    state: Arc<AtomicU8>,
+    progress: Arc<Progress>,
     done: oneshot::Sender<Result<Frame, LinkError>>,
 }
 
 impl Request {
     fn may_be_written(&self) -> bool {
-        self.state.compare_exchange(WAITING, WRITTEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let is_first = self.progress.change(WRITTEN);
+        self.progress.written.notify_one();
+        is_first
     }
 
     /// Whoever waited may have gone.
@@ -114,25 +152,53 @@ impl Links {
         (Open { links: self, bot: bot.to_owned(), sender }, requests)
     }
 
-    /// The answer to a request.
+    /// The answer to a request with an id of its own.
     pub(super) async fn ask(&self, bot: &str, cmd: &str, req_id: &str, body: &Value) -> Result<Frame, LinkError> {
+        self.ask_as(bot, cmd, req_id, body, &|| {}).await
+    }
+
+    /// The answer to a request. `lost` is called if it was written and no answer came, also if nobody waits for it any more.
+    pub(super) async fn ask_as(
+        &self,
+        bot: &str,
+        cmd: &str,
+        req_id: &str,
+        body: &Value,
+        lost: &(dyn Fn() + Sync),
+    ) -> Result<Frame, LinkError> {
         let not_sent = |why: &str| LinkError::NotSent(why.to_owned());
         let Some(sender) = self.all().get(bot).cloned() else {
-            return Err(not_sent("the socket of the robot is not open at this server"));
+            let why = "the socket of the robot is not open at this server; connect the agent to the server that has the \
+                       connection of the robot, or see `bot check`";
+            return Err(not_sent(why));
         };
-        let (done, answer) = oneshot::channel();
-        let state = Arc::new(AtomicU8::new(WAITING));
+        let (done, mut answer) = oneshot::channel();
+        let progress = Arc::new(Progress::default());
         let text = written(cmd, req_id, body);
-        let request = Request { req_id: req_id.to_owned(), text, state: state.clone(), done };
-        sender.try_send(request).map_err(|_| not_sent("too many messages wait for the socket of the robot"))?;
-        match timeout(ANSWER_TIME, answer).await {
-            Ok(Ok(outcome)) => outcome,
-            ended => {
-                let is_unsent = state.compare_exchange(WAITING, ABANDONED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-                let why = if ended.is_ok() { "the socket was closed" } else { "it took too long" };
-                Err(if is_unsent { not_sent(why) } else { LinkError::Lost(why.to_owned()) })
+        let request = Request { req_id: req_id.to_owned(), text, progress: progress.clone(), done };
+        sender.try_send(request).map_err(|error| match error {
+            TrySendError::Full(_) => not_sent("too many messages wait for the socket of the robot"),
+            TrySendError::Closed(_) => not_sent("the socket was closed"),
+        })?;
+        let mut asking = Asking { progress: progress.clone(), is_answered: false, lost };
+        let early = timeout(TURN_TIME, async {
+            tokio::select! {
+                biased;
+                ended = &mut answer => Some(ended),
+                () = progress.written.notified() => None,
             }
+        });
+        let ended = match early.await {
+            Ok(Some(ended)) => Some(ended),
+            Ok(None) => timeout(ANSWER_TIME, answer).await.ok(),
+            Err(_) => None,
+        };
+        if let Some(Ok(outcome)) = ended {
+            asking.is_answered = !matches!(outcome, Err(LinkError::Lost(_)));
+            return outcome;
         }
+        let why = if ended.is_some() { "the socket was closed" } else { "it took too long" };
+        Err(if progress.change(ABANDONED) { not_sent(why) } else { LinkError::Lost(why.to_owned()) })
     }
 }
 
@@ -182,8 +248,9 @@ impl Outbox {
         let queue = self.0.get_mut(&req_id)?;
         if let Some(first) = queue.pop_front() {
             first.end(match frame.errcode {
-                0 => Ok(frame),
-                code => Err(LinkError::Refused { code, message: frame.errmsg }),
+                Some(0) => Ok(frame),
+                Some(code) => Err(LinkError::Refused { code, message: frame.errmsg }),
+                None => Err(LinkError::Lost("its answer does not say what became of it".into())),
             });
         }
         while let Some(next) = queue.front() {
@@ -218,12 +285,17 @@ mod tests {
 
     fn request(req_id: &str, text: &str) -> (Request, Answer) {
         let (done, answer) = oneshot::channel();
-        let state = Arc::new(AtomicU8::new(WAITING));
-        (Request { req_id: req_id.into(), text: text.into(), state, done }, answer)
+        (Request { req_id: req_id.into(), text: text.into(), progress: Arc::default(), done }, answer)
     }
 
     fn ack(req_id: &str, errcode: i64) -> Frame {
-        Frame { cmd: String::new(), req_id: req_id.into(), body: Value::Null, errcode, errmsg: "m".into() }
+        Frame {
+            cmd: String::new(),
+            req_id: req_id.into(),
+            body: Value::Null,
+            errcode: Some(errcode),
+            errmsg: "m".into(),
+        }
     }
 
     #[test]
@@ -247,7 +319,7 @@ mod tests {
         let mut outbox = Outbox::default();
         let ((one, first), (two, second), (three, _third)) = (request("r", "1"), request("r", "2"), request("r", "3"));
         outbox.push(one);
-        two.state.store(ABANDONED, Ordering::SeqCst);
+        assert!(two.progress.change(ABANDONED));
         outbox.push(two);
         outbox.push(three);
         drop((first, second));
@@ -306,5 +378,49 @@ mod tests {
         assert_eq!(error, LinkError::Lost("it took too long".into()));
         drop(open);
         assert!(!links.is_open("b"));
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_leaves_it_in_doubt() {
+        let mut outbox = Outbox::default();
+        let (one, mut first) = request("r", "1");
+        outbox.push(one);
+        outbox.answered(Frame { errcode: None, ..ack("r", 0) });
+        assert!(matches!(first.try_recv().unwrap(), Err(LinkError::Lost(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_for_an_answer_begins_when_the_request_is_written() {
+        let links = Links::default();
+        let (_open, mut requests) = links.open("b");
+        let write = async {
+            let request = requests.recv().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            assert!(request.may_be_written());
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            request.end(Ok(ack("1", 0)));
+        };
+        let (answer, ()) = tokio::join!(links.ask("b", "ping", "1", &Value::Null), write);
+        assert!(answer.is_ok(), "{answer:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_leaves_takes_back_what_was_not_written_and_gives_up_the_id_of_what_was() {
+        let links = Links::default();
+        let (_open, mut requests) = links.open("b");
+        for is_written in [false, true] {
+            let lost = AtomicU8::new(0);
+            let note = || lost.store(1, Ordering::SeqCst);
+            let asking = links.ask_as("b", "ping", "1", &Value::Null, &note);
+            let leaving = timeout(Duration::from_secs(1), asking);
+            let write = async {
+                let request = requests.recv().await.unwrap();
+                assert!(!is_written || request.may_be_written());
+                request
+            };
+            let (left, request) = tokio::join!(leaving, write);
+            assert!(left.is_err() && !request.may_be_written());
+            assert_eq!(lost.load(Ordering::SeqCst), u8::from(is_written));
+        }
     }
 }

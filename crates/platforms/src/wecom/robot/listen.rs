@@ -1,15 +1,16 @@
 //! The socket of a robot: messages in, and what actions send.
 //!
-//! `WeCom` does not repeat what it has reported, and has no acknowledgements. So a message is held until it is stored. Meanwhile
-//! the socket is still read, up to a limit, and its pings go out.
+//! `WeCom` does not repeat what it has reported, and has no acknowledgements. So a message is held until it is stored, also if the
+//! socket ends before. Meanwhile the socket is still read, up to a limit, and its pings go out.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
+use frontdesk_core::DeskError;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Dial, Socket, SocketMessage};
 use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
-use frontdesk_wire::Source;
+use frontdesk_wire::{Code, Source};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use super::link::{Outbox, Request};
 use super::normalize::intake_of;
 use super::replies::Came;
 use super::{Robot, own_base, socket_url};
-use crate::wecom::errors::told;
+use crate::wecom::errors::{code_of, told};
 
 /// A frame with the longest message.
 const MESSAGE_MAX_BYTES: usize = 1 << 20;
@@ -32,10 +33,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(75);
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Between attempts to store a message.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// Messages that wait to be stored. Then the socket is not read.
-const UNSTORED_MAX: usize = 64;
-/// Files that are being fetched, to be kept. Others are fetched when an agent asks.
-const HOLDING_MAX: usize = 4;
+/// For one attempt to store a message while no socket is open.
+const STORE_LIMIT: Duration = Duration::from_secs(5);
+/// Files of one robot that are being fetched, to be kept.
+const HOLDING_MAX: usize = 2;
 /// Somebody else has opened a socket of the robot. Two who open it in turn would both lose messages.
 const TAKEN_OVER_PAUSE: Duration = Duration::from_mins(1);
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
@@ -51,9 +52,47 @@ enum End {
     TakenOver,
 }
 
+/// A listener. One that is stopped may be the last: the server stops, the bot is removed, or another server listens.
+struct Listening<'a> {
+    robot: &'a Robot,
+    bot: &'a Bot,
+    inlet: &'a dyn Inlet,
+    /// It is started again.
+    is_over: bool,
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        let now_ms = self.robot.env.now_ms();
+        let Some(left) = self.robot.backlog.leave(self.bot, now_ms) else { return };
+        tracing::warn!(bot = self.bot.id, messages = left.count, "a listener ended before its messages were stored");
+        if !self.is_over {
+            let reason = format!(
+                "the listener was stopped before {} messages were stored; they are lost unless this server listens to the \
+                 robot again within an hour",
+                left.count
+            );
+            self.inlet.gap(Gap { since_ms: left.since_ms, until_ms: now_ms, reason });
+        }
+    }
+}
+
 impl Robot {
     pub(super) async fn keep_socket(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
-        let mut socket = match self.dial(bot).await {
+        self.backlog.begin(bot, self.env.now_ms());
+        let mut listening = Listening { robot: self, bot, inlet, is_over: false };
+        let ended = self.keep_one(bot, cursor, inlet).await;
+        listening.is_over = true;
+        ended
+    }
+
+    async fn keep_one(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+        self.store_left(bot, inlet).await;
+        let opened = match self.backlog.is_full(bot) {
+            true => Err(Ended::Lost("messages that came cannot be stored, and there is no room for more".into())),
+            false => self.dial(bot).await,
+        };
+        let mut socket = match opened {
             Ok(socket) => socket,
             Err(ended) => {
                 if let Ended::Lost(why) | Ended::Misconfigured(why) = &ended {
@@ -62,7 +101,9 @@ impl Robot {
                 return ended;
             }
         };
-        self.note_gap(cursor, inlet);
+        self.note_gap(bot, cursor, inlet);
+        self.backlog.heard(bot, self.env.now_ms());
+        self.save_time(bot, inlet).await;
         let (open, requests) = self.links.open(&bot.id);
         tracing::info!(bot = bot.id, "the socket of WeCom is open");
         let mut outbox = Outbox::default();
@@ -78,6 +119,8 @@ impl Robot {
         };
         outbox.lose(&why);
         self.note_end(bot, &why);
+        self.store_left(bot, inlet).await;
+        self.save_time(bot, inlet).await;
         if let End::TakenOver = end {
             tokio::time::sleep(TAKEN_OVER_PAUSE).await;
         }
@@ -99,27 +142,53 @@ impl Robot {
         };
         let req_id = self.new_req_id(SUBSCRIBE);
         let hello = written(SUBSCRIBE, &req_id, &json!({ "bot_id": bot_id, "secret": secret.expose() }));
-        match timeout(GREETING_LIMIT, greet(&mut *socket, hello, &req_id)).await {
-            Ok(Ok(Frame { errcode: 0, .. })) => Ok(socket),
-            Ok(Ok(Frame { errcode, errmsg, .. })) => {
+        match timeout(GREETING_LIMIT, self.greet(bot, &mut *socket, hello, &req_id)).await {
+            Ok(Ok(Frame { errcode: Some(0), .. })) => Ok(socket),
+            Ok(Ok(Frame { errcode: Some(errcode), errmsg, .. })) => {
                 let why = told(errcode, &errmsg.replace(secret.expose(), "***"));
-                let text =
-                    format!("WeCom did not accept the robot: {why}; check bot_id and secret, and repeat `bot add`");
+                let remedy = match code_of(errcode) {
+                    Code::Unavailable | Code::RateLimited => "this server tries again by itself",
+                    _ => "check bot_id and secret, and repeat `bot add`",
+                };
+                let text = format!("WeCom did not accept the robot: {why}; {remedy}");
                 Err(if CREDENTIALS.contains(&errcode) { Ended::Misconfigured(text) } else { Ended::Lost(text) })
             }
+            Ok(Ok(_)) => Err(Ended::Lost("WeCom did not say whether it accepts the robot".into())),
             Ok(Err(why)) => Err(Ended::Lost(why)),
             Err(_) => Err(Ended::Lost("WeCom did not answer to the robot in time".into())),
         }
     }
 
-    /// What was written while no socket was open is not reported.
-    fn note_gap(&self, cursor: Option<String>, inlet: &dyn Inlet) {
+    async fn greet(&self, bot: &Bot, socket: &mut dyn Socket, hello: String, req_id: &str) -> Result<Frame, String> {
+        socket.send(SocketMessage::Text(hello)).await?;
+        loop {
+            let SocketMessage::Text(text) = socket.next().await? else { continue };
+            let Some(frame) = Frame::read(&text) else { continue };
+            match frame.is_of_vendor() {
+                false if frame.req_id == req_id => return Ok(frame),
+                true if self.backlog.is_full(bot) => return Err("too many messages came before the answer".into()),
+                // Messages may come before the answer.
+                true => self.backlog.push(bot, frame, text.len(), self.env.now_ms()),
+                false => {}
+            }
+        }
+    }
+
+    /// What was written while no socket was open is not reported. The cursor may be older than the end of the last socket.
+    fn note_gap(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) {
         let now_ms = self.env.now_ms();
-        if let Some(since_ms) = cursor.and_then(|cursor| cursor.parse::<u64>().ok())
+        let cursor = cursor.and_then(|cursor| cursor.parse::<u64>().ok());
+        if let Some(since_ms) = cursor.map(|cursor| cursor.max(self.backlog.heard_ms(bot)))
             && now_ms.saturating_sub(since_ms) > ABSENCE_MIN_MS
         {
             let reason = "no socket of the robot was open; WeCom does not repeat what was written meanwhile".to_owned();
             inlet.gap(Gap { since_ms, until_ms: now_ms, reason });
+        }
+    }
+
+    async fn save_time(&self, bot: &Bot, inlet: &dyn Inlet) {
+        if let Err(error) = inlet.save_cursor(self.backlog.stored_until_ms(bot).to_string()).await {
+            tracing::warn!(%error, bot = bot.id, "saving the time failed");
         }
     }
 
@@ -131,19 +200,24 @@ impl Robot {
         mut requests: mpsc::Receiver<Request>,
         outbox: &mut Outbox,
     ) -> End {
-        let mut unstored: VecDeque<Frame> = VecDeque::new();
         let mut storing: Option<BoxFuture<'_, Vec<String>>> = None;
         let mut holding: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         let (mut heard_at, mut ping_at, mut cursor_at) =
             (Instant::now(), Instant::now() + PING_EVERY, Instant::now() + CURSOR_EVERY);
         loop {
             if storing.is_none()
-                && let Some(frame) = unstored.pop_front()
+                && let Some(frame) = self.backlog.first(bot)
             {
                 storing = Some(Box::pin(self.store(bot, inlet, frame)));
             }
+            while holding.len() < HOLDING_MAX
+                && let Some(handle) = self.backlog.next_file(bot)
+            {
+                holding.push(Box::pin(async move { self.hold(bot, &handle).await }));
+            }
+            let has_room = !self.backlog.is_full(bot);
             let next = tokio::select! {
-                message = socket.next(), if unstored.len() < UNSTORED_MAX => Next::Message(message),
+                message = socket.next(), if has_room => Next::Message(message),
                 Some(request) = requests.recv() => Next::Request(request),
                 files = stored(&mut storing), if storing.is_some() => Next::Stored(files),
                 Some(()) = holding.next(), if !holding.is_empty() => continue,
@@ -153,6 +227,7 @@ impl Robot {
                 Next::Message(Err(why)) => return End::Lost(why),
                 Next::Message(Ok(message)) => {
                     heard_at = Instant::now();
+                    self.backlog.heard(bot, self.env.now_ms());
                     let SocketMessage::Text(text) = message else { continue };
                     let Some(frame) = Frame::read(&text) else { continue };
                     if is_farewell(&frame) {
@@ -160,7 +235,7 @@ impl Robot {
                     }
                     match frame.is_of_vendor() {
                         true => {
-                            unstored.push_back(frame);
+                            self.backlog.push(bot, frame, text.len(), self.env.now_ms());
                             None
                         }
                         false => outbox.answered(frame),
@@ -169,24 +244,20 @@ impl Robot {
                 Next::Request(request) => outbox.push(request),
                 Next::Stored(files) => {
                     storing = None;
-                    for handle in files.into_iter().take(HOLDING_MAX - holding.len().min(HOLDING_MAX)) {
-                        holding.push(Box::pin(async move { self.hold(bot, &handle).await }));
-                    }
+                    self.backlog.stored(bot, files);
                     None
                 }
                 Next::Tick => {
                     let now = Instant::now();
                     if now >= cursor_at {
                         cursor_at = now + CURSOR_EVERY;
-                        if let Err(error) = inlet.save_cursor(self.env.now_ms().to_string()).await {
-                            tracing::warn!(%error, bot = bot.id, "saving the time failed");
-                        }
+                        self.save_time(bot, inlet).await;
                     }
                     if now < ping_at {
                         continue;
                     }
                     // While messages wait to be stored, the socket is not read.
-                    if now - heard_at > SILENCE_MAX && unstored.len() < UNSTORED_MAX {
+                    if now - heard_at > SILENCE_MAX && has_room {
                         return End::Lost("the socket was silent: no ping was answered".into());
                     }
                     ping_at = now + PING_EVERY;
@@ -204,21 +275,38 @@ impl Robot {
         }
     }
 
-    /// Until it is stored: nobody would report it again. Returns the handles of its files.
-    async fn store(&self, bot: &Bot, inlet: &dyn Inlet, frame: Frame) -> Vec<String> {
-        while let Some(intake) = intake_of(&frame, bot) {
-            // Before it is stored: whoever is told of it may answer at once.
-            self.note_came(bot, &intake.event.source, &frame.req_id);
-            let files = intake.remote_media.iter().map(|file| file.handle.expose().to_owned()).collect();
-            match inlet.take(vec![intake]).await {
-                Ok(_) => return files,
+    /// Until it is stored: nobody would report it again. Returns the handles of files that are to be kept.
+    async fn store(&self, bot: &Bot, inlet: &dyn Inlet, frame: Arc<Frame>) -> Vec<String> {
+        loop {
+            match self.try_store(bot, inlet, &frame).await {
+                Ok(files) => return files,
                 Err(error) => {
                     tracing::warn!(%error, bot = bot.id, "a message could not be stored; trying again");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
         }
-        Vec::new()
+    }
+
+    async fn try_store(&self, bot: &Bot, inlet: &dyn Inlet, frame: &Frame) -> Result<Vec<String>, DeskError> {
+        let Some(intake) = intake_of(frame, bot) else { return Ok(Vec::new()) };
+        // Before it is stored: whoever is told of it may answer at once.
+        self.note_came(bot, &intake.event.source, &frame.req_id);
+        let files = intake.remote_media.iter().map(|file| file.handle.expose().to_owned()).collect();
+        let receipts = inlet.take(vec![intake]).await?;
+        // Nobody asks for the files of a message that nobody gets.
+        let is_delivered = receipts.iter().flatten().any(|receipt| receipt.verdict.outcome == "delivered");
+        Ok(if is_delivered { files } else { Vec::new() })
+    }
+
+    /// Stores what the last socket has left, as far as it can be stored now.
+    async fn store_left(&self, bot: &Bot, inlet: &dyn Inlet) {
+        while let Some(frame) = self.backlog.first(bot) {
+            match timeout(STORE_LIMIT, self.try_store(bot, inlet, &frame)).await {
+                Ok(Ok(files)) => self.backlog.stored(bot, files),
+                _ => return,
+            }
+        }
     }
 
     fn note_came(&self, bot: &Bot, source: &Source, req_id: &str) {
@@ -250,14 +338,4 @@ enum Next {
 
 fn is_farewell(frame: &Frame) -> bool {
     frame.cmd == EVENT && frame.body["event"]["eventtype"] == "disconnected_event"
-}
-
-async fn greet(socket: &mut dyn Socket, hello: String, req_id: &str) -> Result<Frame, String> {
-    socket.send(SocketMessage::Text(hello)).await?;
-    loop {
-        let SocketMessage::Text(text) = socket.next().await? else { continue };
-        if let Some(frame) = Frame::read(&text).filter(|frame| frame.req_id == req_id && !frame.is_of_vendor()) {
-            return Ok(frame);
-        }
-    }
 }

@@ -74,13 +74,17 @@ impl Robot {
         caption: Option<&str>,
     ) -> Result<Acted, ActionResult> {
         let bot = acting_as.bot;
-        let busy = |_| ActionResult::refused(Code::Unavailable, "too many files are on their way");
-        let permit = self.uploads.acquire().await.map_err(busy)?;
+        let busy = || {
+            let text = "too many files are on their way to WeCom; nothing was sent, try again in a few seconds";
+            ActionResult::refused(Code::Unavailable, text)
+        };
+        let upload = self.uploads.begin(acting_as.tenant).await.ok_or_else(busy)?;
         let SourceFile { mime, filename: known, size, body } =
             self.files.open(acting_as.tenant, source_url, FILE_MAX_BYTES).await?;
         let wrong_size = |size: u64| {
             let text = format!("WeCom takes files of {FILE_MIN_BYTES} to {FILE_MAX_BYTES} bytes, and this has {size}");
-            ActionResult::refused(Code::TooLarge, text)
+            let code = if size < FILE_MIN_BYTES as u64 { Code::BadRequest } else { Code::TooLarge };
+            ActionResult::refused(code, text)
         };
         if let Some(size) = size.filter(|size| *size > FILE_MAX_BYTES as u64) {
             return Err(wrong_size(size));
@@ -98,7 +102,7 @@ impl Robot {
             Ok(media_id) => media_id,
             Err(error) => return Ok(error.undone().into()),
         };
-        drop((bytes, permit));
+        drop((bytes, upload));
         let sent = self.say(bot, chat_id, reply_to, json!({ "msgtype": kind, kind: { "media_id": media_id } })).await;
         let Some(caption) = caption.filter(|caption| !caption.trim().is_empty() && sent.result.success) else {
             return Ok(sent);
@@ -140,7 +144,7 @@ impl Robot {
             "" => None,
             text => Some(key_of(text).ok_or_else(|| gone("its key cannot be read"))?),
         };
-        let found = match self.held.get(&url, self.env.now_ms()) {
+        let found = match self.held.get(&bot.id, &url, self.env.now_ms()) {
             Some(HeldFile { mime, filename, bytes }) => RemoteMedia { mime, filename, body: body_of(bytes) },
             None => self.open_link(bot, &url).await?,
         };
@@ -184,8 +188,9 @@ impl Robot {
             }
             Some(HeldFile { mime, filename, bytes: bytes.into() })
         };
+        let Ok(_permit) = self.holds.acquire().await else { return };
         if let Ok(Some(file)) = timeout(HOLD_TIME, fetch).await {
-            self.held.put(url, file, self.env.now_ms());
+            self.held.put(&bot.id, url, file, self.env.now_ms());
         } else {
             tracing::debug!(bot = bot.id, "a file of WeCom was not kept for later");
         }

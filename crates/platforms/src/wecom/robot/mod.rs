@@ -4,6 +4,7 @@
 //! and answers go out over it. A robot has one socket: whoever opens the next one ends the last.
 
 mod act;
+mod backlog;
 mod draft;
 pub mod frame;
 mod held;
@@ -15,6 +16,7 @@ pub mod normalize;
 mod replies;
 #[cfg(test)]
 mod tests;
+mod uploads;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -30,10 +32,12 @@ use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
+use self::backlog::Backlog;
 use self::draft::Drafts;
 use self::held::Held;
 use self::link::Links;
 use self::replies::Replies;
+use self::uploads::Uploads;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -49,8 +53,8 @@ const CHAT_RATE: Rate = Rate { burst: 15, every_ms: 2_100 };
 const DRAFT_RATE: Rate = Rate { burst: 3, every_ms: 700 };
 const BOT_RATE: Rate = Rate { burst: 20, every_ms: 50 };
 
-/// Files that are in memory at a time, for all robots.
-const UPLOADS_MAX: usize = 2;
+/// Files that are fetched to be kept at a time, for all robots.
+const HOLDS_MAX: usize = 4;
 
 const OPS: [&str; 3] = ["send", "send_media", "draft"];
 
@@ -71,8 +75,11 @@ pub struct Robot {
     links: Links,
     replies: Replies,
     drafts: Drafts,
-    uploads: Semaphore,
+    uploads: Uploads,
+    backlog: Backlog,
     held: Held,
+    /// For files that are fetched to be kept: each is in memory as a whole.
+    holds: Semaphore,
     /// Why the socket of a bot is not open, for whoever asks.
     ended: Mutex<HashMap<String, String>>,
 }
@@ -95,8 +102,10 @@ impl Robot {
             links: Links::default(),
             replies: Replies::default(),
             drafts: Drafts::default(),
-            uploads: Semaphore::new(UPLOADS_MAX),
+            uploads: Uploads::default(),
+            backlog: Backlog::default(),
             held: Held::default(),
+            holds: Semaphore::new(HOLDS_MAX),
             ended: Mutex::default(),
         }
     }
@@ -132,6 +141,15 @@ fn own_base(bot: &Bot) -> Option<String> {
     let rest = url.strip_prefix("wss://").map(|rest| ("https", rest));
     let (scheme, rest) = rest.or_else(|| url.strip_prefix("ws://").map(|rest| ("http", rest)))?;
     Some(format!("{scheme}://{}", rest.split('/').next().unwrap_or_default()))
+}
+
+/// Each chat has a pace of its own.
+fn bucket(action: &Action) -> (String, Rate) {
+    let chat_id = action.act.chat_id().unwrap_or_default();
+    match &action.act {
+        Act::Draft { sealed: false, .. } => (format!("draft:{chat_id}"), DRAFT_RATE),
+        _ => (format!("chat:{chat_id}"), CHAT_RATE),
+    }
 }
 
 impl Platform for Robot {
@@ -214,11 +232,7 @@ impl Platform for Robot {
     }
 
     fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
-        let chat_id = action.act.chat_id().unwrap_or_default();
-        let cost = Cost::of(action).in_bot_bucket("bot", BOT_RATE);
-        match &action.act {
-            Act::Draft { sealed: false, .. } => cost.in_bucket(format!("draft:{chat_id}"), DRAFT_RATE),
-            _ => cost.in_bucket(format!("chat:{chat_id}"), CHAT_RATE),
-        }
+        let (name, rate) = bucket(action);
+        Cost::of(action).in_bot_bucket("bot", BOT_RATE).in_bucket(name, rate)
     }
 }

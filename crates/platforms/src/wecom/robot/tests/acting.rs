@@ -60,6 +60,10 @@ async fn answers_are_replies_and_else_messages() {
         );
         let (_, frames) = acted(&scene, &mut far, send("group", "**x**"), &[0]).await;
         assert_eq!((&frames[0]["headers"]["req_id"], &frames[0]["body"]), (&json!("rg2"), &markdown("**x**")));
+        let mut elsewhere = send("ann", "for ann");
+        elsewhere["reply_to"] = "g1".into();
+        let (_, frames) = acted(&scene, &mut far, elsewhere, &[0]).await;
+        assert_eq!(frames[0]["headers"]["req_id"], "rd1", "a message of another chat is not replied to");
         let (sent, frames) = acted(&scene, &mut far, send("ben", "hi"), &[0]).await;
         assert_eq!((&frames[0]["cmd"], &frames[0]["body"]["chatid"]), (&json!("aibot_send_msg"), &json!("ben")));
         assert_eq!(sent.result.message_id.as_deref(), frames[0]["headers"]["req_id"].as_str());
@@ -81,6 +85,7 @@ async fn failures_are_what_they_are() {
     on_stage(async |scene, mut far| {
         let (limited, _) = acted(&scene, &mut far, send("group", "x"), &[846_607]).await;
         assert_eq!((limited.result.code, limited.pace.retry_after_ms), (Some(Code::RateLimited), Some(60_000)));
+        assert_eq!(limited.pace.bucket.as_deref(), Some("chat:group"), "other chats go on");
         for (refusal, code) in [(45_002, Code::TooLarge), (40_008, Code::BadRequest), (-1, Code::Unavailable)] {
             let (refused, frames) = acted(&scene, &mut far, send("group", "x"), &[refusal]).await;
             assert_eq!((refused.result.code, refused.result.ambiguous), (Some(code), false), "{refusal}");
@@ -131,6 +136,8 @@ async fn a_draft_is_a_stream_that_the_final_text_ends() {
         let notice = scene.robot.notice(ActingAs::new("home", &scene.bot), "group", "a notice");
         let (noticed, frame) = tokio::join!(notice, noticing);
         assert!(noticed.success && frame["body"]["msgtype"] == "markdown", "a notice does not end it: {frame}");
+        let (_, frames) = acted(&scene, &mut far, send("group", "of another agent"), &[0]).await;
+        assert_eq!(frames[0]["body"]["msgtype"], "markdown", "another text does not end it either");
         let (_, frames) = acted(&scene, &mut far, send("group", "a b c"), &[0]).await;
         let last = &frames[0]["body"]["stream"];
         assert_eq!((&last["id"], &last["finish"], &last["content"]), (&stream["id"], &json!(true), &json!("a b c")));
@@ -196,7 +203,7 @@ async fn a_file_goes_out_in_chunks_with_its_caption_behind_it() {
         assert_eq!((lost.code, lost.ambiguous), (Some(Code::Unavailable), false), "an upload is no message");
         far.next().await;
         *scene.vendor.file.lock().unwrap() = Some((200, b"tiny".to_vec()));
-        assert_eq!(scene.act(media).await.result.code, Some(Code::TooLarge));
+        assert_eq!(scene.act(media).await.result.code, Some(Code::BadRequest), "it is too short");
     })
     .await;
 }

@@ -73,6 +73,97 @@ async fn a_file_outlives_its_link() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_files_are_kept_of_messages_that_somebody_gets() {
+    let (scene, (store, mut taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    let fetched = || scene.vendor.dialed.lock().unwrap().iter().filter(|(url, _)| url.contains("files.")).count();
+    let talk = async {
+        far.accept().await;
+        store.is_withheld.store(true, Ordering::SeqCst);
+        far.said("m1", "r", json!({ "msgtype": "image", "image": { "url": "https://files.example/x" } }));
+        taken.recv().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(fetched(), 0);
+        store.is_withheld.store(false, Ordering::SeqCst);
+        let image =
+            |number| json!({ "msgtype": "image", "image": { "url": format!("https://files.example/{number}") } });
+        let items: Vec<Value> = (0..9).map(image).collect();
+        far.said("m2", "r", json!({ "msgtype": "mixed", "mixed": { "msg_item": items } }));
+        taken.recv().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(fetched(), 9);
+        drop(far);
+    };
+    tokio::join!(scene.listen(&store), talk);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_outlive_the_socket_that_they_came_by() {
+    let (scene, (store, mut taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    store.is_down.store(true, Ordering::SeqCst);
+    let talk = async {
+        far.accept().await;
+        for number in 0..3 {
+            far.said(&format!("m{number}"), "r", text(&number.to_string()));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        drop(far);
+    };
+    tokio::join!(scene.listen(&store), talk);
+    assert!(taken.try_recv().is_err() && store.gaps.lock().unwrap().is_empty());
+    store.is_down.store(false, Ordering::SeqCst);
+    let mut far = scene.vendor.socket();
+    let talk = async {
+        far.accept().await;
+        far.said("m3", "r", text("3"));
+        for number in 0..4 {
+            assert_eq!(taken.recv().await.unwrap().event.text, number.to_string());
+        }
+        drop(far);
+    };
+    tokio::join!(scene.listen(&store), talk);
+    assert!(taken.try_recv().is_err(), "each is stored once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_is_stopped_tells_what_was_not_stored() {
+    let (scene, (store, mut taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    store.is_down.store(true, Ordering::SeqCst);
+    let talk = async {
+        far.accept().await;
+        far.said("m1", "r", text("one"));
+        far.said("m2", "r", text("two"));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    };
+    tokio::select! {
+        ended = scene.listen(&store) => panic!("{ended:?}"),
+        () = talk => {}
+    }
+    let gaps = std::mem::take(&mut *store.gaps.lock().unwrap());
+    assert!(gaps.len() == 1 && gaps[0].reason.contains("2 messages"), "{gaps:?}");
+    // It was not the last.
+    store.is_down.store(false, Ordering::SeqCst);
+    scene.listen(&store).await;
+    assert_eq!(taken.recv().await.unwrap().event.text, "one");
+    assert_eq!(taken.recv().await.unwrap().event.text, "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_before_the_answer_is_stored() {
+    let (scene, (store, mut taken)) = (Scene::new(), Store::new());
+    let mut far = scene.vendor.socket();
+    let talk = async {
+        far.said("m0", "r", text("early"));
+        far.accept().await;
+        assert_eq!(taken.recv().await.unwrap().event.text, "early");
+        drop(far);
+    };
+    tokio::join!(scene.listen(&store), talk);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_socket_is_given_up() {
     let (scene, (store, _taken)) = (Scene::new(), Store::new());
     let mut far = scene.vendor.socket();
@@ -105,7 +196,8 @@ async fn what_is_not_accepted_is_told() {
             Ended::Never => panic!(),
         };
         assert_eq!(found, is_final, "{code} {why}");
-        assert!(why.contains("bot_id and secret") && !why.contains("the-secret"), "{why}");
+        assert_eq!(why.contains("bot_id and secret"), is_final, "{why}");
+        assert!(!why.contains("the-secret"), "{why}");
         assert!(scene.robot.findings(&scene.bot)[0].text.contains("did not accept"));
     }
     let scene = Scene::new();
@@ -142,8 +234,23 @@ async fn an_absence_is_a_gap() {
     };
     let listening = scene.robot.listen(&scene.bot, Part::WHOLE, Some((now_ms - 90_000).to_string()), &store);
     tokio::join!(listening, talk);
-    let gaps = store.gaps.lock().unwrap();
+    let gaps = std::mem::take(&mut *store.gaps.lock().unwrap());
     assert_eq!((gaps.len(), gaps[0].since_ms, gaps[0].until_ms), (1, now_ms - 90_000, now_ms));
+    assert_eq!(
+        *store.cursors.lock().unwrap(),
+        [now_ms.to_string(), now_ms.to_string()],
+        "at the beginning and the end"
+    );
+    // The next socket is opened soon after. What the store has may be older.
+    scene.env.advance_ms(2_000);
+    let mut far = scene.vendor.socket();
+    let talk = async {
+        far.accept().await;
+        drop(far);
+    };
+    let listening = scene.robot.listen(&scene.bot, Part::WHOLE, Some((now_ms - 90_000).to_string()), &store);
+    tokio::join!(listening, talk);
+    assert_eq!(*store.gaps.lock().unwrap(), []);
 }
 
 #[test]

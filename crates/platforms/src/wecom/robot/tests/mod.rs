@@ -137,6 +137,7 @@ impl Outcall for Vendor {
 pub(super) struct Store {
     taken: mpsc::UnboundedSender<Intake>,
     pub(super) is_down: AtomicBool,
+    pub(super) is_withheld: AtomicBool,
     pub(super) gaps: Mutex<Vec<Gap>>,
     pub(super) cursors: Mutex<Vec<String>>,
 }
@@ -145,7 +146,7 @@ impl Store {
     pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Intake>) {
         let (taken, events) = mpsc::unbounded_channel();
         let (gaps, cursors) = (Mutex::default(), Mutex::default());
-        (Self { taken, is_down: AtomicBool::new(false), gaps, cursors }, events)
+        (Self { taken, is_down: AtomicBool::new(false), is_withheld: AtomicBool::new(false), gaps, cursors }, events)
     }
 }
 
@@ -157,7 +158,8 @@ impl Inlet for Store {
             }
             let mut receipts = Vec::new();
             for intake in intakes {
-                let verdict = VerdictBrief { outcome: "delivered".into(), text: String::new(), delivery: None };
+                let outcome = if self.is_withheld.load(Ordering::SeqCst) { "withheld" } else { "delivered" };
+                let verdict = VerdictBrief { outcome: outcome.into(), text: String::new(), delivery: None };
                 receipts.push(Ok(Receipt { event_id: "e".into(), verdict, fresh: true, line: None }));
                 let _ = self.taken.send(intake); // the test may not look
             }
