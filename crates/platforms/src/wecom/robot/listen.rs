@@ -33,7 +33,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(75);
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Between attempts to store a message.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// For one attempt to store a message while no socket is open.
+/// For one attempt to store a message while no socket is open, and to save the time.
 const STORE_LIMIT: Duration = Duration::from_secs(5);
 /// Files of one robot that are being fetched, to be kept.
 const HOLDING_MAX: usize = 2;
@@ -187,8 +187,11 @@ impl Robot {
     }
 
     async fn save_time(&self, bot: &Bot, inlet: &dyn Inlet) {
-        if let Err(error) = inlet.save_cursor(self.backlog.stored_until_ms(bot).to_string()).await {
-            tracing::warn!(%error, bot = bot.id, "saving the time failed");
+        let saving = inlet.save_cursor(self.backlog.stored_until_ms(bot).to_string());
+        match timeout(STORE_LIMIT, saving).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, bot = bot.id, "saving the time failed"),
+            Err(_) => tracing::warn!(bot = bot.id, "saving the time took too long"),
         }
     }
 
