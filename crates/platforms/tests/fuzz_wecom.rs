@@ -60,7 +60,8 @@ fn shape(intake: &Intake, platform: &str) -> (String, String, usize, bool) {
     assert!(event.message_id.as_ref().is_some_and(|id| !id.is_empty()) && !event.source.chat_id.is_empty());
     assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX && intake.reports_to.is_none() && !intake.from_program);
     assert!(intake.remote_media.iter().all(|file| file.handle.expose().len() <= HANDLE_MAX_BYTES));
-    assert!(!event.text.is_empty() || !intake.remote_media.is_empty(), "an event without content");
+    let has_content = !event.text.is_empty() || !intake.remote_media.is_empty();
+    assert!(has_content || intake.refused.is_some(), "an event without content that is not refused");
     let kind = event.source.chat_type.clone();
     (event.message_type.clone(), kind, intake.remote_media.len(), event.reply_to.is_some())
 }
