@@ -183,6 +183,7 @@ async fn failures_of_the_app_are_told_and_an_expired_token_is_replaced_once() {
     scene.say("hello").await;
     let frame = agent.event().await;
     agent.ack(&frame).await;
+    assert_eq!(agent.act(send("with the first token")).await["success"], true);
     scene.server.fake.expire_token();
     assert_eq!(agent.act(send("with a new token")).await["success"], true);
     let tokens = |scene: &Scene| scene.server.fake.calls().iter().filter(|call| call.path == "gettoken").count();
