@@ -29,7 +29,7 @@ use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
 use served::Served;
-use switchboard::{Order, Switchboard};
+use switchboard::{Order, Switchboard, Unserved};
 
 /// Passes new rows to the sockets of this server.
 struct SwitchboardListener {
@@ -145,6 +145,7 @@ impl DeliveryPlane {
                     mailbox.order(Order::Close(Close::TryLater));
                 }
             }
+            Effect::WakeUrlChanged(no) => self.switchboard.note_unserved(*no, Unserved::NewUrl),
             Effect::AgentRemoved(no) => self.note_wake_failure(*no, None),
             Effect::SigningKeysChanged | Effect::BotChanged { .. } => {}
         }
