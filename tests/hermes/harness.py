@@ -481,7 +481,8 @@ class Model(Stub):
                 users = [m for m in body.get("messages", []) if m.get("role") == "user"]
                 last = json.dumps(users[-1].get("content"), ensure_ascii=False) if users else ""
                 marks = outer.MARK.findall(last)
-                outer.asked.append({"mark": marks[-1] if marks else None, "stream": bool(body.get("stream")), "text": last})
+                outer.asked.append({"mark": marks[-1] if marks else None, "stream": bool(body.get("stream")), "text": last,
+                                    "turns": len(users)})
                 words = ["The ", "stub ", "heard ", (marks[-1] if marks else "nothing"), "."]
                 base = {"id": "chatcmpl-1", "created": int(time.time()), "model": "stub-model"}
                 usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}

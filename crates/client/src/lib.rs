@@ -3,6 +3,7 @@
 //! It needs only a URL, an id and a secret. [`socket::SocketTransport`] is the real one, [`memory::MemoryTransport`]
 //! is for tests of agents.
 
+pub mod agent;
 pub mod agents;
 pub mod cron;
 pub mod memory;
@@ -10,6 +11,7 @@ pub mod socket;
 pub mod transport;
 pub mod wake;
 
+pub use agent::{Agent, Serve, Turn};
 pub use memory::MemoryTransport;
 pub use socket::{Dial, SocketTransport};
 pub use transport::{Handler, Inbound, RelayTransport, TransportError};

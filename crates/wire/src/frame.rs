@@ -36,6 +36,10 @@ pub enum GatewayFrame<'a> {
     InboundAck {
         buffer_id: Cow<'a, str>,
     },
+    /// A problem of the agent that its operator should know of; `None`: there is none any more.
+    Report {
+        problem: Option<Cow<'a, str>>,
+    },
     /// A type that this version does not know; ignored.
     Unknown(Cow<'a, str>),
 }
@@ -71,6 +75,8 @@ struct Flat<'a> {
     reason: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "bufferId")]
     buffer_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    problem: Option<Cow<'a, str>>,
 }
 
 impl<'a> GatewayFrame<'a> {
@@ -101,6 +107,7 @@ impl<'a> GatewayFrame<'a> {
                 reason: flat.reason,
             },
             "going_idle" => Self::GoingIdle,
+            "report" => Self::Report { problem: flat.problem },
             _ => Self::Unknown(flat.kind),
         })
     }
@@ -199,6 +206,9 @@ pub enum GatewayLine<'a> {
     InboundAck {
         #[serde(rename = "bufferId")]
         buffer_id: &'a str,
+    },
+    Report {
+        problem: Option<&'a str>,
     },
 }
 

@@ -68,6 +68,8 @@ pub struct DeliveryPlane {
     served: Served,
     /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
     wake_failures: Mutex<HashMap<InstanceNo, String>>,
+    /// Problems that agents have reported, until they take them back.
+    reports: Mutex<HashMap<InstanceNo, String>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
     rules: Arc<Rules>,
@@ -107,6 +109,7 @@ impl DeliveryPlane {
             served: Served::new(base, stores, &switchboard),
             switchboard,
             wake_failures: Mutex::default(),
+            reports: Mutex::default(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
@@ -135,6 +138,7 @@ impl DeliveryPlane {
             Effect::GatewayMoved(id) => self.switchboard.close(Some(id), Close::GoingAway),
             // The instance may be served by a gateway that has moved since.
             Effect::InstanceLeft(no) => {
+                self.reports.lock().unwrap_or_else(PoisonError::into_inner).remove(no);
                 if let Some(mailbox) = self.switchboard.socket(*no) {
                     mailbox.order(Order::Close(Close::Unauthorized));
                 }
@@ -158,6 +162,11 @@ impl DeliveryPlane {
             Some(why) => drop(failures.insert(no, why.to_owned())),
             None => drop(failures.remove(&no)),
         }
+    }
+
+    /// The problem that an agent has reported.
+    pub fn report(&self, no: InstanceNo) -> Option<String> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).get(&no).cloned()
     }
 
     pub fn wake_failure(&self, no: InstanceNo) -> Option<String> {

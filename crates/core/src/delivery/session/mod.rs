@@ -278,6 +278,8 @@ impl Session {
                 self.bad_frame("malformed", now_ms);
             }
             Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned()),
+            Ok(GatewayFrame::Report { .. }) if self.serving.is_none() => self.bad_frame("before_hello", now_ms),
+            Ok(GatewayFrame::Report { problem }) => self.delivery.note_report(&self.caller, problem.as_deref()),
             Ok(GatewayFrame::Unknown(_)) => {}
             Err(error) => {
                 tracing::debug!(%error, gateway = %self.caller.gateway, "skipped an invalid frame");
