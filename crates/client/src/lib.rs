@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod agents;
 pub mod cron;
+pub mod files;
 pub mod memory;
 pub mod socket;
 pub mod transport;

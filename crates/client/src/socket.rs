@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use frontdesk_wire::frame::{DeskFrame, GatewayLine};
 use frontdesk_wire::lines::Lines;
 use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, token};
-use futures_util::stream::FuturesOrdered;
+use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_websockets::{ClientBuilder, Message};
 
@@ -21,7 +22,7 @@ use crate::transport::{BoxFuture, Handler, Inbound, RelayTransport, TransportErr
 const RESULT_TIME: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
 const IDLE_ACK_TIME: Duration = Duration::from_secs(10);
-const FETCH_TIME: Duration = Duration::from_secs(120);
+const WORKING_EVERY: Duration = Duration::from_secs(5);
 const FINISH_TIME: Duration = Duration::from_secs(2);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -41,19 +42,6 @@ pub struct Dial {
     pub secret: Secret,
     /// (platform, bot id); the first is the default. `("relay", "")` is the built-in chat.
     pub identities: Vec<(String, String)>,
-}
-
-/// Why a file could not be fetched.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    #[error("it is not a file of the server")]
-    Elsewhere,
-    #[error("the server answered {0}")]
-    Status(u16),
-    #[error("it is larger than {0} bytes")]
-    TooLarge(usize),
-    #[error("fetching it failed: {0}")]
-    Http(#[from] reqwest::Error),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,8 +67,9 @@ struct Shared {
     descriptors: Mutex<HashMap<String, Descriptor>>,
     phase: watch::Sender<Phase>,
     seen: Mutex<(HashSet<String>, VecDeque<String>)>,
-    /// Buffer ids that are with the handler. What comes again on a new socket meanwhile is not handed over twice.
-    handling: Mutex<HashSet<String>>,
+    /// Buffer ids that are with the handler, and since when. What comes again on a new socket meanwhile is not handed over
+    /// twice.
+    handling: Mutex<HashMap<String, Instant>>,
     handled: tokio::sync::Notify,
     handshaken: AtomicBool,
     dormant: AtomicBool,
@@ -107,7 +96,7 @@ impl SocketTransport {
         Self::with(dial, 1, false)
     }
 
-    /// The handler gets deliveries while it still has others; acks are sent in order. A refusal of the first connection
+    /// The handler gets deliveries while it still has others; and each is acked when it is done. A refusal of the first connection
     /// ends this transport.
     pub(crate) fn concurrent(dial: Dial) -> Self {
         Self::with(dial, QUEUE_MAX, true)
@@ -196,25 +185,10 @@ impl SocketTransport {
         self.send_line(GatewayLine::Report { problem }.line()).await
     }
 
-    /// Fetches a file of a message. Whatever the URL says, the server is asked for it: the token goes nowhere else.
-    pub async fn fetch(&self, url: &str, max_bytes: usize) -> Result<Vec<u8>, FetchError> {
-        let path = url.find("/relay/media/").map(|at| &url[at..]).ok_or(FetchError::Elsewhere)?;
-        #[allow(clippy::disallowed_methods)] // it calls the agent's own server
-        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(FETCH_TIME).build()?;
+    /// Base URL of the server, and a token for it.
+    pub(crate) fn access(&self) -> (String, String) {
         let base = relay_url(&self.shared.dial.url).replacen("ws", "http", 1);
-        let base = base.trim_end_matches("/relay");
-        let mut answer = client.get(format!("{base}{path}")).bearer_auth(upgrade_token(&self.shared.dial)).send().await?;
-        if !answer.status().is_success() {
-            return Err(FetchError::Status(answer.status().as_u16()));
-        }
-        let mut bytes = Vec::new();
-        while let Some(chunk) = answer.chunk().await? {
-            if bytes.len() + chunk.len() > max_bytes {
-                return Err(FetchError::TooLarge(max_bytes));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes)
+        (base.trim_end_matches("/relay").to_owned(), upgrade_token(&self.shared.dial))
     }
 
     /// Closes the socket and ends this transport.
@@ -379,8 +353,19 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let mut lines = Lines::new(FRAME_MAX_BYTES);
     let mut offered = Some(line_tx);
     let mut up = false;
+    let mut work = tokio::time::interval(WORKING_EVERY);
     loop {
         tokio::select! {
+            _ = work.tick() => {
+                // So that the server does not take what is being handled for lost.
+                let is_slow = |since: &Instant| since.elapsed() >= WORKING_EVERY / 2;
+                let slow: Vec<String> =
+                    lock(&shared.handling).iter().filter(|(_, since)| is_slow(since)).map(|(id, _)| id.clone()).collect();
+                if up && !slow.is_empty() {
+                    let line = GatewayLine::InboundWorking { buffer_ids: &slow }.line();
+                    sink.send(Message::text(line)).await.map_err(|e| closed(e.to_string()))?;
+                }
+            }
             line = line_rx.recv() => {
                 let Some(mut line) = line else { break }; // all senders are dropped: dormant
                 while let Ok(more) = line_rx.try_recv() {
@@ -459,19 +444,18 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
     let _ = events.send((inbound, buffer_id)).await; // if this fails it stays unacked and is sent again
 }
 
-/// Hands deliveries to the handler in order, up to a number at once, and acks them in order: the server takes one that was
-/// left out for lost, and sends it again.
+/// Hands deliveries to the handler in order, up to a number at once, and acks each one when it is done.
 async fn hand_over(
     shared: Arc<Shared>,
     mut events: mpsc::Receiver<(Inbound, Option<String>)>,
     lines: mpsc::WeakSender<String>,
 ) {
-    let mut running = FuturesOrdered::new();
+    let mut running = FuturesUnordered::new();
     let mut is_open = true;
     loop {
         tokio::select! {
             next = events.recv(), if is_open && running.len() < shared.in_flight_max => match next {
-                Some((inbound, buffer_id)) => running.push_back(handle(shared.clone(), inbound, buffer_id)),
+                Some((inbound, buffer_id)) => running.push(handle(shared.clone(), inbound, buffer_id)),
                 None => is_open = false,
             },
             Some(acked) = running.next(), if !running.is_empty() => {
@@ -492,7 +476,14 @@ fn handle(
 ) -> impl Future<Output = Option<String>> + Send {
     let is_new = buffer_id
         .as_ref()
-        .is_none_or(|id| !lock(&shared.seen).0.contains(id) && lock(&shared.handling).insert(id.clone()));
+        .is_none_or(|id| {
+            let mut handling = lock(&shared.handling);
+            let is_new = !lock(&shared.seen).0.contains(id) && !handling.contains_key(id);
+            if is_new {
+                handling.insert(id.clone(), Instant::now());
+            }
+            is_new
+        });
     let handler = if is_new { lock(&shared.handler).clone() } else { None };
     let handled = handler.map(|handler| handler(inbound));
     async move {
@@ -515,7 +506,7 @@ fn handle(
         } else {
             loop {
                 let ended = shared.handled.notified();
-                if !lock(&shared.handling).contains(&id) {
+                if !lock(&shared.handling).contains_key(&id) {
                     break;
                 }
                 ended.await;

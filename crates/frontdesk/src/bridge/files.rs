@@ -64,7 +64,7 @@ pub(super) async fn fetch(agent: &Agent, event: &MessageEvent, state: &Path) -> 
             break;
         }
         let path = folder.join(format!("{number}-{}", safe_name(&name)));
-        let stored = match agent.transport().fetch(&media.url, FILE_MAX_BYTES).await {
+        let stored = match agent.transport().fetch_file(&media.url, FILE_MAX_BYTES).await {
             Ok(bytes) => tokio::fs::write(&path, &bytes).await.map(|()| bytes.len()).map_err(|error| error.to_string()),
             Err(why) => Err(why.to_string()),
         };
