@@ -403,7 +403,31 @@ def an_agent_that_never_answers_is_stopped(s):
     s.told_to_the_operator(a, "did not answer within 1 s")
     a.say("c", "hello")
     a.answer("c", "heard hello", timeout=60)
+    # With another chat at work, the child stays, and the chat gets another session.
+    starts = (a.sessions / "starts").read_text().count("\n")
+    a.options[2] = "4"
+    end_process(a.process)
+    a.start()
+    a.say("d", "deaf")
+    a.say("e", "stream a b c d e f g h i j k l m n o p q r s t u v w x y z")
+    a.answer("d", "The agent failed: it did not answer within 4 s and was stopped.", timeout=60)
+    a.say("d", "recall")
+    a.answer("d", "you said\n\n(The earlier conversation could not be continued", timeout=30)
+    same((a.sessions / "starts").read_text().count("\n"), starts + 1, "starts of the child")
     a.settled()
+
+
+@check
+def a_press_that_comes_too_late_is_told(s):
+    a = s.acp("late", "--permission-time", "0.2")
+    a.say("c", "permit")
+    shown = a.answer("c", "The agent asks for permission")
+    a.answer("c", "outcome no-once")
+    try:
+        a.press("c", shown, "Allow")
+    except Exception:
+        return  # the server knows the time as well
+    a.answer("c", "(This question is not open any more.)")
 
 
 @check

@@ -104,7 +104,9 @@ impl Conformance {
                 self.reply(event, "stopped").await?;
             }
             "stream" => {
-                let sent = self.agent.act(event, Act::Send { chat_id: chat_id.clone(), content: first.into(), reply_to: None });
+                let sent = self
+                    .agent
+                    .act(event, Act::Send { chat_id: chat_id.clone(), content: first.into(), reply_to: None });
                 let message_id = sent.await?.message_id.unwrap_or_default();
                 for (at, _) in rest.match_indices(' ').chain([(rest.len(), "")]) {
                     let (chat_id, message_id, content) = (chat_id.clone(), message_id.clone(), rest[..at].into());
@@ -131,7 +133,9 @@ impl Conformance {
                     let source_url = transport.store_file(bytes, &media.mime, &filename).await?;
                     let (chat_id, media_kind) = (chat_id.clone(), media.kind.clone());
                     let (content, filename, reply_to) = (None, Some(filename), event.message_id.clone());
-                    self.agent.act(event, Act::SendMedia { chat_id, media_kind, source_url, content, filename, reply_to }).await?;
+                    self.agent
+                        .act(event, Act::SendMedia { chat_id, media_kind, source_url, content, filename, reply_to })
+                        .await?;
                 }
             }
             "exchange" => {
@@ -139,7 +143,9 @@ impl Conformance {
                 let answer = self.peers.request_response(first, &self.payload(more, Some(question)), EXCHANGE_MS).await;
                 let text = match answer {
                     Ok(answer) => answer.content,
-                    Err(fault) if matches!(fault.class, Class::NotFoundError | Class::UnknownAgentError) => "error not_found".into(),
+                    Err(fault) if matches!(fault.class, Class::NotFoundError | Class::UnknownAgentError) => {
+                        "error not_found".into()
+                    }
                     Err(fault) => format!("error {:?}", fault.class),
                 };
                 self.reply(event, &text).await?;
@@ -147,7 +153,11 @@ impl Conformance {
             "tell" => drop(self.peers.deliver(first, &self.payload(more, None)).await?),
             "remind" => {
                 let now = machine_clock()();
-                let mut job = Job::new(format!("remind {}", now.as_nanosecond()), Timing::parse(&format!("+{rest}s"), "UTC", now)?, now);
+                let mut job = Job::new(
+                    format!("remind {}", now.as_nanosecond()),
+                    Timing::parse(&format!("+{rest}s"), "UTC", now)?,
+                    now,
+                );
                 job.task = chat_id.to_string().into();
                 self.cron.put(job).await?;
             }
@@ -193,7 +203,9 @@ async fn serve() -> Result<(), Failure> {
     let desk = Arc::new(HttpCronDesk::new(&url, Secret::new(var("FRONTDESK_IDENTITY_TOKEN")?))?);
     let cron = Arc::new(Provider::new(jobs, Some(desk), "relay:", work, machine_clock()));
     match var("TICK").ok().filter(|it| !it.is_empty()) {
-        Some(tick) => cron.declare(Job::new("tick", Timing::parse(&tick, "UTC", machine_clock()())?, machine_clock()())).await?,
+        Some(tick) => {
+            cron.declare(Job::new("tick", Timing::parse(&tick, "UTC", machine_clock()())?, machine_clock()())).await?;
+        }
         None => drop(cron.remove("tick").await?),
     }
     let peers = AgentsClient::new(&url, Secret::new(var("FRONTDESK_AGENT_TOKEN")?))?;

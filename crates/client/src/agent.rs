@@ -115,7 +115,11 @@ impl Agent {
 
     /// Serves until nothing has happened for `sleep_after` and the server has confirmed that it keeps messages, or until
     /// the server does not accept the agent any more. The agent cannot be used after that.
-    pub async fn serve(self: &Arc<Self>, what: Arc<dyn Serve>, sleep_after: Option<Duration>) -> Result<(), TransportError> {
+    pub async fn serve(
+        self: &Arc<Self>,
+        what: Arc<dyn Serve>,
+        sleep_after: Option<Duration>,
+    ) -> Result<(), TransportError> {
         let served = self.serve_until_quiet(what, sleep_after).await;
         self.transport.finish().await;
         served

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::socket::SocketTransport;
 
-const TIME: Duration = Duration::from_secs(120);
+const TIME: Duration = Duration::from_mins(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {

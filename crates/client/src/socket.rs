@@ -474,16 +474,14 @@ fn handle(
     inbound: Inbound,
     buffer_id: Option<String>,
 ) -> impl Future<Output = Option<String>> + Send {
-    let is_new = buffer_id
-        .as_ref()
-        .is_none_or(|id| {
-            let mut handling = lock(&shared.handling);
-            let is_new = !lock(&shared.seen).0.contains(id) && !handling.contains_key(id);
-            if is_new {
-                handling.insert(id.clone(), Instant::now());
-            }
-            is_new
-        });
+    let is_new = buffer_id.as_ref().is_none_or(|id| {
+        let mut handling = lock(&shared.handling);
+        let is_new = !lock(&shared.seen).0.contains(id) && !handling.contains_key(id);
+        if is_new {
+            handling.insert(id.clone(), Instant::now());
+        }
+        is_new
+    });
     let handler = if is_new { lock(&shared.handler).clone() } else { None };
     let handled = handler.map(|handler| handler(inbound));
     async move {

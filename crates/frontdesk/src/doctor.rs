@@ -232,7 +232,7 @@ async fn agents(app: &App) -> Vec<Value> {
             findings.push(finding("wake", false, text));
             continue;
         }
-        if let Some(problem) = desk.delivery().report(instance.no) {
+        if let Some(problem) = desk.delivery().reports().problem(instance.no) {
             findings.push(finding("agent", false, format!("{name} reports: {problem}")));
         }
         let presence = presences.get(&instance.no).cloned().unwrap_or_default();

@@ -9,6 +9,6 @@ mod stores;
 mod stream;
 
 pub use frontdesk_wire::sse::{Event, Events, TooLong};
-pub(crate) use http::encoded;
 pub use http::AgentsClient;
+pub(crate) use http::encoded;
 pub use stream::{InboxEvent, InboxStream};

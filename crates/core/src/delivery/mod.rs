@@ -4,6 +4,7 @@ pub mod delivered;
 mod interrupt;
 mod mail;
 mod presence;
+mod reports;
 pub mod served;
 pub mod session;
 pub mod switchboard;
@@ -28,6 +29,7 @@ use crate::port::store::{Ledger, NewRow, RowListener, SessionNo, Sessions, Store
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
+use reports::Reports;
 use served::Served;
 use switchboard::{Order, Switchboard, Unserved};
 
@@ -68,8 +70,7 @@ pub struct DeliveryPlane {
     served: Served,
     /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
     wake_failures: Mutex<HashMap<InstanceNo, String>>,
-    /// Problems that agents have reported, until they take them back.
-    reports: Mutex<HashMap<InstanceNo, String>>,
+    reports: Reports,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
     rules: Arc<Rules>,
@@ -109,7 +110,7 @@ impl DeliveryPlane {
             served: Served::new(base, stores, &switchboard),
             switchboard,
             wake_failures: Mutex::default(),
-            reports: Mutex::default(),
+            reports: Reports::new(base.tail.clone()),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
@@ -138,7 +139,7 @@ impl DeliveryPlane {
             Effect::GatewayMoved(id) => self.switchboard.close(Some(id), Close::GoingAway),
             // The instance may be served by a gateway that has moved since.
             Effect::InstanceLeft(no) => {
-                self.reports.lock().unwrap_or_else(PoisonError::into_inner).remove(no);
+                self.reports.forget(*no);
                 if let Some(mailbox) = self.switchboard.socket(*no) {
                     mailbox.order(Order::Close(Close::Unauthorized));
                 }
@@ -164,9 +165,9 @@ impl DeliveryPlane {
         }
     }
 
-    /// The problem that an agent has reported.
-    pub fn report(&self, no: InstanceNo) -> Option<String> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner).get(&no).cloned()
+    /// Problems of agents.
+    pub fn reports(&self) -> &Reports {
+        &self.reports
     }
 
     pub fn wake_failure(&self, no: InstanceNo) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Presence of instances (awake, asleep, gone), and notices to users who wait.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use frontdesk_wire::{Close, InstanceNo, Seq, SessionNo};
 
@@ -16,8 +16,6 @@ use crate::port::store::{Attached, Delivery, DeskNo, Presence, StoreError};
 const WARM_MS: u64 = 60_000;
 /// Chats per notice when an agent cannot be woken; more would be a broadcast.
 const NOTICE_CHATS_MAX: usize = 8;
-/// Length of a problem that an agent reports.
-const REPORT_MAX_CHARS: usize = 300;
 
 impl DeliveryPlane {
     /// Delay of delivery after a handshake: a gateway that has just started drops messages that come too early.
@@ -211,24 +209,6 @@ impl DeliveryPlane {
                 notice.event_id = oldest.event.to_string();
             }
         });
-    }
-
-    /// An agent tells of a problem, or that it is over.
-    pub(super) fn note_report(&self, caller: &Caller, problem: Option<&str>) {
-        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(problem) = problem else {
-            if reports.remove(&caller.instance.no).is_some() {
-                drop(reports);
-                self.say_state(caller, "recovered", "the problem that it reported is over");
-            }
-            return;
-        };
-        let text: String = problem.chars().filter(|c| !c.is_control()).take(REPORT_MAX_CHARS).collect();
-        if reports.insert(caller.instance.no, text.clone()).as_ref() != Some(&text) {
-            drop(reports);
-            tracing::warn!(tenant = %caller.tenant, instance = caller.instance.name.as_str(), problem = text, "an agent reported a problem");
-            self.say_state(caller, "problem", &text);
-        }
     }
 
     fn say_state(&self, caller: &Caller, step: &'static str, text: &str) {

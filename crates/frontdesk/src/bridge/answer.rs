@@ -49,7 +49,9 @@ impl Answer {
     /// Shows a text that is not complete yet. A failure is not one of the answer.
     pub(super) async fn grow(&mut self, text: &str) {
         let (max, unit, can_edit) = self.limit();
-        if !can_edit || text.trim().is_empty() || text == self.shown_text {
+        // Another agent may wait for the answer, and takes the first message for it.
+        let is_shown = can_edit && self.event.delivery.is_none();
+        if !is_shown || text.trim().is_empty() || text == self.shown_text {
             return;
         }
         let preview = split(text, max.saturating_sub(2), unit).swap_remove(0);

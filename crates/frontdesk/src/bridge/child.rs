@@ -26,7 +26,7 @@ pub(super) fn start(command: &[String], cwd: &Path, env: Vec<(&str, String)>) ->
     let (program, arguments) = command.split_first().ok_or("there is no command")?;
     let mut builder = Command::new(program);
     builder.args(arguments).current_dir(cwd).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    builder.env_remove("GATEWAY_RELAY_SECRET").process_group(0).kill_on_drop(true);
+    builder.env_remove("GATEWAY_RELAY_SECRET").env("NO_COLOR", "1").process_group(0).kill_on_drop(true);
     for (name, value) in env {
         builder.env(name, value.replace('\0', ""));
     }
@@ -75,8 +75,12 @@ async fn log_lines(errors: impl AsyncRead + Unpin) {
         line.clear();
         match (&mut errors).take(LINE_MAX_BYTES).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
-            Ok(_) if number < LINES_MAX => tracing::info!(line = %String::from_utf8_lossy(&line).trim_end(), "stderr of the command"),
-            Ok(_) if number == LINES_MAX => tracing::warn!("the command writes too much to stderr; the rest is not logged"),
+            Ok(_) if number < LINES_MAX => {
+                tracing::info!(line = %String::from_utf8_lossy(&line).trim_end(), "stderr of the command");
+            }
+            Ok(_) if number == LINES_MAX => {
+                tracing::warn!("the command writes too much to stderr; the rest is not logged");
+            }
             Ok(_) => {}
         }
     }

@@ -39,8 +39,7 @@ impl Exec {
             ("FRONTDESK_MESSAGE_ID", event.message_id.clone().unwrap_or_default()),
             ("FRONTDESK_FILES", files.paths().join("\n")),
         ];
-        let mut process =
-            child::start(&self.limits.command, &self.limits.cwd, env).map_err(Trouble::Again)?;
+        let mut process = child::start(&self.limits.command, &self.limits.cwd, env).map_err(Trouble::Again)?;
         let (Some(mut stdin), Some(stdout)) = (process.child.stdin.take(), process.child.stdout.take()) else {
             return Err(Trouble::Again("the command has no standard input or output".into()));
         };

@@ -21,14 +21,14 @@ pub(super) struct File {
 /// Removed when it is dropped.
 pub(super) struct Files {
     folder: Option<PathBuf>,
-    pub(super) files: Vec<File>,
+    pub(super) list: Vec<File>,
     /// What could not be fetched, for the agent.
     pub(super) missing: Vec<String>,
 }
 
 impl Files {
     pub(super) fn paths(&self) -> Vec<String> {
-        self.files.iter().map(|file| file.path.display().to_string()).collect()
+        self.list.iter().map(|file| file.path.display().to_string()).collect()
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) fn make_folder(path: &Path) -> io::Result<()> {
 
 /// Fetches the files of a message. One that cannot be fetched is told to the agent, and does not prevent an answer.
 pub(super) async fn fetch(agent: &Agent, event: &MessageEvent, state: &Path) -> Files {
-    let mut got = Files { folder: None, files: Vec::new(), missing: Vec::new() };
+    let mut got = Files { folder: None, list: Vec::new(), missing: Vec::new() };
     if event.media.is_empty() {
         return got;
     }
@@ -69,7 +69,7 @@ pub(super) async fn fetch(agent: &Agent, event: &MessageEvent, state: &Path) -> 
             Err(why) => Err(why.to_string()),
         };
         match stored {
-            Ok(size) => got.files.push(File { path, name, mime: media.mime.clone(), size }),
+            Ok(size) => got.list.push(File { path, name, mime: media.mime.clone(), size }),
             Err(why) => {
                 tracing::warn!(why, "fetching a file of a message failed");
                 got.missing.push(format!("{name}: {why}"));
@@ -97,7 +97,9 @@ mod tests {
 
     #[test]
     fn names_of_files_lead_nowhere() {
-        for (name, safe) in [("a b.pdf", "a_b.pdf"), ("../../etc/passwd", "_.._etc_passwd"), (".ssh", "ssh"), ("/x", "_x")] {
+        for (name, safe) in
+            [("a b.pdf", "a_b.pdf"), ("../../etc/passwd", "_.._etc_passwd"), (".ssh", "ssh"), ("/x", "_x")]
+        {
             assert_eq!(safe_name(name), safe);
         }
     }

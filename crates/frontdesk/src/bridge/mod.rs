@@ -132,13 +132,21 @@ enum Command {
     Acp(Arc<Acp>),
 }
 
+/// What the server knows of problems.
+#[derive(Default, PartialEq)]
+enum Reported {
+    /// It may remember those of an earlier process.
+    #[default]
+    Unknown,
+    Known(Option<String>),
+}
+
 struct Bridge {
     agent: Arc<Agent>,
     limits: Arc<Limits>,
     command: Command,
     unfinished: Mutex<HashMap<String, Answer>>,
-    /// The last problem that was reported to the server.
-    reported: Mutex<Option<String>>,
+    reported: Mutex<Reported>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -261,7 +269,12 @@ impl Serve for Bridge {
 impl Bridge {
     async fn answer(&self, turn: &Turn) -> Result<(), Failure> {
         let event = &turn.event;
-        let key = format!("{} {} {}", event.source.platform, event.source.chat_id, event.message_id.as_deref().unwrap_or(""));
+        let key =
+            format!("{} {} {}", event.source.platform, event.source.chat_id, event.message_id.as_deref().unwrap_or(""));
+        if let (Some(_), Command::Acp(_)) = (&event.prompt_response, &self.command) {
+            let late = "(This question is not open any more.)";
+            return Ok(Answer::new(self.agent.clone(), event.clone()).finish(late).await?);
+        }
         let mut answer =
             lock(&self.unfinished).remove(&key).unwrap_or_else(|| Answer::new(self.agent.clone(), event.clone()));
         let files = files::fetch(&self.agent, event, &self.limits.state).await;
@@ -294,6 +307,7 @@ impl Bridge {
             Err(Trouble::Final(why)) => (answer.text_with(&format!("The agent failed: {why}.")), Some(why)),
         };
         self.report(problem).await;
+        let text: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
         answer.finish(&text).await?;
         Ok(())
     }
@@ -310,9 +324,13 @@ impl Bridge {
 
     /// Tells the operator of the server.
     async fn report(&self, problem: Option<String>) {
-        let is_news = std::mem::replace(&mut *lock(&self.reported), problem.clone()) != problem;
-        if is_news && let Err(error) = self.agent.transport().report(problem.as_deref()).await {
-            tracing::warn!(%error, "reporting a problem to the server failed");
+        let told = Reported::Known(problem.clone());
+        if *lock(&self.reported) == told {
+            return;
+        }
+        match self.agent.transport().report(problem.as_deref()).await {
+            Ok(()) => *lock(&self.reported) = told,
+            Err(error) => tracing::warn!(%error, "reporting to the server failed"),
         }
     }
 

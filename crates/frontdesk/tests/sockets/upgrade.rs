@@ -130,7 +130,10 @@ async fn the_token_may_be_a_subprotocol() {
         let asked = asked.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
         let asked = asked.header("sec-websocket-protocol", format!("frontdesk.relay, bearer.{offered}"));
         let answer = asked.send().await.unwrap();
-        assert_eq!((answer.status().as_u16(), answer.headers()["sec-websocket-protocol"].to_str()), (101, Ok("frontdesk.relay")));
+        assert_eq!(
+            (answer.status().as_u16(), answer.headers()["sec-websocket-protocol"].to_str().unwrap()),
+            (101, "frontdesk.relay")
+        );
     }
     harness.finish().await;
 }

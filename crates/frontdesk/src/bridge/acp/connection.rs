@@ -42,7 +42,10 @@ pub(super) enum FromAgent {
     Text(String),
     /// It does something else, so that text before and after it are different paragraphs.
     Gap,
-    Permission { id: Value, params: Value },
+    Permission {
+        id: Value,
+        params: Value,
+    },
 }
 
 type Answer = Result<Value, RpcError>;

@@ -72,7 +72,10 @@ fn frame(line: &str) -> Outcome {
             7
         }
         Ok(GatewayFrame::Unknown(kind)) => {
-            assert!(!["hello", "outbound", "interrupt", "going_idle", "inbound_ack", "inbound_working", "report"].contains(&kind.as_ref()));
+            assert!(
+                !["hello", "outbound", "interrupt", "going_idle", "inbound_ack", "inbound_working", "report"]
+                    .contains(&kind.as_ref())
+            );
             6
         }
         Err(error) => outcome(error.to_string()),
