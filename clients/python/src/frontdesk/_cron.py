@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
 import zoneinfo
 from dataclasses import dataclass
@@ -84,36 +85,40 @@ class Cron:
             text = f"the time zone {zone!r} is not known here (without a system database, install the package tzdata)"
             raise FrontdeskError(text, "bad_request") from None
         weekdays = frozenset(day % 7 for day in weekdays)
-        return cls(minutes, hours, days, months, weekdays, words[2] != "*" and words[4] != "*", words[1].startswith("*"), tz)
+        any_day, every_hour = len(days) < 31 and len(weekdays) < 7, words[1].startswith("*") or len(hours) == 24
+        return cls(minutes, hours, days, months, weekdays, any_day, every_hour, tz)
 
     def _has(self, day: dt.date) -> bool:
         by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return day.month in self.months and (by_date or by_weekday if self.any_day else by_date and by_weekday)
 
-    def _instants(self, day: dt.date) -> list[dt.datetime]:
-        """The times of a day in UTC."""
-        found: list[dt.datetime] = []
-        for hour in self.hours:
-            for minute in self.minutes:
-                local = dt.datetime(day.year, day.month, day.day, hour, minute)
-                while (instant := local.replace(tzinfo=self.zone).astimezone(dt.timezone.utc)) and not self._exists(local, instant):
-                    local += MINUTE  # the clock was put forward: the next minute that exists
-                found.append(instant)
-                if self.every_hour:
-                    found.append(local.replace(tzinfo=self.zone, fold=1).astimezone(dt.timezone.utc))
-        return found
-
-    def _exists(self, local: dt.datetime, instant: dt.datetime) -> bool:
-        return instant.astimezone(self.zone).replace(tzinfo=None) == local
-
     def next_after(self, time: dt.datetime) -> dt.datetime | None:
-        begin = time.astimezone(self.zone).date() - dt.timedelta(days=1)
+        begin = time.astimezone(self.zone).date() - dt.timedelta(days=1)  # what was put off may be of the day before
         for ahead in range(DAYS_AHEAD + 1):
             day = begin + dt.timedelta(days=ahead)
-            later = [instant for instant in self._instants(day) if instant > time] if self._has(day) else []
+            later = [instant for instant in _instants(self, day) if instant > time] if self._has(day) else []
             if later:
                 return min(later)
         return None
+
+
+@functools.lru_cache(maxsize=8)
+def _instants(cron: Cron, day: dt.date) -> list[dt.datetime]:
+    """The times of a day in UTC."""
+    found: list[dt.datetime] = []
+    for hour in cron.hours:
+        for minute in cron.minutes:
+            local = dt.datetime(day.year, day.month, day.day, hour, minute)
+            while not _exists(local, cron.zone):
+                local += MINUTE  # the clock was put forward: the next minute that exists
+            found.append(local.replace(tzinfo=cron.zone).astimezone(dt.timezone.utc))
+            if cron.every_hour:
+                found.append(local.replace(tzinfo=cron.zone, fold=1).astimezone(dt.timezone.utc))
+    return found
+
+
+def _exists(local: dt.datetime, zone: dt.tzinfo) -> bool:
+    return local.replace(tzinfo=zone).astimezone(dt.timezone.utc).astimezone(zone).replace(tzinfo=None) == local
 
 
 @dataclass(frozen=True)

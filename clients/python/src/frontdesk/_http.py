@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import ssl
 import urllib.parse
@@ -53,6 +54,11 @@ def refusal(status: int, body: bytes) -> FrontdeskError:
     return FrontdeskError(text or f"the server answered {status}", code, status in (500, 502, 504))
 
 
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
 class Response:
     """An answer whose body has not been read yet."""
 
@@ -94,7 +100,7 @@ class Http:
                    headers: dict[str, str] | None = None) -> AsyncGenerator[Response, None]:
         """Errors in between are FrontdeskError: `ambiguous` where the server may have got the request."""
         parts = urllib.parse.urlsplit(self.base + path)
-        context = ssl.create_default_context() if parts.scheme == "https" else None
+        context = _tls() if parts.scheme == "https" else None
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         named = {"Host": parts.netloc.rpartition("@")[2], "Authorization": f"Bearer {bearer}", "Connection": "close",
                  "Content-Length": str(len(body)), **(headers or {})}

@@ -8,6 +8,7 @@ import collections
 import contextlib
 import hashlib
 import hmac
+import itertools
 import json
 import logging
 import random
@@ -31,6 +32,8 @@ BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
 TOKEN_TTL_S = 300
 FRAME_MAX_BYTES = 1 << 20
+# Acks that wait for an earlier one. The server sends nothing more after 32 messages without an ack.
+WAITING_ACKS_MAX = 16
 # Ids of handled messages, to drop repetitions.
 SEEN_MAX = 4096
 UNAUTHORIZED = 4401
@@ -168,7 +171,8 @@ class Link:
             self.interrupt(str(frame.get("session_key") or ""), str(frame.get("chat_id") or ""))
 
     async def done(self, delivery: Delivery, handled: bool) -> None:
-        """Acks are in order: the server takes one that was left out for lost, and sends it again."""
+        """Acks are in order, because the server takes one that was left out for lost. Only where a slow handler would hold up
+        all other chats they are not: the server has a limit for what is not acked."""
         self.last_s = time.monotonic()
         if handled:
             self.seen[delivery.ident] = None
@@ -179,16 +183,15 @@ class Link:
         if delivery.ident not in self.held:
             return
         self.held[delivery.ident] = handled
-        while self.held:
-            ident, state = next(iter(self.held.items()))
-            if state is None:
-                return
+        finished = [(ident, state) for ident, state in self.held.items() if state is not None]
+        if len(finished) <= WAITING_ACKS_MAX:
+            finished = list(itertools.takewhile(lambda it: it[1] is not None, self.held.items()))
+        for ident, _ in finished:
             del self.held[ident]
-            if state and self.socket is not None:
-                try:
-                    await self._write(self.socket, {"type": "inbound_ack", "bufferId": ident})
-                except ConnectionClosed:
-                    return  # it comes again, and is acked then
+        acks = [json.dumps({"type": "inbound_ack", "bufferId": ident}) + "\n" for ident, is_handled in finished if is_handled]
+        if acks and self.socket is not None:
+            with contextlib.suppress(ConnectionClosed):  # they come again, and are acked then
+                await self.socket.send("".join(acks))
 
     async def act(self, action: Json, platform: str | None = None) -> Json:
         """Sends an action and returns its result. Raises FrontdeskError."""
