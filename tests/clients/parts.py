@@ -24,6 +24,7 @@ from frontdesk import Agent, Closed, FrontdeskError, Revoked, enroll, provision 
 from frontdesk._http import Http, base_url  # noqa: E402
 from frontdesk._link import Lines, relay_url  # noqa: E402
 from frontdesk._state import State  # noqa: E402
+from frontdesk._wait import within  # noqa: E402
 from harness import Desk, attempt, clean_up, ensure, request, same, wait_for  # noqa: E402
 
 checks = []
@@ -214,6 +215,22 @@ async def frames_are_lines(s):
     for url in ("http://h:1", "http://h:1/", "ws://h:1/relay", " ws://h:1 "):
         same((relay_url(url), base_url(url)), ("ws://h:1/relay", "http://h:1"), url)
     same((relay_url("https://h/b/"), base_url("wss://h/b/relay")), ("wss://h/b/relay", "https://h/b"), "with a path")
+
+
+@check
+async def a_cancellation_is_not_lost_when_the_result_comes_with_it(s):
+    answer = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(within(30, answer))
+    await asyncio.sleep(0.01)
+    answer.set_result(1)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    ensure(waiting.cancelled(), "it went on")
+    try:
+        await within(0.01, asyncio.Event().wait())
+    except asyncio.TimeoutError:
+        return
+    raise AssertionError("no limit")
 
 
 @check
