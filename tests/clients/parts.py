@@ -157,6 +157,56 @@ async def refusals_have_codes(s):
             raise AssertionError("not refused")
 
 
+# ---- turns ----------------------------------------------------------------------------------
+
+@check
+async def a_handler_that_is_cancelled_by_something_else_is_not_acked(s):
+    made = await s.account("cancelled")
+    agent, seen = s.agent(made), []
+
+    @agent.on_message
+    async def talk(m):
+        seen.append(m.text)
+        if m.text == "inner":
+            inner = asyncio.ensure_future(asyncio.sleep(60))
+            inner.cancel()
+            await inner
+        elif m.text == "outer":
+            await asyncio.sleep(60)
+
+    def states():
+        return [it["state"] for it in s.desk.admin("GET", f"/instances/cancelled/mail?tenant={s.tenant.name}")["mail"]]
+
+    serving = asyncio.ensure_future(agent.serve())
+    s.say(made, "c1", "plain")
+    await until(lambda: states() == ["acked"], "an ack")
+    s.say(made, "c1", "inner")
+    s.say(made, "c2", "outer")
+    await until(lambda: len(seen) == 3, "all three")
+    serving.cancel()  # in the middle of the last one
+    await asyncio.wait({serving})
+    same(sorted(states()), ["accepted", "accepted", "acked"], "what is acked")
+
+
+@check
+async def what_comes_while_it_goes_to_sleep_is_handled(s):
+    made = await s.account("sleepy")
+    agent, seen = s.agent(made), []
+
+    @agent.on_message
+    async def talk(m):
+        seen.append(m.text)
+
+    serving = asyncio.ensure_future(agent.serve())
+    s.say(made, "c1", "one")
+    await until(lambda: seen == ["one"], "the first")
+    ensure(await agent._link.go_idle(), "not idle")
+    s.say(made, "c1", "two")
+    await agent._link.redial()
+    await until(lambda: seen == ["one", "two"], "the second")
+    serving.cancel()
+
+
 # ---- jobs -----------------------------------------------------------------------------------
 
 @check

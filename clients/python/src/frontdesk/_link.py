@@ -238,6 +238,10 @@ class Link:
             return False
         return True
 
+    async def redial(self) -> None:
+        if self.socket is not None:
+            await self.socket.close()
+
     def token(self) -> str:
         """For the server's routes for files."""
         return upgrade_token(self.gateway_id, self.secret, int(time.time()) + TOKEN_TTL_S)
