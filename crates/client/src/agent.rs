@@ -17,6 +17,9 @@ use crate::transport::{BoxFuture, Inbound, RelayTransport as _, TransportError};
 /// Pauses between the attempts of a handler that fails.
 const RETRY_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 
+/// How long an action waits for a connection.
+const UP_TIME: Duration = Duration::from_secs(30);
+
 /// Why a handler failed; for the log.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -179,6 +182,7 @@ impl Agent {
             action.metadata.insert("thread_id".into(), thread.as_str().into());
         }
         let platform = Some(event.source.platform.as_str()).filter(|name| !name.is_empty());
+        self.transport.wait_until_up(UP_TIME).await;
         let result = self.transport.act(platform, action).await?;
         self.stir();
         match result {

@@ -67,6 +67,6 @@ impl SocketTransport {
         let request = client()?.post(format!("{base}/relay/media")).bearer_auth(token).header("content-type", mime);
         let named = request.header("x-media-filename", crate::agents::encoded(filename));
         let stored: Stored = accepted(named.body(bytes).send().await?)?.json().await?;
-        Ok(format!("{base}/relay/media/{}", stored.id))
+        Ok(format!("/relay/media/{}", stored.id)) // whatever address the server has for itself
     }
 }

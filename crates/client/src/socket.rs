@@ -159,6 +159,13 @@ impl SocketTransport {
         lock(&self.shared.descriptors).get(platform).cloned()
     }
 
+    /// Waits for a connection, for at most so long.
+    pub async fn wait_until_up(&self, limit: Duration) {
+        let mut phase = self.shared.phase.subscribe();
+        let up = phase.wait_for(|phase| matches!(phase, Phase::Up | Phase::Ended(_)));
+        let _ = tokio::time::timeout(limit, up).await; // whatever follows says that there is none
+    }
+
     /// Carries out an action on a platform; `None` is the first one.
     pub async fn act(&self, platform: Option<&str>, action: Action) -> Result<ActionResult, TransportError> {
         let request_id = format!("r{:x}", self.shared.requests.fetch_add(1, Ordering::Relaxed));

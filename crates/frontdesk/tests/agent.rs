@@ -4,26 +4,33 @@
 mod harness;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use frontdesk_client::agent::Failure;
 use frontdesk_client::memory::Seen;
+use frontdesk_client::transport::BoxFuture;
 use frontdesk_client::wake::WakeListener;
-use frontdesk_client::{Dial, Handler, Inbound, MemoryTransport, RelayTransport, SocketTransport, TransportError};
+use frontdesk_client::{Agent, Dial, Handler, Inbound, MemoryTransport, RelayTransport, Serve, SocketTransport, TransportError, Turn};
 use frontdesk_wire::{Act, ActionResult, MessageEvent, Secret, build_session_key};
 use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 type Taken = mpsc::UnboundedReceiver<Inbound>;
 
-fn transport(harness: &Harness, account: &GatewayAccount) -> SocketTransport {
-    SocketTransport::new(Dial {
+fn dial(harness: &Harness, account: &GatewayAccount) -> Dial {
+    Dial {
         url: harness.url.clone(),
         gateway_id: account.gateway.clone(),
         secret: Secret::new(account.secret.as_str()),
         identities: vec![("relay".into(), String::new())],
-    })
+    }
+}
+
+fn transport(harness: &Harness, account: &GatewayAccount) -> SocketTransport {
+    SocketTransport::new(dial(harness, account))
 }
 
 /// A handler that passes on everything it receives.
@@ -201,6 +208,83 @@ async fn a_wrong_secret_is_retried_because_it_may_be_a_race_at_the_start() {
         }
     };
     timeout(PATIENCE, refused).await.expect("not two attempts in time");
+    harness.finish().await;
+}
+
+#[tokio::test]
+async fn a_problem_that_an_agent_reports_is_told_to_the_operator() {
+    let harness = Harness::open().await;
+    let account = harness.add_gateway("agent").await;
+    let (transport, _taken) = connected(&harness, &account).await;
+    let told = async |wanted: bool| {
+        let reached = async {
+            loop {
+                let found = harness.admin("GET", "/doctor", &json!({})).await.expect(200);
+                let texts: Vec<String> = found["findings"].as_array().unwrap().iter().map(|it| it["text"].to_string()).collect();
+                if texts.iter().any(|text| text.contains("agent reports: the model is gone")) == wanted {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, reached).await.expect("doctor does not tell it");
+    };
+    transport.report(Some("the model\u{1b}[31m is gone")).await.unwrap();
+    told(false).await;
+    transport.report(Some("the\n model is gone")).await.unwrap();
+    told(true).await;
+    transport.report(None).await.unwrap();
+    told(false).await;
+    harness.finish().await;
+}
+
+/// Waits for `go` in each turn, and counts them.
+struct Slow {
+    turns: AtomicUsize,
+    go: Semaphore,
+}
+
+impl Serve for Slow {
+    fn message(self: Arc<Self>, _: Turn) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin(async move {
+            self.turns.fetch_add(1, Ordering::SeqCst);
+            self.go.acquire().await?.forget();
+            Ok(())
+        })
+    }
+}
+
+async fn turns(slow: &Slow, count: usize) {
+    let reached = async {
+        while slow.turns.load(Ordering::SeqCst) < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, reached).await.expect("not so many turns");
+}
+
+#[tokio::test]
+async fn what_an_agent_is_working_on_is_not_handed_over_again() {
+    let harness = Harness::open().await;
+    let account = harness.add_gateway("agent").await;
+    let agent = Agent::new(dial(&harness, &account), 4);
+    let slow = Arc::new(Slow { turns: AtomicUsize::new(0), go: Semaphore::new(0) });
+    let (served, what) = (agent.clone(), slow.clone());
+    let serving = tokio::spawn(async move { served.serve(what, None).await });
+    for chat in ["one", "one", "two"] {
+        harness.say(&account, chat, "hello").await;
+    }
+    turns(&slow, 2).await; // one in each chat
+    // Another socket takes its place; the agent connects again, and gets all three again.
+    let mut other = harness.socket(&account).await;
+    assert_eq!(other.event().await.text(), "hello");
+    other.closed().await;
+    slow.go.add_permits(2);
+    turns(&slow, 3).await;
+    assert!(harness.mail(&account).await.iter().any(|row| row["state"] != "acked"), "the last one is being handled");
+    slow.go.add_permits(10);
+    settled(&harness, &account).await;
+    assert_eq!(slow.turns.load(Ordering::SeqCst), 3, "each was handed over once");
+    serving.abort();
     harness.finish().await;
 }
 

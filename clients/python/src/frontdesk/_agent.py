@@ -234,7 +234,7 @@ class Agent:
         mime = mime or mimetypes.guess_type(filename or "")[0] or "application/octet-stream"
         headers = {"Content-Type": mime, **({"X-Media-Filename": urllib.parse.quote(filename, safe="")} if filename else {})}
         raw = await self._http.call("POST", "/relay/media", self._upgrade_token(), data, headers, FILE_TIME_S)
-        url = f"{self._http.base}/relay/media/{json.loads(raw)['id']}"
+        url = f"/relay/media/{json.loads(raw)['id']}"  # whatever address the server has for itself
         kind = mime.split("/")[0] if mime.split("/")[0] in ("image", "audio", "video") else "document"
         result = await self.act("send_media", where, media_kind=kind, source_url=url, content=caption, filename=filename,
                                 reply_to=reply_to)

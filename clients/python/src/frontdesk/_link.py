@@ -8,7 +8,6 @@ import collections
 import contextlib
 import hashlib
 import hmac
-import itertools
 import json
 import logging
 import random
@@ -33,8 +32,7 @@ BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
 TOKEN_TTL_S = 300
 FRAME_MAX_BYTES = 1 << 20
-# Acks that wait for an earlier one. The server sends nothing more after 32 messages without an ack.
-WAITING_ACKS_MAX = 16
+WORKING_EVERY_S = 5.0
 # Ids of handled messages, to drop repetitions.
 SEEN_MAX = 4096
 UNAUTHORIZED = 4401
@@ -94,8 +92,8 @@ class Link:
         self.idle_ack: asyncio.Future[None] | None = None
         self.up = asyncio.Event()
         self.last_s = time.monotonic()
-        # In the order in which they came: None while a handler has it, then whether it is to be acked.
-        self.held: collections.OrderedDict[str, bool | None] = collections.OrderedDict()
+        # What handlers have, and since when. It may come again on the next connection meanwhile.
+        self.held: dict[str, float] = {}
         # What failed for good here. The server keeps it, and reports it after some repetitions.
         self.given_up: set[str] = set()
         self.seen: collections.OrderedDict[str, None] = collections.OrderedDict()
@@ -123,8 +121,7 @@ class Link:
         was_up = False
         async with connect(self.url, additional_headers={"Authorization": f"Bearer {self.token()}"}, max_size=FRAME_MAX_BYTES * 4,
                            proxy=None) as socket:
-            # What was handed over on the last connection and is still being handled comes again here.
-            self.held = collections.OrderedDict((ident, state) for ident, state in self.held.items() if state is None)
+            working = asyncio.ensure_future(self._tell_of_work(socket))
             try:
                 for platform, bot in self.platforms.items():
                     await self._write(socket, {"type": "hello", "platform": platform, "botId": bot, "ready": True})
@@ -147,6 +144,9 @@ class Link:
             finally:
                 self.socket = None
                 self.up.clear()
+                working.cancel()
+                with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
+                    await working
         return was_up
 
     async def _write(self, socket: ClientConnection, frame: Json) -> None:
@@ -160,7 +160,7 @@ class Link:
             if ident in self.seen:
                 await self._write(socket, {"type": "inbound_ack", "bufferId": ident})
             elif ident not in self.held and ident not in self.given_up:
-                self.held[ident] = None
+                self.held[ident] = self.last_s
                 self.take(Delivery(ident, frame.get("event"), frame.get("forward")))
         elif kind == "outbound_result":
             waiting = self.waiting.pop(str(frame.get("requestId")), None)
@@ -173,27 +173,26 @@ class Link:
             self.interrupt(str(frame.get("chat_id") or ""))
 
     async def done(self, delivery: Delivery, handled: bool) -> None:
-        """Acks are in order, because the server takes one that was left out for lost. Only where a slow handler would hold up
-        all other chats they are not: the server has a limit for what is not acked."""
         self.last_s = time.monotonic()
-        if handled:
-            self.seen[delivery.ident] = None
-            while len(self.seen) > SEEN_MAX:
-                self.seen.popitem(last=False)
-        elif len(self.given_up) < SEEN_MAX:
-            self.given_up.add(delivery.ident)
-        if delivery.ident not in self.held:
+        self.held.pop(delivery.ident, None)
+        if not handled:
+            if len(self.given_up) < SEEN_MAX:
+                self.given_up.add(delivery.ident)
             return
-        self.held[delivery.ident] = handled
-        finished = [(ident, state) for ident, state in self.held.items() if state is not None]
-        if len(finished) <= WAITING_ACKS_MAX:
-            finished = list(itertools.takewhile(lambda it: it[1] is not None, self.held.items()))
-        for ident, _ in finished:
-            del self.held[ident]
-        acks = [json.dumps({"type": "inbound_ack", "bufferId": ident}) + "\n" for ident, is_handled in finished if is_handled]
-        if acks and self.socket is not None:
-            with contextlib.suppress(ConnectionClosed):  # they come again, and are acked then
-                await self.socket.send("".join(acks))
+        self.seen[delivery.ident] = None
+        while len(self.seen) > SEEN_MAX:
+            self.seen.popitem(last=False)
+        if self.socket is not None:
+            with contextlib.suppress(ConnectionClosed):  # it comes again, and is acked then
+                await self._write(self.socket, {"type": "inbound_ack", "bufferId": delivery.ident})
+
+    async def _tell_of_work(self, socket: ClientConnection) -> None:
+        """So that the server does not take what is being handled for lost."""
+        while True:
+            await asyncio.sleep(WORKING_EVERY_S)
+            slow = [ident for ident, since_s in self.held.items() if time.monotonic() - since_s >= WORKING_EVERY_S / 2]
+            if slow and self.socket is socket:
+                await self._write(socket, {"type": "inbound_working", "bufferIds": slow})
 
     async def act(self, action: Json, platform: str | None = None) -> Json:
         """Sends an action and returns its result. Raises FrontdeskError."""

@@ -110,9 +110,16 @@ impl MediaPlane {
     }
 }
 
+const PATH: &str = "/relay/media/";
+
 /// The URL under which agents get a file.
 pub fn url(base_url: &str, id: &str) -> String {
-    format!("{base_url}/relay/media/{id}")
+    format!("{base_url}{PATH}{id}")
+}
+
+/// The id in the URL of a file of this server. The path alone is enough: an agent may know the server by another address.
+pub fn id_in<'a>(base_url: &str, url: &'a str) -> Option<&'a str> {
+    url.strip_prefix(base_url).unwrap_or(url).strip_prefix(PATH)
 }
 
 /// The type of a file as strangers give it, if it can be sent in a header.
@@ -132,6 +139,17 @@ pub fn clean_filename(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_this_server_are_known_by_their_path() {
+        let base = "https://desk.example";
+        for url in [url(base, "f1"), "/relay/media/f1".into()] {
+            assert_eq!(id_in(base, &url), Some("f1"));
+        }
+        for other in ["https://other.example/relay/media/f1", "https://desk.example/x", "relay/media/f1", "//x/relay/media/f1"] {
+            assert_eq!(id_in(base, other), None, "{other}");
+        }
+    }
 
     #[test]
     fn what_strangers_say_about_a_file_is_cleaned() {

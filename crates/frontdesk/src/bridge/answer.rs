@@ -24,11 +24,15 @@ pub(super) struct Answer {
     shown: Option<String>,
     shown_text: String,
     shown_at: Option<Instant>,
+    /// Messages that were sent after the shown one, because the text is longer.
+    more_sent: usize,
+    /// The whole answer, once it is known and could not be sent.
+    pub(super) final_text: Option<String>,
 }
 
 impl Answer {
     pub(super) fn new(agent: Arc<Agent>, event: MessageEvent) -> Self {
-        Self { agent, event, shown: None, shown_text: String::new(), shown_at: None }
+        Self { agent, event, shown: None, shown_text: String::new(), shown_at: None, more_sent: 0, final_text: None }
     }
 
     /// What was shown so far, and a remark.
@@ -91,8 +95,9 @@ impl Answer {
             }
         }
         self.shown_text = first;
-        for part in parts.iter().skip(1) {
+        for part in parts.iter().skip(1 + self.more_sent) {
             self.send_surely(part).await?;
+            self.more_sent += 1;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use frontdesk_client::agent::Failure;
+use frontdesk_client::agent::{ActError, Failure};
 use frontdesk_client::transport::BoxFuture;
 use frontdesk_client::wake::WakeListener;
 use frontdesk_client::{Agent, Dial, Serve, TransportError, Turn};
@@ -277,28 +277,58 @@ impl Bridge {
         }
         let mut answer =
             lock(&self.unfinished).remove(&key).unwrap_or_else(|| Answer::new(self.agent.clone(), event.clone()));
+        let (text, problem) = match answer.final_text.take() {
+            Some(text) => (text, None), // an earlier attempt could only not send it
+            None => match self.outcome(turn, &mut answer).await {
+                Ok(ended) => ended,
+                Err(why) => {
+                    self.keep(key, answer);
+                    return Err(why.into());
+                }
+            },
+        };
+        self.report(problem).await;
+        match answer.finish(&text).await {
+            Ok(()) => {}
+            // There is no connection: sent by the next attempt, without asking the agent again.
+            Err(error @ ActError::Transport(_)) => {
+                answer.final_text = Some(text);
+                self.keep(key, answer);
+                return Err(error.into());
+            }
+            Err(error) => {
+                tracing::error!(%error, "an answer was refused");
+                self.report(Some(format!("an answer was refused: {error}"))).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, key: String, answer: Answer) {
+        let mut unfinished = lock(&self.unfinished);
+        if unfinished.len() < UNFINISHED_MAX {
+            unfinished.insert(key, answer);
+        }
+    }
+
+    /// The final text, and the problem that the operator should know of. `Err`: worth another attempt.
+    async fn outcome(&self, turn: &Turn, answer: &mut Answer) -> Result<(String, Option<String>), String> {
+        let event = &turn.event;
         let files = files::fetch(&self.agent, event, &self.limits.state).await;
         let working = async {
             match &self.command {
                 Command::Exec(exec) => exec.turn(turn, &files).await,
-                Command::Acp(acp) => acp.turn(turn, &files, &mut answer).await,
+                Command::Acp(acp) => acp.turn(turn, &files, answer).await,
             }
         };
         let outcome = tokio::select! {
             outcome = working => outcome,
             never = self.keep_typing(event) => never,
         };
-        drop(files);
         let (text, problem) = match outcome {
             Ok(ended) => (join(ended.text, ended.note.as_deref()), None),
             Err(Trouble::Stopped) => (answer.text_with("(stopped)"), None),
-            Err(Trouble::Again(why)) if !turn.is_last() => {
-                let mut unfinished = lock(&self.unfinished);
-                if unfinished.len() < UNFINISHED_MAX {
-                    unfinished.insert(key, answer);
-                }
-                return Err(why.into());
-            }
+            Err(Trouble::Again(why)) if !turn.is_last() => return Err(why),
             Err(Trouble::Again(why)) => {
                 let tries = turn.attempt + 1;
                 let told = format!("The agent failed {tries} times: {why}. Send the message again to retry.");
@@ -306,10 +336,8 @@ impl Bridge {
             }
             Err(Trouble::Final(why)) => (answer.text_with(&format!("The agent failed: {why}.")), Some(why)),
         };
-        self.report(problem).await;
-        let text: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
-        answer.finish(&text).await?;
-        Ok(())
+        let text = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+        Ok((text, problem))
     }
 
     /// Shows that the agent is at work, as far as the platform can.

@@ -178,9 +178,8 @@ impl BuiltInChat {
         filename: Option<String>,
         mut line: Line,
     ) -> Result<ActionResult, StoreError> {
-        let own = source_url.strip_prefix(&self.media_url("")).map(str::to_owned);
-        let item = match own {
-            Some(id) => match self.media.media_item(tenant, &id, self.env.now_ms()).await? {
+        let item = match frontdesk_core::media::id_in(&self.rules.base_url, source_url) {
+            Some(id) => match self.media.media_item(tenant, id, self.env.now_ms()).await? {
                 Some(item) => item,
                 None => return Ok(ActionResult::refused(Code::NotFound, "file not found or expired")),
             },

@@ -28,19 +28,18 @@ pub(crate) struct SourceFiles {
     env: Arc<dyn Env>,
     media: Arc<dyn MediaStore>,
     outcall: Arc<dyn Outcall>,
-    /// What the URLs of this server's files begin with.
-    own: String,
+    public_url: String,
 }
 
 impl SourceFiles {
     pub(crate) fn new(kit: &Kit) -> Self {
         let (env, media, outcall) = (kit.env.clone(), kit.media.clone(), kit.outcall.clone());
-        Self { env, media, outcall, own: media::url(&kit.public_url, "") }
+        Self { env, media, outcall, public_url: kit.public_url.clone() }
     }
 
     /// `Err` says why there is no such file; nothing was sent.
     pub(crate) async fn open(&self, tenant: &str, url: &str, max_bytes: usize) -> Result<SourceFile, ActionResult> {
-        if let Some(id) = url.strip_prefix(&self.own) {
+        if let Some(id) = media::id_in(&self.public_url, url) {
             let found = self.media.media_get(tenant, id, self.env.now_ms()).await.map_err(|error| {
                 ActionResult::refused(Code::Unavailable, format!("the file cannot be read: {error}"))
             })?;
