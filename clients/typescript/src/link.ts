@@ -9,6 +9,8 @@ const RESULT_TIME_MS = 30_000;
 const IDLE_ACK_TIME_MS = 10_000;
 const OPEN_TIME_MS = 20_000;
 const CLOSE_TIME_MS = 2_000;
+/** How long an action waits for a connection. */
+const UP_TIME_MS = 30_000;
 const BACKOFF_FIRST_MS = 1_000;
 const BACKOFF_MAX_MS = 30_000;
 const FRAME_MAX_BYTES = 1 << 20;
@@ -69,6 +71,8 @@ export class Link {
   readonly #requests = randomHex(4);
   #requestCount = 0;
   #idleAck: (() => void) | undefined;
+  /** Actions that wait for a connection. */
+  readonly #waitingForUp = new Set<() => void>();
   /** When something last happened, for an agent that sleeps. */
   lastMs = Date.now();
 
@@ -87,7 +91,7 @@ export class Link {
     let backoff = BACKOFF_FIRST_MS;
     while (!signal.aborted) {
       const { wasUp, code, reason, failure } = await this.#run(signal);
-      if (signal.aborted) return;
+      if (signal.aborted) break;
       if (code === UNAUTHORIZED && reason !== "expired") {
         throw this.#fail(new Revoked(`the server does not accept this agent (${reason || "unauthorized"}): its id or secret is wrong or was revoked`));
       }
@@ -99,6 +103,7 @@ export class Link {
       await pause(backoff + (Math.random() * backoff) / 4, signal);
       backoff = Math.min(backoff * 2, BACKOFF_MAX_MS);
     }
+    this.#fail(new Closed("the agent has ended"));
   }
 
   /** One connection, until it is closed. */
@@ -158,6 +163,7 @@ export class Link {
             clearTimeout(opening);
             this.#socket = socket;
             this.lastMs = Date.now();
+            for (const resolve of this.#waitingForUp) resolve();
           }
           if (frame && !this.#frame(socket, frame)) {
             failure = "too many messages wait for their handlers";
@@ -203,10 +209,22 @@ export class Link {
     }
   }
 
+  /** The next connection that is up, if there is none now. */
+  async #whenUp(): Promise<WebSocket> {
+    if (this.#waitingForUp.size >= WAITING_MAX) throw new Closed();
+    const limit = new AbortController();
+    const go = (): void => limit.abort();
+    this.#waitingForUp.add(go);
+    if (!this.#socket) await pause(UP_TIME_MS, limit.signal);
+    this.#waitingForUp.delete(go);
+    if (!this.#socket) throw new Closed();
+    return this.#socket;
+  }
+
   /** Sends an action and returns its result. */
   async act(action: Json, platform?: string): Promise<Json> {
-    const socket = this.#socket;
-    if (!socket) throw new Closed();
+    this.lastMs = Date.now();
+    const socket = this.#socket ?? (await this.#whenUp());
     if (this.#waiting.size >= WAITING_MAX || socket.bufferedAmount > UNSENT_MAX_BYTES) {
       throw new FrontdeskError("too many actions wait for the server", "rate_limited");
     }
@@ -247,6 +265,7 @@ export class Link {
 
   #fail<E extends Error>(error: E): E {
     for (const waiting of this.#waiting.values()) waiting.reject(error);
+    for (const resolve of this.#waitingForUp) resolve();
     return error;
   }
 }
