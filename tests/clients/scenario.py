@@ -26,6 +26,7 @@ It ends with exit code 3 when the server does not accept its id and secret (any 
 
 Other texts, and messages of other agents, are ignored: it reads its inbox instead. A letter T that expects an answer gets
 `answer to T`; another one is told as `letter T` in the built-in chat `inbox`. The job `tick` says `tick` in the chat `cron`.
+(An agent may write only where somebody has written to it, so the scenarios say something there first.)
 
 Each scenario has a server of its own; several run at once. One line for each; the last line is the tally.
 """
@@ -41,6 +42,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 import uuid
 from pathlib import Path
@@ -187,7 +189,7 @@ class Scene:
         if "file" in step:
             call = urllib.request.Request(f"{self.desk.url}/chat/v1/media", data=step["file"].encode(), method="POST", headers={
                 "Authorization": f"Bearer {self.tenant.chat_token}", "Content-Type": "text/plain",
-                "X-Media-Filename": step["filename"]})
+                "X-Media-Filename": urllib.parse.quote(step["filename"])})
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(call, timeout=15) as reply:
                 more = {"media": [{"id": json.load(reply)["id"]}]}
         for chat, said in self.spread(text, step):

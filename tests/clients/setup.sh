@@ -21,5 +21,7 @@ command -v "$python" >/dev/null 2>&1 || python=python3
     "$root/tools/bin/python" -m build --no-isolation --outdir "$root/dist" "$here/../../clients/python"
     "$python" -m venv "$root/venv"
     "$root/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$root"/dist/*.whl
+    # Beside the judges of its cron expressions.
+    "$root/tools/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$root"/dist/*.whl
 } >&2
 echo "$root"

@@ -1,11 +1,12 @@
 """The agent of the scenarios, in Python. scenario.py says what it does."""
 
 import asyncio
+import datetime
 import os
 import sys
 from collections import Counter
 
-from frontdesk import Agent, Message, Revoked
+from frontdesk import Agent, Fire, FrontdeskError, Message, Revoked
 
 agent = Agent(sleep_after=float(os.environ["SLEEP_AFTER"]) if os.environ.get("SLEEP_AFTER") else None)
 attempts: Counter[str] = Counter()
@@ -14,16 +15,18 @@ attempts: Counter[str] = Counter()
 @agent.on_message
 async def talk(m: Message) -> None:
     verb, _, rest = m.text.partition(" ")
+    first, _, more = rest.partition(" ")
+    if m.sender:
+        return  # it is in the inbox too
     if m.pressed:
         await m.reply(f"pressed {m.pressed.option}")
     elif verb == "echo":
         await m.reply(rest)
     elif verb == "fail":
-        count, _, text = rest.partition(" ")
         attempts[m.id] += 1
-        if attempts[m.id] <= int(count):
+        if attempts[m.id] <= int(first):
             raise ValueError(f"attempt {attempts[m.id]} fails, as the test wants it")
-        await m.reply(text)
+        await m.reply(more)
     elif verb == "hold":
         try:
             await asyncio.Event().wait()
@@ -35,6 +38,38 @@ async def talk(m: Message) -> None:
                 await stream.write(f" {word}" if stream.text else word)
     elif verb == "ask":
         await m.ask("Shall I?", yes="Yes", no="No")
+    elif verb == "file":
+        for file in m.media:
+            await m.reply_file(await file.read(), filename=file.filename, mime=file.mime)
+    elif verb == "exchange":
+        try:
+            await m.reply(await agent.exchange(first, more))
+        except FrontdeskError as error:
+            await m.reply(f"error {error.code}")
+    elif verb == "tell":
+        await agent.deliver(first, more)
+    elif verb == "remind":
+        await agent.alarm(m.chat.id, datetime.timedelta(seconds=float(rest)))
+
+
+@agent.on_alarm
+async def ring(fire: Fire) -> None:
+    await agent.send(fire.name, "reminded")
+
+
+@agent.on_start
+async def read() -> None:
+    async for letter in agent.inbox():
+        if letter.expects_reply:
+            await letter.reply(f"answer to {letter.text}")
+        else:
+            await agent.send("inbox", f"letter {letter.text}")
+
+
+if os.environ.get("TICK"):
+    @agent.cron("tick", os.environ["TICK"])
+    async def tick(fire: Fire) -> None:
+        await agent.send("cron", "tick")
 
 
 try:

@@ -5,22 +5,40 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import datetime as dt
 import json
 import logging
+import mimetypes
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+import urllib.parse
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
+from ._accounts import identity_token
+from ._alarms import ALARM, CRON, Alarms, Fire, FireHandler, Job, fire_of
+from ._cron import Cron, Every
 from ._errors import Closed, FrontdeskError
-from ._link import Delivery, Link
-from ._message import Chat, Message, Sent, message_of
+from ._http import Http, segment
+from ._link import Delivery, Link, upgrade_token
+from ._message import FILE_MAX_BYTES, Chat, Message, Sent, message_of
+from ._peers import EXCHANGE_TIME_S, PASSING, Letter, Peers, Place, state_path
 
 # Between the attempts of a handler that fails.
 RETRY_PAUSES_S = (1.0, 5.0, 25.0)
+# Between the attempts to set an alarm.
+ARM_PAUSES_S = (0.5, 2.0, 5.0, 15.0)
+# A platform may take its time to hand over a file.
+FILE_TIME_S = 120.0
+FILE_TOKEN_S = 300
 
 MessageHandler = Callable[[Message], Awaitable[None]]
+Work = Callable[[], Awaitable[None]]
+# Platform, chat and thread; for a job `cron` and its id.
+Key = tuple[str, str, "str | None"]
+T = TypeVar("T")
 
 log = logging.getLogger("frontdesk")
 
@@ -32,11 +50,28 @@ def _given(value: str | None, name: str) -> str:
     return found
 
 
+def _agent_token(given: str | None) -> str:
+    found = given or os.environ.get("FRONTDESK_AGENT_TOKEN")
+    if not found:
+        text = ("FRONTDESK_AGENT_TOKEN is not set: messages between agents need the token that "
+                "`frontdesk token create --tenant TENANT --scope agents --instance NAME` prints")
+        raise FrontdeskError(text, "unauthorized")
+    return found
+
+
 def _platforms() -> dict[str, str]:
     """Platforms and the bots on them, in the variables that gateways use."""
     names = os.environ.get("GATEWAY_RELAY_PLATFORMS") or "relay"
     bots = cast(dict[str, dict[str, str]], json.loads(os.environ.get("GATEWAY_RELAY_BOT_IDS") or "{}"))
     return {name: bots.get(name, {}).get("botId", "") for name in map(str.strip, names.split(",")) if name}
+
+
+async def _run(work: Work) -> None:
+    await work()
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.timezone.utc)
 
 
 class Agent:
@@ -45,23 +80,77 @@ class Agent:
     Without arguments it reads GATEWAY_RELAY_URL, GATEWAY_RELAY_ID and GATEWAY_RELAY_SECRET, GATEWAY_RELAY_PLATFORMS
     (comma-separated; default `relay`, the built-in chat) and GATEWAY_RELAY_BOT_IDS (`{"telegram": {"botId": "my-bot"}}`).
     `platforms` are names with the ids of their bots. `sleep_after`: `run` returns after so many seconds without work.
+
+    Messages between agents need `agent_token` (FRONTDESK_AGENT_TOKEN), cron and alarms `identity_token`
+    (FRONTDESK_IDENTITY_TOKEN). `name` is the agent's name at the server (GATEWAY_RELAY_INSTANCE_ID), if it is not the gateway's id.
+    `state`: the file that remembers the place in the inbox.
     """
 
     def __init__(self, *, url: str | None = None, gateway_id: str | None = None, secret: str | None = None,
-                 platforms: dict[str, str] | None = None, sleep_after: float | None = None, concurrency: int = 16) -> None:
+                 platforms: dict[str, str] | None = None, sleep_after: float | None = None, concurrency: int = 16,
+                 name: str | None = None, agent_token: str | None = None, identity_token: str | None = None,
+                 state: str | os.PathLike[str] | None = None) -> None:
         self._dial = (_given(url, "GATEWAY_RELAY_URL"), _given(gateway_id, "GATEWAY_RELAY_ID"),
                       _given(secret, "GATEWAY_RELAY_SECRET"))
         self._platforms = platforms or _platforms()
         self._sleep_after, self._room = sleep_after, asyncio.Semaphore(concurrency)
+        self._http = Http(self._dial[0])
+        self.name = name or os.environ.get("GATEWAY_RELAY_INSTANCE_ID") or self._dial[1]
+        self._identity = identity_token
+        self._alarms = Alarms(self._http, self._identity_token)
+        self._peers = Peers(self._http, self.name, lambda: _agent_token(agent_token),
+                            Place(state_path(state, self._http.base, self.name)))
         self._handler: MessageHandler | None = None
-        self._queues: dict[tuple[str, str, str | None], collections.deque[Delivery]] = {}
-        self._running: dict[tuple[str, str, str | None], asyncio.Task[bool]] = {}
+        self._alarm_handler: FireHandler | None = None
+        self._jobs: dict[str, Job] = {}
+        self._starts: list[Work] = []
+        self._queues: dict[Key, collections.deque[Delivery]] = {}
+        self._running: dict[Key, asyncio.Task[bool]] = {}
         self._workers: set[asyncio.Task[None]] = set()
+        # Interrupted before their handlers began.
+        self._stopped: set[str] = set()
+        # What keeps the agent awake, besides messages.
+        self._busy: set[object] = set()
+        self._failure: asyncio.Future[None] | None = None
         self._link: Link | None = None
+
+    def _identity_token(self) -> str:
+        return identity_token(self._identity)
+
+    # ---- handlers --------------------------------------------------------------------------
 
     def on_message(self, handler: MessageHandler) -> MessageHandler:
         self._handler = handler
         return handler
+
+    def on_start(self, work: Work) -> Work:
+        """Runs beside the handlers, such as a loop over `inbox`. It is cancelled when the agent sleeps; if it fails, `run` does."""
+        self._starts.append(work)
+        return work
+
+    def on_alarm(self, handler: FireHandler) -> FireHandler:
+        """For what `alarm` has set."""
+        self._alarm_handler = handler
+        return handler
+
+    def cron(self, name: str, expression: str | None = None, *, tz: str = "UTC",
+             every: float | None = None) -> Callable[[FireHandler], FireHandler]:
+        """A job by a cron expression of five fields in a time zone, or every so many seconds. The server wakes the agent for it."""
+        if (expression is None) == (every is None):
+            raise FrontdeskError(f"the job {name!r} needs either a cron expression or every=SECONDS", "bad_request")
+        schedule = Cron.parse(expression, tz) if expression is not None else Every.parse(every or 0)
+        if schedule.next_after(_now()) is None:
+            raise FrontdeskError(f"the job {name!r} would never run: {expression!r} has no next time", "bad_request")
+
+        def declare(handler: FireHandler) -> FireHandler:
+            if name in self._jobs:
+                raise FrontdeskError(f"the job {name!r} is declared twice", "bad_request")
+            self._jobs[name] = Job(schedule, handler)
+            return handler
+
+        return declare
+
+    # ---- running ---------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serves until the agent sleeps or is revoked. Ctrl-C ends it; what is not acked comes again."""
@@ -69,29 +158,40 @@ class Agent:
             asyncio.run(self.serve())
 
     async def serve(self) -> None:
-        if self._handler is None:
+        if self._handler is None and not self._jobs and not self._starts:
             raise FrontdeskError("the agent has no handler: decorate one with @agent.on_message", "bad_request")
+        self._failure = asyncio.get_running_loop().create_future()
         link = self._link = Link(*self._dial, self._platforms, self._take, self._interrupt)
-        keeping = asyncio.ensure_future(link.keep())
+        tasks = [asyncio.ensure_future(link.keep())]
+        # Without a token there is nothing that could have been armed.
+        if self._jobs or self._identity or os.environ.get("FRONTDESK_IDENTITY_TOKEN"):
+            tasks.append(asyncio.ensure_future(self._arm_all()))
+        tasks += [asyncio.ensure_future(_run(work)) for work in self._starts]
         try:
             while True:
-                idle = asyncio.ensure_future(self._asleep(link))
-                await asyncio.wait({keeping, idle}, return_when=asyncio.FIRST_COMPLETED)
-                if keeping.done():
+                idle = asyncio.ensure_future(self._idle(link))
+                await asyncio.wait({*tasks, idle, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in tasks if task.done()]:
+                    tasks.remove(task)
+                    if error := task.exception():
+                        idle.cancel()
+                        raise error
+                if self._failure.done():
                     idle.cancel()
-                    keeping.result()
+                    self._failure.result()
+                if not idle.done():
+                    idle.cancel()
+                    continue
                 # The server confirms before it keeps messages; what came in between is handled first.
-                if await link.go_idle() and not self._queues:
+                if await link.go_idle() and not self._queues and not self._busy:
                     return
         finally:
-            keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await keeping
-            for task in [*self._running.values(), *self._workers]:
+            for task in [*tasks, *self._running.values(), *self._workers]:
                 task.cancel()
-            await asyncio.gather(*self._workers, return_exceptions=True)
+            await asyncio.gather(*tasks, *self._workers, return_exceptions=True)
+            self._link = None
 
-    async def _asleep(self, link: Link) -> None:
+    async def _idle(self, link: Link) -> None:
         """Returns once nothing has happened for `sleep_after` seconds."""
         if self._sleep_after is None:
             await asyncio.Event().wait()
@@ -99,35 +199,154 @@ class Agent:
         while True:
             await link.up.wait()
             left_s = link.last_s + wait_s - time.monotonic()
-            if left_s <= 0 and not self._queues:
+            if left_s <= 0 and not self._queues and not self._busy:
                 return
             await asyncio.sleep(max(left_s, 0.05))
 
+    def _keep_awake(self, why: object, is_busy: bool) -> None:
+        (self._busy.add if is_busy else self._busy.discard)(why)
+        if self._link is not None:
+            self._link.last_s = time.monotonic()
+
     # ---- sending ---------------------------------------------------------------------------
 
-    async def act(self, op: str, chat: Chat, **fields: Any) -> dict[str, Any]:
+    async def act(self, op: str, chat: Chat, *, metadata: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
         """Any action of the relay protocol. Returns its result."""
         if self._link is None:
             raise Closed()
         action: dict[str, Any] = {"op": op, "chat_id": chat.id, **{name: value for name, value in fields.items() if value is not None}}
-        if chat.thread:
-            action["metadata"] = {"thread_id": chat.thread}
+        if chat.thread or metadata:
+            action["metadata"] = {**({"thread_id": chat.thread} if chat.thread else {}), **(metadata or {})}
         return await self._link.act(action, chat.platform or None)
 
     async def send(self, chat: Chat | str, text: str, *, reply_to: str | None = None) -> Sent:
         """A name of a chat alone is one of the built-in chat."""
         where = Chat("relay", chat) if isinstance(chat, str) else chat
-        result = await self.act("send", where, content=text, reply_to=reply_to)
+        # Other messages in the thread of a question are taken for progress.
+        metadata = {"notify": True} if where.is_question else None
+        result = await self.act("send", where, content=text, reply_to=reply_to, metadata=metadata)
         return Sent(self, where, result.get("message_id"))
+
+    async def send_file(self, chat: Chat | str, file: str | os.PathLike[str] | bytes, *, filename: str | None = None,
+                        mime: str | None = None, caption: str | None = None, reply_to: str | None = None) -> Sent:
+        """Sends the file of a path, or bytes."""
+        where = Chat("relay", chat) if isinstance(chat, str) else chat
+        if isinstance(file, bytes):
+            data = file
+        else:
+            filename = filename or Path(file).name
+            data = await asyncio.get_running_loop().run_in_executor(None, Path(file).read_bytes)
+        mime = mime or mimetypes.guess_type(filename or "")[0] or "application/octet-stream"
+        headers = {"Content-Type": mime, **({"X-Media-Filename": urllib.parse.quote(filename, safe="")} if filename else {})}
+        raw = await self._http.call("POST", "/relay/media", self._upgrade_token(), data, headers, FILE_TIME_S)
+        url = f"{self._http.base}/relay/media/{json.loads(raw)['id']}"
+        kind = mime.split("/")[0] if mime.split("/")[0] in ("image", "audio", "video") else "document"
+        result = await self.act("send_media", where, media_kind=kind, source_url=url, content=caption, filename=filename,
+                                reply_to=reply_to)
+        return Sent(self, where, result.get("message_id"))
+
+    async def read_file(self, url: str, *, max_bytes: int = FILE_MAX_BYTES) -> bytes:
+        """A file that the server has. The token goes to the server's own address only, whatever the URL says."""
+        _, found, ident = url.partition("/relay/media/")
+        if not found:
+            raise FrontdeskError("this is not a file of the server", "url_refused")
+        return await self._http.call("GET", f"/relay/media/{segment(ident)}", self._upgrade_token(), timeout_s=FILE_TIME_S,
+                                     max_bytes=max_bytes)
+
+    def _upgrade_token(self) -> str:
+        return upgrade_token(self._dial[1], self._dial[2], int(time.time()) + FILE_TOKEN_S)
 
     def new_prompt(self) -> str:
         return secrets.token_hex(8)
 
+    # ---- other agents ----------------------------------------------------------------------
+
+    async def deliver(self, name: str, text: str, *, event_type: str | None = None, correlation_id: str | None = None) -> dict[str, Any]:
+        """Puts a message into the inbox of an agent. Returns the receipt of the server once it is stored."""
+        return await self._peers.deliver(name, text, event_type, correlation_id)
+
+    async def notify(self, address: str, text: str, *, event_type: str | None = None) -> dict[str, Any]:
+        """As `deliver`; an address with an `@` wakes the agent too."""
+        return await self._peers.notify(address, text, event_type)
+
+    async def exchange(self, name: str, text: str, *, timeout: float = EXCHANGE_TIME_S) -> str:
+        """Asks another agent and returns its answer."""
+        return await self._peers.exchange(name, text, timeout)
+
+    async def inbox(self) -> AsyncGenerator[Letter, None]:
+        """The messages of other agents, from the remembered place on. The place moves on when the next one is asked for."""
+        reader = object()
+        letters = self._peers.inbox(lambda is_busy: self._keep_awake(reader, is_busy))
+        try:
+            async for letter in letters:
+                yield letter
+        finally:
+            await letters.aclose()
+
+    # ---- cron and alarms -------------------------------------------------------------------
+
+    async def alarm(self, name: str, at: dt.datetime | dt.timedelta) -> None:
+        """Runs the handler of `on_alarm` at that time, once. The same name again changes the time."""
+        await self._alarms.arm(ALARM + name, _now() + at if isinstance(at, dt.timedelta) else at)
+
+    async def cancel_alarm(self, name: str) -> None:
+        await self._alarms.cancel(ALARM + name)
+
+    async def _arm_all(self) -> None:
+        try:
+            await self._arm(lambda: self._alarms.reconcile(self._jobs, _now()))
+        except FrontdeskError as error:
+            if self._jobs:
+                raise
+            log.info("jobs of earlier versions of this agent were not looked for: %s", error)  # the token may be for other things
+
+    async def _arm(self, arm: Work) -> None:
+        """Until the server has accepted it. The agent must not sleep before."""
+        why, pauses = object(), iter(ARM_PAUSES_S)
+        self._keep_awake(why, True)
+        try:
+            while True:
+                try:
+                    return await arm()
+                except FrontdeskError as error:
+                    if error.code not in PASSING:
+                        raise
+                    log.warning("setting an alarm failed, trying again: %s", error)
+                await asyncio.sleep(next(pauses, ARM_PAUSES_S[-1]))
+        finally:
+            self._keep_awake(why, False)
+
+    async def _fire(self, job_id: str, at: dt.datetime) -> bool:
+        """The next time is armed before the ack, and also if the handler fails."""
+        if job_id.startswith(ALARM):
+            return await self._try(self._alarm_handler, Fire(job_id[len(ALARM):], at), f"the alarm {job_id[len(ALARM):]!r}")
+        name = job_id.removeprefix(CRON)
+        job = self._jobs.get(name)
+        if job is None:
+            log.warning("the job %r is not declared any more; its alarm is dropped", name)
+            return True
+        arming = asyncio.ensure_future(self._arm(lambda: self._alarms.arm_next(name, job, max(at, _now()))))
+        try:
+            handled = await self._try(job.handler, Fire(name, at), f"the job {name!r}")
+            await asyncio.shield(arming)
+        except FrontdeskError as error:
+            # The job would never run again, and nobody would know.
+            if self._failure is not None and not self._failure.done():
+                self._failure.set_exception(error)
+            return False
+        finally:
+            arming.cancel()
+        return handled
+
     # ---- receiving -------------------------------------------------------------------------
 
     def _take(self, delivery: Delivery) -> None:
-        source: dict[str, Any] = delivery.event.get("source") or {}
-        key = (str(source.get("platform") or ""), str(source.get("chat_id") or ""), source.get("thread_id"))
+        if delivery.event is not None:
+            source: dict[str, Any] = delivery.event.get("source") or {}
+            key = (str(source.get("platform") or ""), str(source.get("chat_id") or ""), source.get("thread_id"))
+        else:
+            fire = fire_of(delivery.forward or {})
+            key = ("cron", fire[0] if fire else "", None)
         queue = self._queues.get(key)
         if queue is None:
             self._queues[key] = collections.deque([delivery])
@@ -137,7 +356,7 @@ class Agent:
         else:
             queue.append(delivery)
 
-    async def _work(self, key: tuple[str, str, str | None]) -> None:
+    async def _work(self, key: Key) -> None:
         """The messages of one chat, one after another."""
         queue = self._queues[key]
         try:
@@ -151,11 +370,12 @@ class Agent:
         finally:
             del self._queues[key]
 
-    async def _handle(self, key: tuple[str, str, str | None], delivery: Delivery) -> bool:
+    async def _handle(self, key: Key, delivery: Delivery) -> bool:
         """Whether the message is to be acked."""
-        assert self._handler is not None
-        task = asyncio.ensure_future(self._try(self._handler, message_of(self, delivery.event)))
-        self._running[key] = task
+        task = self._running[key] = asyncio.ensure_future(self._attempt(delivery))
+        if delivery.ident in self._stopped:
+            self._stopped.discard(delivery.ident)
+            asyncio.get_running_loop().call_soon(task.cancel)  # after its first step, so that the handler can notice
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -168,23 +388,37 @@ class Agent:
         finally:
             self._running.pop(key, None)
 
+    async def _attempt(self, delivery: Delivery) -> bool:
+        if delivery.event is not None:
+            return await self._try(self._handler, message_of(self, delivery.event), "the message")
+        fire = fire_of(delivery.forward or {})
+        if fire is not None:
+            return await self._fire(*fire)
+        log.warning("a request that is passed on as it is needs a handler that knows the vendor; it stays with the server")
+        return False
+
     @staticmethod
-    async def _try(handler: MessageHandler, message: Message) -> bool:
-        """Repeated where it fails. The messages behind it in the chat wait, so that their order stays."""
+    async def _try(handler: Callable[[T], Awaitable[None]] | None, given: T, what: str) -> bool:
+        """Repeated where it fails. What is behind it in the chat waits, so that the order stays."""
+        if handler is None:
+            log.error("this agent has no handler for %s; it stays with the server", what)
+            return False
         for pause_s in (*RETRY_PAUSES_S, None):
             try:
-                await handler(message)
+                await handler(given)
                 return True
             except Exception:
                 if pause_s is None:
-                    log.exception("the handler failed %d times; the server keeps the message", len(RETRY_PAUSES_S) + 1)
+                    log.exception("the handler failed %d times; the server keeps %s", len(RETRY_PAUSES_S) + 1, what)
                     return False
-                log.exception("the handler failed; the message is delivered again in %g s", pause_s)
+                log.exception("the handler failed; %s is delivered again in %g s", what, pause_s)
                 await asyncio.sleep(pause_s)
         return False
 
     def _interrupt(self, session_key: str, chat_id: str) -> None:
         """The user said /stop."""
-        for (_, chat, _), task in list(self._running.items()):
-            if chat == chat_id:
-                task.cancel()
+        for key, queue in self._queues.items():
+            if key[1] == chat_id and key in self._running:
+                self._running[key].cancel()
+            elif key[1] == chat_id and queue:
+                self._stopped.add(queue[0].ident)

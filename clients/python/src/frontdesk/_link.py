@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import collections
+import contextlib
 import hashlib
 import hmac
+import itertools
 import json
 import logging
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -23,14 +25,19 @@ from ._errors import Closed, FrontdeskError, Revoked
 Json = dict[str, Any]
 
 RESULT_TIME_S = 30.0
+# For a connection that is being dialled.
+UP_TIME_S = 20.0
 IDLE_ACK_TIME_S = 10.0
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
 TOKEN_TTL_S = 300
 FRAME_MAX_BYTES = 1 << 20
+# Acks that wait for an earlier one. The server sends nothing more after 32 messages without an ack.
+WAITING_ACKS_MAX = 16
 # Ids of handled messages, to drop repetitions.
 SEEN_MAX = 4096
 UNAUTHORIZED = 4401
+NO_SUCH_BOT = 4403
 
 log = logging.getLogger("frontdesk")
 
@@ -50,14 +57,31 @@ def relay_url(url: str) -> str:
 
 
 class Delivery:
-    """Something that the server hands over until it is acked."""
+    """Something that the server hands over until it is acked: a message, or a request that it passes on."""
 
-    def __init__(self, ident: str, event: Json) -> None:
-        self.ident, self.event = ident, event
+    def __init__(self, ident: str, event: Json | None, forward: Json | None) -> None:
+        self.ident, self.event, self.forward = ident, event, forward
+
+
+class Lines:
+    """Frames are lines: a message may have several, and one may go on in the next message."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def push(self, text: str) -> Iterator[Json]:
+        *lines, self._rest = (self._rest + text).split("\n")
+        if len(self._rest) > FRAME_MAX_BYTES:
+            raise FrontdeskError("the server sent a frame that is too long", "too_large")
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                frame: Any = json.loads(line)
+                if isinstance(frame, dict):
+                    yield cast(Json, frame)
 
 
 class Link:
-    """Dials, and dials again. `take` gets each delivery once; what became of it is told by `done` or `failed`."""
+    """Dials, and dials again. `take` gets each delivery once; what became of it is told by `done`."""
 
     def __init__(self, url: str, gateway_id: str, secret: str, platforms: dict[str, str], take: Callable[[Delivery], None],
                  interrupt: Callable[[str, str], None]) -> None:
@@ -67,7 +91,6 @@ class Link:
         self.waiting: dict[str, asyncio.Future[Json]] = {}
         self.idle_ack: asyncio.Future[None] | None = None
         self.up = asyncio.Event()
-        self.was_up = False
         self.last_s = time.monotonic()
         # In the order in which they came: None while a handler has it, then whether it is to be acked.
         self.held: collections.OrderedDict[str, bool | None] = collections.OrderedDict()
@@ -89,26 +112,25 @@ class Link:
             except InvalidURI as error:
                 raise FrontdeskError(f"the URL of the server is not valid: {error}", "bad_request") from error
             except (OSError, ConnectionClosed, InvalidHandshake, asyncio.TimeoutError) as error:
-                log.info("no connection to the server: %s", error)
+                log.warning("no connection to the server: %s", error)
             await asyncio.sleep(backoff + random.random() * backoff / 4)
             backoff = min(backoff * 2, BACKOFF_MAX_S)
 
     async def _run(self) -> bool:
         """One connection. Returns whether it had been up."""
-        bearer = upgrade_token(self.gateway_id, self.secret, int(time.time()) + TOKEN_TTL_S)
         was_up = False
-        async with connect(self.url, additional_headers={"Authorization": f"Bearer {bearer}"}, max_size=FRAME_MAX_BYTES * 4,
+        async with connect(self.url, additional_headers={"Authorization": f"Bearer {self.token()}"}, max_size=FRAME_MAX_BYTES * 4,
                            proxy=None) as socket:
             # What was handed over on the last connection and is still being handled comes again here.
             self.held = collections.OrderedDict((ident, state) for ident, state in self.held.items() if state is None)
             try:
                 for platform, bot in self.platforms.items():
                     await self._write(socket, {"type": "hello", "platform": platform, "botId": bot, "ready": True})
+                lines = Lines()
                 async for message in socket:
-                    for line in (message if isinstance(message, str) else message.decode()).splitlines():
-                        frame = cast(Json, json.loads(line or "{}"))
+                    for frame in lines.push(message if isinstance(message, str) else message.decode()):
                         if frame.get("type") == "descriptor" and not was_up:
-                            was_up = self.was_up = True
+                            was_up = True
                             self.socket = socket
                             self.up.set()
                         await self._frame(socket, frame)
@@ -116,13 +138,13 @@ class Link:
                 code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
                 if code == UNAUTHORIZED and reason != "expired":
                     raise Revoked(f"the server does not accept this agent: {reason or 'unauthorized'}") from closed
+                if code == NO_SUCH_BOT:
+                    raise FrontdeskError(f"the server does not accept a platform of this agent: {reason}", "unknown_identity") from closed
                 if not was_up:
                     raise
             finally:
                 self.socket = None
                 self.up.clear()
-            if socket.close_code == UNAUTHORIZED and socket.close_reason != "expired":
-                raise Revoked(f"the server does not accept this agent: {socket.close_reason or 'unauthorized'}")
         return was_up
 
     async def _write(self, socket: ClientConnection, frame: Json) -> None:
@@ -130,14 +152,14 @@ class Link:
 
     async def _frame(self, socket: ClientConnection, frame: Json) -> None:
         kind = frame.get("type")
-        if kind == "inbound":
+        if kind in ("inbound", "passthrough_forward"):
             self.last_s = time.monotonic()
             ident = str(frame.get("bufferId") or "")
             if ident in self.seen:
                 await self._write(socket, {"type": "inbound_ack", "bufferId": ident})
             elif ident not in self.held and ident not in self.given_up:
                 self.held[ident] = None
-                self.take(Delivery(ident, cast(Json, frame["event"])))
+                self.take(Delivery(ident, frame.get("event"), frame.get("forward")))
         elif kind == "outbound_result":
             waiting = self.waiting.pop(str(frame.get("requestId")), None)
             if waiting is not None and not waiting.done():
@@ -147,12 +169,10 @@ class Link:
                 self.idle_ack.set_result(None)
         elif kind == "interrupt_inbound":
             self.interrupt(str(frame.get("session_key") or ""), str(frame.get("chat_id") or ""))
-        elif kind == "passthrough_forward":
-            # Requests that are forwarded as they are need a handler that knows the vendor; this client has none.
-            log.warning("a forwarded request is not handled by this client, and stays with the server")
 
     async def done(self, delivery: Delivery, handled: bool) -> None:
-        """Acks are in order: the server takes one that was left out for lost, and sends it again."""
+        """Acks are in order, because the server takes one that was left out for lost. Only where a slow handler would hold up
+        all other chats they are not: the server has a limit for what is not acked."""
         self.last_s = time.monotonic()
         if handled:
             self.seen[delivery.ident] = None
@@ -163,19 +183,20 @@ class Link:
         if delivery.ident not in self.held:
             return
         self.held[delivery.ident] = handled
-        while self.held:
-            ident, state = next(iter(self.held.items()))
-            if state is None:
-                return
+        finished = [(ident, state) for ident, state in self.held.items() if state is not None]
+        if len(finished) <= WAITING_ACKS_MAX:
+            finished = list(itertools.takewhile(lambda it: it[1] is not None, self.held.items()))
+        for ident, _ in finished:
             del self.held[ident]
-            if state and self.socket is not None:
-                try:
-                    await self._write(self.socket, {"type": "inbound_ack", "bufferId": ident})
-                except ConnectionClosed:
-                    return  # it comes again, and is acked then
+        acks = [json.dumps({"type": "inbound_ack", "bufferId": ident}) + "\n" for ident, is_handled in finished if is_handled]
+        if acks and self.socket is not None:
+            with contextlib.suppress(ConnectionClosed):  # they come again, and are acked then
+                await self.socket.send("".join(acks))
 
     async def act(self, action: Json, platform: str | None = None) -> Json:
         """Sends an action and returns its result. Raises FrontdeskError."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.up.wait(), UP_TIME_S)
         socket = self.socket
         if socket is None:
             raise Closed()
@@ -214,6 +235,10 @@ class Link:
         except (ConnectionClosed, asyncio.TimeoutError):
             return False
         return True
+
+    def token(self) -> str:
+        """For the server's routes for files."""
+        return upgrade_token(self.gateway_id, self.secret, int(time.time()) + TOKEN_TTL_S)
 
     def _lost(self, error: Exception) -> None:
         for waiting in self.waiting.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 TYPING_EVERY_S = 4.0
 # Platforms limit how often a message may be edited.
 EDIT_EVERY_S = 1.0
+# The server's own limit, unless its operator changed it.
+FILE_MAX_BYTES = 25 << 20
 
 
 @dataclass(frozen=True)
@@ -28,17 +31,29 @@ class Chat:
     kind: str = field(default="dm", compare=False)
     name: str | None = field(default=None, compare=False)
 
+    @property
+    def is_question(self) -> bool:
+        """Another agent waits for one answer here: the first message is it."""
+        return self.platform == "relay" and self.id.startswith("agent:") and self.thread is not None
+
     def __str__(self) -> str:
         return f"{self.platform}:{self.id}" + (f":{self.thread}" if self.thread else "")
 
 
 @dataclass(frozen=True)
 class Media:
+    """A file of a message. The server has it until the message is acked, and for about an hour more."""
+
+    agent: Agent = field(repr=False, compare=False)
     url: str
     kind: str
     mime: str
     size: int
     filename: str | None
+    caption: str | None
+
+    async def read(self, *, max_bytes: int = FILE_MAX_BYTES) -> bytes:
+        return await self.agent.read_file(self.url, max_bytes=max_bytes)
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ class Stream:
 
     async def write(self, more: str) -> None:
         self.text += more
-        if time.monotonic() - self._shown_s >= EDIT_EVERY_S:
+        if time.monotonic() - self._shown_s >= EDIT_EVERY_S and not self._chat.is_question:
             await self._show()
 
     async def _show(self) -> None:
@@ -104,10 +119,16 @@ class Message:
     media: tuple[Media, ...]
     reply_to: str | None
     pressed: Pressed | None
+    # The agent that sent it, where it is not of a person. It is in the inbox too.
+    sender: str | None
     raw: dict[str, Any] = field(repr=False, compare=False)
 
     async def reply(self, text: str) -> Sent:
         return await self.agent.send(self.chat, text, reply_to=self.id)
+
+    async def reply_file(self, file: str | os.PathLike[str] | bytes, *, filename: str | None = None, mime: str | None = None,
+                         caption: str | None = None) -> Sent:
+        return await self.agent.send_file(self.chat, file, filename=filename, mime=mime, caption=caption, reply_to=self.id)
 
     async def react(self, emoji: str) -> None:
         await self.agent.act("react", self.chat, message_id=self.id, emoji=emoji)
@@ -148,8 +169,10 @@ def message_of(agent: Agent, event: dict[str, Any]) -> Message:
     chat = Chat(str(source.get("platform") or ""), str(source.get("chat_id") or ""), source.get("thread_id"),
                 str(source.get("chat_type") or "dm"), source.get("chat_name"))
     files: list[dict[str, Any]] = event.get("media") or []
-    media = tuple(Media(str(it["url"]), str(it["kind"]), str(it["mime"]), int(it.get("size") or 0), it.get("filename")) for it in files)
+    media = tuple(Media(agent, str(it["url"]), str(it["kind"]), str(it["mime"]), int(it.get("size") or 0), it.get("filename"),
+                        it.get("caption")) for it in files)
     answer: dict[str, Any] | None = event.get("prompt_response")
     pressed = Pressed(str(answer["prompt_id"]), str(answer["option_id"])) if answer else None
+    sender = source.get("user_name") if event.get("delivery") else None
     return Message(agent, chat, str(event.get("text") or ""), event.get("message_id"), source.get("user_id"), source.get("user_name"),
-                   str(event.get("message_type") or "text"), media, event.get("reply_to_message_id"), pressed, event)
+                   str(event.get("message_type") or "text"), media, event.get("reply_to_message_id"), pressed, sender, event)
