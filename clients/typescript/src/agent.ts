@@ -30,7 +30,7 @@ export interface AgentOptions {
   /** GATEWAY_RELAY_SECRET */
   secret?: string | undefined;
   /** The name of this agent to others, if it is not the gateway id (GATEWAY_RELAY_INSTANCE_ID). */
-  instance?: string | undefined;
+  name?: string | undefined;
   /** Platforms and the ids of their bots (GATEWAY_RELAY_PLATFORMS, GATEWAY_RELAY_BOT_IDS; default: the built-in chat). */
   platforms?: Record<string, string> | undefined;
   /** `run` returns after so many seconds without work. */
@@ -84,9 +84,9 @@ export class Agent implements Sender {
     this.#room = options.concurrency ?? 16;
     this.#log = options.log ?? consoleLog;
     const { state } = options;
-    this.#state = new Remembered(state === undefined ? defaultState(gatewayId) : typeof state === "string" ? fileState(state) : state);
+    this.#state = new Remembered(state === undefined ? defaultState(base, gatewayId) : typeof state === "string" ? fileState(state) : state);
     const identity = options.identityToken ?? environment("FRONTDESK_IDENTITY_TOKEN");
-    const name = options.instance ?? environment("GATEWAY_RELAY_INSTANCE_ID") ?? gatewayId;
+    const name = options.name ?? environment("GATEWAY_RELAY_INSTANCE_ID") ?? gatewayId;
     this.#jobs = new Jobs(base, identity, this.#state, this.#log);
     this.#letters = new Letters(base, options.agentToken ?? environment("FRONTDESK_AGENT_TOKEN"), name, this.#state, this.#log);
   }
@@ -290,9 +290,10 @@ export class Agent implements Sender {
       this.#log("warn", "a message that this agent has no handler for stays with the server");
       return false;
     }
-    await this.#takeRoom();
     this.#turns.set(lane, turn);
+    await this.#takeRoom();
     try {
+      if (turn.abort.signal.aborted) return turn.byUser; // before it began
       return await Promise.race([this.#attempts(work, turn), this.#stoppedByUser(turn)]);
     } finally {
       this.#turns.delete(lane);

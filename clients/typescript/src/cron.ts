@@ -2,7 +2,7 @@
  * Cron expressions of five fields in a time zone.
  *
  * A local time that does not exist, because clocks go forward, fires at the next minute that does. One that exists twice,
- * because clocks go back, fires once, at the first of the two.
+ * because clocks go back, fires once, at the first of the two; but jobs of every hour go on in both.
  */
 
 import { FrontdeskError } from "./errors.js";
@@ -11,6 +11,8 @@ const MINUTE_MS = 60_000;
 const DAY_MS = 86_400_000;
 // 29 February is at most eight years away.
 const SEARCH_DAYS = 366 * 8 + 1;
+/** Clocks are not put back by more. */
+const BACK_MAX_MS = 3 * 3_600_000;
 
 const MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
@@ -23,6 +25,7 @@ export class CronExpression {
   readonly #daysOfWeek: Set<number>;
   /** Both days are restricted: then one of them is enough. */
   readonly #eitherDay: boolean;
+  readonly #everyHour: boolean;
   readonly #zone: Zone;
 
   constructor(readonly text: string, readonly tz = "UTC") {
@@ -34,17 +37,31 @@ export class CronExpression {
     this.#daysOfMonth = parse(text, "day of the month", day, 1, 31);
     this.#months = parse(text, "month", month, 1, 12, MONTHS);
     this.#daysOfWeek = new Set([...parse(text, "day of the week", weekday, 0, 7, DAYS)].map((it) => it % 7));
-    this.#eitherDay = !day.includes("*") && !weekday.includes("*");
+    this.#eitherDay = this.#daysOfMonth.size < 31 && this.#daysOfWeek.size < 7;
+    this.#everyHour = hour.startsWith("*") || this.#hours.length === 24;
     this.#zone = new Zone(text, tz);
-    if (this.#firstAfter(Date.now()) === undefined) throw invalid(text, "there is no such day");
+    if (Number.isNaN(this.next(new Date()).getTime())) throw invalid(text, "there is no such day");
   }
 
   /** The first time after this one. */
   next(after: Date): Date {
-    return new Date(this.#firstAfter(after.getTime()) ?? NaN);
+    const first = this.#firstAfter(after.getTime());
+    return new Date(this.#everyHour ? this.#again(after.getTime(), first) : first);
   }
 
-  #firstAfter(after: number): number | undefined {
+  /** The first after `after` of the times that exist twice, if it is before `limit`. */
+  #again(after: number, limit: number): number {
+    const offset = (time: number): number => this.#zone.local(time) - time;
+    if (offset(after - BACK_MAX_MS) <= offset(after + BACK_MAX_MS)) return limit;
+    const end = Math.min(limit, after + BACK_MAX_MS);
+    for (let time = Math.floor(after / MINUTE_MS + 1) * MINUTE_MS; time < end; time += MINUTE_MS) {
+      const shown = new Date(this.#zone.local(time));
+      if (this.#isOn(shown) && this.#hours.includes(shown.getUTCHours()) && this.#minutes.includes(shown.getUTCMinutes())) return time;
+    }
+    return limit;
+  }
+
+  #firstAfter(after: number): number {
     // Local times are counted as if they were UTC. Times up to the local time of `after` are not later than `after`.
     const from = this.#zone.local(after);
     const firstDay = Math.floor(from / DAY_MS) * DAY_MS;
@@ -59,7 +76,7 @@ export class CronExpression {
         }
       }
     }
-    return undefined;
+    return NaN;
   }
 
   #isOn(day: Date): boolean {

@@ -23,7 +23,7 @@ export interface ProvisionOptions extends EnrollOptions {
   /** Default: the tenant's default bot of that platform. */
   botId?: string;
   /** The name of the agent, if it is not the gateway id. */
-  instance?: string;
+  name?: string;
   /** Called with GET when messages wait and no connection is open. */
   wakeUrl?: string;
 }
@@ -35,8 +35,8 @@ export async function enroll(url: string, enrollmentToken: string, options: Enro
 
 /** Creates the gateway, or renews its secret. */
 export async function provision(url: string, options: ProvisionOptions = {}): Promise<Credentials> {
-  const { platform = "relay", botId = "", instance, wakeUrl } = options;
-  const more = { ...(instance ? { instanceId: instance } : {}), ...(wakeUrl ? { wakeUrl } : {}) };
+  const { platform = "relay", botId = "", name, wakeUrl } = options;
+  const more = { ...(name ? { instanceId: name } : {}), ...(wakeUrl ? { wakeUrl } : {}) };
   return await ask(url, "provision", options, { platform, botId, gatewayEndpoint: "", routeKeys: [], ...more });
 }
 

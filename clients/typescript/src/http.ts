@@ -89,7 +89,7 @@ export async function requestOnce<T>(url: string, ask: Ask): Promise<T> {
     try {
       return await request<T>(url, { ...ask, timeoutMs: Math.max(end - Date.now(), 1) });
     } catch (error) {
-      const mayMend = error instanceof FrontdeskError && error.code === "unavailable";
+      const mayMend = error instanceof FrontdeskError && ["unavailable", "unknown"].includes(error.code);
       if (!mayMend || pauseMs === undefined || Date.now() + pauseMs >= end) throw error;
       await pause(pauseMs, ask.signal);
     }

@@ -36,7 +36,6 @@ type Timing = (after: Date) => Date;
 
 interface Job {
   readonly next: Timing;
-  readonly everyMs?: number;
   readonly handler: FireHandler;
 }
 
@@ -71,9 +70,10 @@ export class Jobs {
   }
 
   every(name: string, seconds: number, handler: FireHandler): void {
-    if (!(seconds >= 1)) throw new FrontdeskError(`the interval of the job ${JSON.stringify(name)} is under a second`, "bad_request");
+    if (!Number.isInteger(seconds) || seconds < 1) throw new FrontdeskError(`${seconds} is not a whole number of seconds`, "bad_request");
     const everyMs = seconds * 1000;
-    this.#declare(name, { next: (after) => new Date(after.getTime() + everyMs), everyMs, handler });
+    // At whole multiples since 1970, so that a process that starts again continues the same row.
+    this.#declare(name, { next: (after) => new Date((Math.floor(after.getTime() / everyMs) + 1) * everyMs), handler });
   }
 
   onAlarm(handler: FireHandler): void {
@@ -103,26 +103,30 @@ export class Jobs {
 
   /** Arms what is missing or has changed, cancels what is not declared any more. Repeated while the server is away. */
   async reconcile(signal: AbortSignal): Promise<void> {
-    if (this.#jobs.size === 0 && !this.#identity) return;
+    if (this.#jobs.size === 0) {
+      // There may be some of an earlier version. The token may be for other things.
+      if (this.#identity) await this.#reconcile(signal).catch((error: unknown) => this.#log("info", `earlier jobs were not looked for: ${errorText(error)}`));
+      return;
+    }
+    await this.#reconcile(signal);
+  }
+
+  async #reconcile(signal: AbortSignal): Promise<void> {
     await this.#repeat("the jobs could not be compared with the server", signal, async () => {
       const before = new Date();
       const { armed } = await this.#ask<{ armed: Armed[] }>("list");
       const found = new Map(armed.map((it) => [it.job_id, new Date(it.fire_at)]));
       for (const [name, job] of this.#jobs) {
         const at = found.get(CRON + name);
-        if (at && this.#isWanted(job, at, before)) this.#armed.set(name, at);
-        else await this.#arm(name, job.next(before));
+        const next = job.next(before);
+        // What is due is left alone: to replace it would skip it.
+        if (at && (at.getTime() <= Date.now() || at.getTime() === next.getTime())) this.#armed.set(name, at);
+        else await this.#arm(name, next);
       }
       for (const id of found.keys()) {
         if (id.startsWith(CRON) && !this.#jobs.has(id.slice(CRON.length))) await this.#ask("cancel", { job_id: id });
       }
     });
-  }
-
-  /** What is due is left alone: to replace it would skip it. */
-  #isWanted(job: Job, at: Date, before: Date): boolean {
-    if (at.getTime() <= Date.now()) return true;
-    return job.everyMs ? at.getTime() <= before.getTime() + job.everyMs : at.getTime() === job.next(before).getTime();
   }
 
   async #arm(name: string, at: Date): Promise<void> {

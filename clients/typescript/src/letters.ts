@@ -9,6 +9,7 @@ import type { Remembered } from "./state.js";
 const RETRY_FIRST_MS = 250;
 const RETRY_MAX_MS = 15_000;
 const EXCHANGE_TIMEOUT_S = 30;
+const SILENCE_MAX_MS = 60_000;
 /** Handled letters whose copy on the socket may not be acked yet; the server sends a few dozen without acks. */
 const REMEMBERED_MAX = 256;
 /** A letter of 1 MiB, escaped. */
@@ -106,9 +107,9 @@ export class Letters {
     return this.#open > 0;
   }
 
-  #ask(): { bearer: string } {
-    const why = "messages between agents need a token of scope `agents` that is bound to this agent (frontdesk token create)";
-    return { bearer: given(this.#token, "FRONTDESK_AGENT_TOKEN", why) };
+  #ask(): { bearer: string; headers: Record<string, string> } {
+    const why = "messages between agents need the token that `frontdesk token create --scope agents --instance NAME` prints";
+    return { bearer: given(this.#token, "FRONTDESK_AGENT_TOKEN", why), headers: { "x-agent-id": this.#name } };
   }
 
   #url(agent: string, call: string): string {
@@ -120,8 +121,13 @@ export class Letters {
 
   #payload(content: string, options: DeliverOptions, more: Json = {}): Json {
     const { kind = "augment", eventType, dispatchId = crypto.randomUUID() } = options;
-    const meta = { dispatch_id: dispatchId, sent_at: Date.now(), origin: {}, ...(eventType ? { event_type: eventType } : {}), ...more };
+    const meta = { dispatch_id: dispatchId, sent_at: Date.now(), origin: this.#origin(), ...(eventType ? { event_type: eventType } : {}), ...more };
     return { kind, [kind === "template" ? "prompt" : "content"]: content, meta };
+  }
+
+  /** For tokens that are not bound to an agent; those that are say it themselves. */
+  #origin(): Json {
+    return { trigger_kind: "agent", caller_agent_id: this.#name };
   }
 
   async deliver(agent: string, content: string, options: DeliverOptions = {}): Promise<Receipt> {
@@ -131,7 +137,7 @@ export class Letters {
   }
 
   async notify(address: string, message: string, options: { eventType?: string } = {}): Promise<Json> {
-    const json = { agent: address, message, origin: {}, ...(options.eventType ? { event_type: options.eventType } : {}) };
+    const json = { agent: address, message, origin: this.#origin(), ...(options.eventType ? { event_type: options.eventType } : {}) };
     return await request<Json>(`${this.#base}/v1/notify`, { ...this.#ask(), json });
   }
 
@@ -211,9 +217,10 @@ export class Letters {
     const closed = new AbortController();
     const signal = AbortSignal.any([stopped, closed.signal]);
     const url = this.#url(this.#name, `inbox/stream?after=${place}`);
-    const response = await open(url, { ...this.#ask(), headers: { accept: "text/event-stream" }, signal });
+    const { bearer, headers } = this.#ask();
+    const response = await open(url, { bearer, headers: { ...headers, accept: "text/event-stream" }, signal });
     try {
-      for await (const { name, data } of events(response)) {
+      for await (const { name, data } of events(response, () => closed.abort())) {
         if (name === "message") yield new Letter(this, JSON.parse(data) as Json);
         if (name === "ready") await this.#comparePlace(Number((JSON.parse(data || "{}") as Json).newest ?? place));
       }
@@ -231,18 +238,21 @@ export class Letters {
   }
 }
 
-/** Server-sent events of a response. */
-async function* events(response: Response): AsyncGenerator<{ name: string; data: string }, void, void> {
+/** Server-sent events of a response. The server sends something every 15 s, so a silent connection is dead. */
+async function* events(response: Response, close: () => void): AsyncGenerator<{ name: string; data: string }, void, void> {
   const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
   let partial = "";
   let name = "message";
   let data: string[] = [];
   for (;;) {
     let part;
+    const silence = setTimeout(close, SILENCE_MAX_MS);
     try {
       part = await reader?.read();
     } catch (error) {
       throw new FrontdeskError(`the connection was lost: ${errorText(error)}`, "unavailable", false, { cause: error });
+    } finally {
+      clearTimeout(silence);
     }
     if (!part || part.done) return;
     const lines = (partial + part.value).split(/\r?\n/);

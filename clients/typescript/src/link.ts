@@ -22,6 +22,8 @@ const UNSENT_MAX_BYTES = 16 << 20;
 const WAITING_MAX = 1024;
 /** Deliveries without an ack. The server sends a few dozen at most. */
 const HELD_MAX = 1024;
+/** Acks that wait for an earlier one. The server sends nothing more after 32 messages without an ack. */
+const WAITING_ACKS_MAX = 16;
 /** Ids of handled deliveries, to drop repetitions. */
 const SEEN_MAX = 4096;
 const UNAUTHORIZED = 4401;
@@ -196,13 +198,18 @@ export class Link {
     return true;
   }
 
-  /** Acks are in order: the server takes one that was left out for lost, and sends it again. */
+  /**
+   * Acks are in order, because the server takes one that was left out for lost. Only where a slow handler would hold up all
+   * other chats they are not.
+   */
   done(delivery: Delivery, handled: boolean): void {
     this.lastMs = Date.now();
     remember(handled ? this.#seen : this.#givenUp, delivery.id);
     if (!this.#held.has(delivery.id)) return;
     this.#held.set(delivery.id, handled);
+    const finished = [...this.#held.values()].filter((state) => state !== undefined).length;
     for (const [id, state] of this.#held) {
+      if (state === undefined && finished > WAITING_ACKS_MAX) continue;
       if (state === undefined) return;
       this.#held.delete(id);
       if (state && this.#socket) ack(this.#socket, id);

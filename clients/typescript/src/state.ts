@@ -78,7 +78,9 @@ export function fileState(path: string): StateStore {
   };
 }
 
-export function defaultState(gatewayId: string): StateStore {
+/** Two agents, or one at two servers, have different files. */
+export function defaultState(base: string, gatewayId: string): StateStore {
   const home = environment("XDG_STATE_HOME") ?? `${environment("HOME") ?? "."}/.local/state`;
-  return fileState(`${home}/frontdesk/${encodeURIComponent(gatewayId)}.json`);
+  const name = encodeURIComponent(`${base.replace(/^https?:\/\//i, "")}-${gatewayId}`).slice(-200);
+  return fileState(`${home}/frontdesk/${name}.json`);
 }
