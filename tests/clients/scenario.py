@@ -24,7 +24,7 @@ It ends with exit code 3 when the server does not accept its id and secret (any 
   tell NAME T       delivers T to the agent NAME
   remind S          in S seconds, as an alarm: `reminded` in that chat
 
-Other texts, and messages of other agents, are ignored: it reads its inbox instead. A letter T that expects an answer gets
+Other texts are ignored. Messages of other agents it reads in its inbox. A letter T that expects an answer gets
 `answer to T`; another one is told as `letter T` in the built-in chat `inbox`. The job `tick` says `tick` in the chat `cron`.
 (An agent may write only where somebody has written to it, so the scenarios say something there first.)
 

@@ -1,7 +1,6 @@
 """The agent of the scenarios, in Python. scenario.py says what it does."""
 
 import asyncio
-import datetime
 import os
 import sys
 from collections import Counter
@@ -16,8 +15,6 @@ attempts: Counter[str] = Counter()
 async def talk(m: Message) -> None:
     verb, _, rest = m.text.partition(" ")
     first, _, more = rest.partition(" ")
-    if m.sender:
-        return  # it is in the inbox too
     if m.pressed:
         await m.reply(f"pressed {m.pressed.option}")
     elif verb == "echo":
@@ -43,18 +40,18 @@ async def talk(m: Message) -> None:
             await m.reply_file(await file.read(), filename=file.filename, mime=file.mime)
     elif verb == "exchange":
         try:
-            await m.reply(await agent.exchange(first, more))
+            await m.reply((await agent.exchange(first, more)).text)
         except FrontdeskError as error:
             await m.reply(f"error {error.code}")
     elif verb == "tell":
         await agent.deliver(first, more)
     elif verb == "remind":
-        await agent.alarm(m.chat.id, datetime.timedelta(seconds=float(rest)))
+        await agent.alarm(f"remind {m.id}", float(rest), m.chat.id)
 
 
 @agent.on_alarm
 async def ring(fire: Fire) -> None:
-    await agent.send(fire.name, "reminded")
+    await agent.send(fire.payload, "reminded")
 
 
 @agent.on_start

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ._accounts import identity_token
-from ._alarms import ALARM, CRON, Alarms, Fire, FireHandler, Job, fire_of
+from ._alarms import ALARM, CRON, Alarms, Fire, FireHandler, Job, fire_of, to_text
 from ._cron import Cron, Every
 from ._errors import Closed, FrontdeskError
 from ._http import Http, segment
 from ._link import Delivery, Link, upgrade_token
 from ._message import FILE_MAX_BYTES, Chat, Message, Sent, message_of
-from ._peers import EXCHANGE_TIME_S, PASSING, Letter, Peers, Place, state_path
+from ._peers import EXCHANGE_TIME_S, PASSING, Letter, Peers, Reply
+from ._state import State, state_path
 
 # Between the attempts of a handler that fails.
 RETRY_PAUSES_S = (1.0, 5.0, 25.0)
@@ -98,8 +99,8 @@ class Agent:
         self.name = name or os.environ.get("GATEWAY_RELAY_INSTANCE_ID") or self._dial[1]
         self._identity = identity_token
         self._alarms = Alarms(self._http, self._identity_token)
-        self._peers = Peers(self._http, self.name, lambda: _agent_token(agent_token),
-                            Place(state_path(state, self._http.base, self.name)))
+        self._state = State(state_path(state, self._http.base, self.name))
+        self._peers = Peers(self._http, self.name, lambda: _agent_token(agent_token), self._state)
         self._handler: MessageHandler | None = None
         self._alarm_handler: FireHandler | None = None
         self._jobs: dict[str, Job] = {}
@@ -109,8 +110,7 @@ class Agent:
         self._workers: set[asyncio.Task[None]] = set()
         # Interrupted before their handlers began.
         self._stopped: set[str] = set()
-        # What keeps the agent awake, besides messages.
-        self._busy: set[object] = set()
+        self._arming = 0
         self._failure: asyncio.Future[None] | None = None
         self._link: Link | None = None
 
@@ -160,6 +160,7 @@ class Agent:
     async def serve(self) -> None:
         if self._handler is None and not self._jobs and not self._starts:
             raise FrontdeskError("the agent has no handler: decorate one with @agent.on_message", "bad_request")
+        _ = self._state.inbox  # one that cannot be read is told now, and not in the middle of the work
         self._failure = asyncio.get_running_loop().create_future()
         link = self._link = Link(*self._dial, self._platforms, self._take, self._interrupt)
         tasks = [asyncio.ensure_future(link.keep())]
@@ -183,7 +184,7 @@ class Agent:
                     idle.cancel()
                     continue
                 # The server confirms before it keeps messages; what came in between is handled first.
-                if await link.go_idle() and not self._queues and not self._busy:
+                if await link.go_idle() and self._is_idle():
                     return
         finally:
             for task in [*tasks, *self._running.values(), *self._workers]:
@@ -199,14 +200,12 @@ class Agent:
         while True:
             await link.up.wait()
             left_s = link.last_s + wait_s - time.monotonic()
-            if left_s <= 0 and not self._queues and not self._busy:
+            if left_s <= 0 and self._is_idle():
                 return
             await asyncio.sleep(max(left_s, 0.05))
 
-    def _keep_awake(self, why: object, is_busy: bool) -> None:
-        (self._busy.add if is_busy else self._busy.discard)(why)
-        if self._link is not None:
-            self._link.last_s = time.monotonic()
+    def _is_idle(self) -> bool:
+        return not self._queues and not self._arming and not any(self._peers.readers.values())
 
     # ---- sending ---------------------------------------------------------------------------
 
@@ -269,28 +268,33 @@ class Agent:
         """As `deliver`; an address with an `@` wakes the agent too."""
         return await self._peers.notify(address, text, event_type)
 
-    async def exchange(self, name: str, text: str, *, timeout: float = EXCHANGE_TIME_S) -> str:
+    async def exchange(self, name: str, text: str, *, timeout: float = EXCHANGE_TIME_S) -> Reply:
         """Asks another agent and returns its answer."""
         return await self._peers.exchange(name, text, timeout)
 
-    async def inbox(self) -> AsyncGenerator[Letter, None]:
-        """The messages of other agents, from the remembered place on. The place moves on when the next one is asked for."""
-        reader = object()
-        letters = self._peers.inbox(lambda is_busy: self._keep_awake(reader, is_busy))
-        try:
-            async for letter in letters:
-                yield letter
-        finally:
-            await letters.aclose()
+    def inbox(self) -> AsyncGenerator[Letter, None]:
+        """The messages of other agents, from the remembered place on. The place moves on when the next one is asked for.
+
+        While there is such a loop, `on_message` does not get them.
+        """
+        return self._peers.inbox()
 
     # ---- cron and alarms -------------------------------------------------------------------
 
-    async def alarm(self, name: str, at: dt.datetime | dt.timedelta) -> None:
-        """Runs the handler of `on_alarm` at that time, once. The same name again changes the time."""
-        await self._alarms.arm(ALARM + name, _now() + at if isinstance(at, dt.timedelta) else at)
+    async def alarm(self, name: str, at: dt.datetime | dt.timedelta | float, payload: Any = None) -> None:
+        """Runs the handler of `on_alarm` once, at a time or after so many seconds. The same name again replaces it.
+
+        `payload` is kept in the state file, as JSON.
+        """
+        after = dt.timedelta(seconds=at) if isinstance(at, (int, float)) else at
+        time_at = _now() + after if isinstance(after, dt.timedelta) else after
+        if payload is not None:
+            self._state.keep_payload(name, to_text(time_at), payload)
+        await self._alarms.arm(ALARM + name, time_at)
 
     async def cancel_alarm(self, name: str) -> None:
         await self._alarms.cancel(ALARM + name)
+        self._state.forget_payload(name)
 
     async def _arm_all(self) -> None:
         try:
@@ -302,8 +306,8 @@ class Agent:
 
     async def _arm(self, arm: Work) -> None:
         """Until the server has accepted it. The agent must not sleep before."""
-        why, pauses = object(), iter(ARM_PAUSES_S)
-        self._keep_awake(why, True)
+        pauses = iter(ARM_PAUSES_S)
+        self._arming += 1
         try:
             while True:
                 try:
@@ -314,12 +318,16 @@ class Agent:
                     log.warning("setting an alarm failed, trying again: %s", error)
                 await asyncio.sleep(next(pauses, ARM_PAUSES_S[-1]))
         finally:
-            self._keep_awake(why, False)
+            self._arming -= 1
 
     async def _fire(self, job_id: str, at: dt.datetime) -> bool:
         """The next time is armed before the ack, and also if the handler fails."""
         if job_id.startswith(ALARM):
-            return await self._try(self._alarm_handler, Fire(job_id[len(ALARM):], at), f"the alarm {job_id[len(ALARM):]!r}")
+            name = job_id[len(ALARM):]
+            handled = await self._try(self._alarm_handler, Fire(name, at, self._state.payload(name, to_text(at))), f"the alarm {name!r}")
+            if handled:
+                self._state.forget_payload(name, to_text(at))
+            return handled
         name = job_id.removeprefix(CRON)
         job = self._jobs.get(name)
         if job is None:
@@ -330,9 +338,7 @@ class Agent:
             handled = await self._try(job.handler, Fire(name, at), f"the job {name!r}")
             await asyncio.shield(arming)
         except FrontdeskError as error:
-            # The job would never run again, and nobody would know.
-            if self._failure is not None and not self._failure.done():
-                self._failure.set_exception(error)
+            self._fail(error)  # the job would never run again, and nobody would know
             return False
         finally:
             arming.cancel()
@@ -352,21 +358,34 @@ class Agent:
             self._queues[key] = collections.deque([delivery])
             worker = asyncio.ensure_future(self._work(key))
             self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+            worker.add_done_callback(self._worked)
         else:
             queue.append(delivery)
+
+    def _worked(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if not worker.cancelled() and (error := worker.exception()):
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the agent with this error."""
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
 
     async def _work(self, key: Key) -> None:
         """The messages of one chat, one after another."""
         queue = self._queues[key]
         try:
             while queue:
-                async with self._room:
-                    delivery = queue[0]
-                    handled = await self._handle(key, delivery)
-                    queue.popleft()
-                    if self._link is not None:
-                        await self._link.done(delivery, handled)
+                delivery = queue[0]
+                letter: dict[str, Any] = (delivery.event or {}).get("delivery") or {}
+                handled = bool(letter) and await self._peers.is_handled(str(letter.get("delivery_id")))
+                if not handled:
+                    async with self._room:
+                        handled = await self._handle(key, delivery)
+                queue.popleft()
+                if self._link is not None:
+                    await self._link.done(delivery, handled)
         finally:
             del self._queues[key]
 

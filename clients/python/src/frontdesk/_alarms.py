@@ -22,10 +22,11 @@ BY_RELAY = "relay:"
 
 @dataclass(frozen=True)
 class Fire:
-    """A job is due: its name, and the time for which it was planned, in UTC."""
+    """A job is due: its name, the time for which it was planned, in UTC, and what was given to `alarm`."""
 
     name: str
     at: dt.datetime
+    payload: Any = None
 
 
 FireHandler = Callable[[Fire], Awaitable[None]]

@@ -119,7 +119,7 @@ class Message:
     media: tuple[Media, ...]
     reply_to: str | None
     pressed: Pressed | None
-    # The agent that sent it, where it is not of a person. It is in the inbox too.
+    # The agent that sent it, where it is not of a person.
     sender: str | None
     raw: dict[str, Any] = field(repr=False, compare=False)
 

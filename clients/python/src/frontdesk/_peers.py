@@ -7,18 +7,16 @@ import contextlib
 import datetime as dt
 import json
 import logging
-import os
 import random
-import tempfile
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ._errors import FrontdeskError
 from ._http import Http, Json, refusal, segment
+from ._state import State
 
 EXCHANGE_TIME_S = 30.0
 # The server closes an exchange first.
@@ -29,6 +27,8 @@ PAUSE_MAX_S = 15.0
 # The server sends something at least every 15 s.
 SILENCE_MAX_S = 60.0
 EVENT_MAX_BYTES = 4 << 20
+# What comes on the socket is in the inbox already.
+COPY_TIME_S = 30.0
 LATE_REPLY = "exchange.late_reply"
 # A later attempt may succeed.
 PASSING = ("unavailable", "unknown", "rate_limited", "timeout")
@@ -36,33 +36,17 @@ PASSING = ("unavailable", "unknown", "rate_limited", "timeout")
 log = logging.getLogger("frontdesk")
 
 
-class Place:
-    """How far the inbox has been read, in a file."""
+def _time(unix_ms: Any) -> dt.datetime:
+    return dt.datetime.fromtimestamp(int(unix_ms) / 1000, dt.timezone.utc)
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def load(self) -> int:
-        try:
-            return int(json.loads(self._path.read_text())["inbox"])
-        except FileNotFoundError:
-            return 0
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FrontdeskError(f"the state file {self._path} cannot be read ({error}); repair or delete it", "bad_request") from error
+@dataclass(frozen=True)
+class Reply:
+    """The answer of another agent."""
 
-    def save(self, seq: int) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(json.dumps({"inbox": seq}))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+    text: str
+    agent: str
+    at: dt.datetime
 
 
 @dataclass(frozen=True)
@@ -94,8 +78,11 @@ class Letter:
 class Peers:
     """The other agents of the tenant, and the inbox of this one."""
 
-    def __init__(self, http: Http, name: str, token: Callable[[], str], place: Place) -> None:
-        self._http, self._name, self._token, self._place = http, name, token, place
+    def __init__(self, http: Http, name: str, token: Callable[[], str], state: State) -> None:
+        self._http, self._name, self._token, self._state = http, name, token, state
+        # The loops over the inbox, and whether they have something to do.
+        self.readers: dict[object, bool] = {}
+        self._moved = asyncio.Event()
 
     async def _post(self, path: str, body: Json, timeout_s: float, is_repeatable: bool) -> Json:
         """Repeated where it did not arrive, and where the server recognises the repetition."""
@@ -128,10 +115,10 @@ class Peers:
             body["event_type"] = event_type
         return await self._post("/notify", body, 30.0, False)
 
-    async def exchange(self, name: str, text: str, timeout_s: float) -> str:
+    async def exchange(self, name: str, text: str, timeout_s: float) -> Reply:
         body = {**self._letter(text, None, str(uuid.uuid4())), "timeout_ms": int(timeout_s * 1000)}
         answer = await self._post(f"/agents/{segment(name)}/exchange", body, timeout_s + EXCHANGE_SLACK_S, True)
-        return str(answer["content"])
+        return Reply(str(answer["content"]), str(answer["agent_id"]), _time(answer["sent_at"]))
 
     async def answer(self, correlation_id: str, text: str) -> None:
         body: Json = {"correlation_id": correlation_id, "content": text}
@@ -139,43 +126,60 @@ class Peers:
 
     # ---- the inbox -------------------------------------------------------------------------
 
-    async def inbox(self, busy: Callable[[bool], None]) -> AsyncGenerator[Letter, None]:
-        """`busy` is told whether there is work. Before it has looked there may be some, so that the agent must not sleep."""
-        seq, pause_s = self._place.load(), PAUSE_FIRST_S
+    async def inbox(self) -> AsyncGenerator[Letter, None]:
+        reader, pause_s = object(), PAUSE_FIRST_S
         try:
             while True:
-                busy(True)
-                events = self._events(seq)
+                self._note(reader, True)  # before it has looked there may be something
+                events = self._events(self._state.inbox)
                 try:
                     async for name, data in events:
                         pause_s = PAUSE_FIRST_S
-                        if name == "ready":
-                            # Below our place: the server was restored from a backup, and gives the same numbers again.
-                            seq = min(seq, int(data.get("newest", seq)))
-                        elif name == "message" and int(data["seq"]) > seq:
-                            busy(True)
-                            yield self._read(data)
-                            seq = int(data["seq"])
-                            self._place.save(seq)
-                        busy(False)
+                        if name == "ready" and int(data.get("newest", self._state.inbox)) < self._state.inbox:
+                            log.warning("the inbox ends before the remembered place: the server was restored from an older backup")
+                            self._state.handled(int(data["newest"]), "")
+                        elif name == "message" and int(data["seq"]) > self._state.inbox:
+                            self._note(reader, True)
+                            letter = self._read(data)
+                            yield letter
+                            self._state.handled(letter.seq, letter.id)
+                        self._note(reader, False)
                 except FrontdeskError as error:
                     if error.code not in PASSING:
                         raise
                     log.info("the inbox cannot be read, trying again: %s", error)
                 finally:
                     await events.aclose()
-                busy(True)
+                self._note(reader, True)
                 await asyncio.sleep(pause_s * (1 + random.random() / 4))
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
         finally:
-            busy(False)
+            self.readers.pop(reader, None)
+            self._moved.set()
+
+    def _note(self, reader: object, is_busy: bool) -> None:
+        self.readers[reader] = is_busy
+        self._moved.set()
+
+    async def is_handled(self, letter: str) -> bool:
+        """Waits until a loop over the inbox is done with the letter of which this is the copy on the socket. False: nobody
+        reads the inbox, or it does not have the letter any more."""
+        end_s = time.monotonic() + COPY_TIME_S
+        while self.readers and not self._state.has_handled(letter):
+            if any(self.readers.values()):
+                end_s = time.monotonic() + COPY_TIME_S
+            elif time.monotonic() > end_s:
+                return False
+            self._moved.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._moved.wait(), COPY_TIME_S)
+        return self._state.has_handled(letter)
 
     def _read(self, data: Json) -> Letter:
         meta: Json = data.get("meta") or {}
         origin: Json = meta.get("origin") or {}
-        at = dt.datetime.fromtimestamp(int(data["at"]) / 1000, dt.timezone.utc)
         return Letter(self, str(data["text"]), str(data["delivery_id"]), int(data["seq"]), origin.get("caller_agent_id"),
-                      str(data["type"]), meta.get("event_type"), meta.get("correlation_id"), at, data)
+                      str(data["type"]), meta.get("event_type"), meta.get("correlation_id"), _time(data["at"]), data)
 
     async def _events(self, after: int) -> AsyncGenerator[tuple[str, Json], None]:
         """One stream of server-sent events."""
@@ -204,11 +208,3 @@ class Peers:
                         yield name, cast(Json, json.loads(data))
                         name, data = "", ""
 
-
-def state_path(given: str | os.PathLike[str] | None, base: str, name: str) -> Path:
-    """Two agents, or one at two servers, have different files."""
-    if given is not None:
-        return Path(given)
-    root = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    ident = uuid.uuid5(uuid.NAMESPACE_URL, f"{base}/agents/{name}")
-    return Path(root) / "frontdesk" / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in name)[:40]}-{ident.hex[:8]}.json"
