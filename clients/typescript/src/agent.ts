@@ -1,24 +1,27 @@
 /** The agent: handlers, one message at a time in each chat, and sleep. */
 
 import { Closed, FrontdeskError } from "./errors.js";
-import { consoleLog, environment, errorText, files, given, pause, type Json, type Log } from "./host.js";
-import { baseUrl, open, readBounded, request, upgradeToken } from "./http.js";
+import { download, upload } from "./files.js";
+import { consoleLog, environment, given, pause, type Json, type Log } from "./host.js";
+import { baseUrl, upgradeToken } from "./http.js";
 import { Jobs, fireOf, type FireHandler } from "./jobs.js";
+import { Lanes, type Work } from "./lanes.js";
 import { Letters, type Answer, type DeliverOptions, type Letter, type Receipt } from "./letters.js";
 import { Link, type Delivery, type Dial } from "./link.js";
-import { Message, Sent, chatKey, text, type Chat, type FileOptions, type FileSource, type SendOptions, type Sender } from "./message.js";
+import {
+  Message,
+  Sent,
+  chatKey,
+  text,
+  type Chat,
+  type FileOptions,
+  type FileSource,
+  type SendOptions,
+  type Sender,
+} from "./message.js";
 import { Remembered, defaultState, fileState, type StateStore } from "./state.js";
 
-/** Between the attempts of a handler that fails. */
-const RETRY_PAUSES_MS = [1_000, 5_000, 25_000];
-/** How long a handler may clean up after /stop, before the chat goes on without it. */
-const STOP_GRACE_MS = 5_000;
 const LOOK_EVERY_MS = 50;
-const FILE_TIME_MS = 120_000;
-const MIMES: Record<string, string> = {
-  png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", gif: "image/gif", webp: "image/webp", mp3: "audio/mpeg", ogg: "audio/ogg",
-  mp4: "video/mp4", pdf: "application/pdf", json: "application/json", txt: "text/plain", csv: "text/csv", md: "text/markdown",
-};
 
 export type MessageHandler = (message: Message) => Promise<void> | void;
 
@@ -51,28 +54,19 @@ export interface CronTiming {
   tz?: string;
 }
 
-/** One delivery in the hands of its handler. */
-interface Turn {
-  readonly source: Json;
-  readonly abort: AbortController;
-  byUser: boolean;
-}
-
 /** An agent behind a Frontdesk server. What is not given is read from the environment. */
 export class Agent implements Sender {
   readonly #dial: Dial;
   readonly #sleepMs: number | undefined;
+  readonly #concurrency: number;
   readonly #log: Log;
   readonly #state: Remembered;
   readonly #jobs: Jobs;
   readonly #letters: Letters;
   #handler: MessageHandler | undefined;
   #link: Link | undefined;
+  #lanes: Lanes;
   #stop = new AbortController();
-  readonly #queues = new Map<string, Delivery[]>();
-  readonly #turns = new Map<string, Turn>();
-  #room: number;
-  readonly #waitingForRoom: (() => void)[] = [];
 
   constructor(options: AgentOptions = {}) {
     const how = "run `frontdesk gateway add` and put its id and secret into the environment";
@@ -81,10 +75,13 @@ export class Agent implements Sender {
     const secret = given(options.secret, "GATEWAY_RELAY_SECRET", how);
     this.#dial = { base, gatewayId, secret, platforms: options.platforms ?? platformsFromEnvironment() };
     this.#sleepMs = options.sleepAfter === undefined ? undefined : options.sleepAfter * 1000;
-    this.#room = options.concurrency ?? 16;
+    this.#concurrency = options.concurrency ?? 16;
     this.#log = options.log ?? consoleLog;
+    this.#lanes = new Lanes(this.#concurrency, this.#log);
     const { state } = options;
-    this.#state = new Remembered(state === undefined ? defaultState(base, gatewayId) : typeof state === "string" ? fileState(state) : state);
+    this.#state = new Remembered(
+      state === undefined ? defaultState(base, gatewayId) : typeof state === "string" ? fileState(state) : state,
+    );
     const identity = options.identityToken ?? environment("FRONTDESK_IDENTITY_TOKEN");
     const name = options.name ?? environment("GATEWAY_RELAY_INSTANCE_ID") ?? gatewayId;
     this.#jobs = new Jobs(base, identity, this.#state, this.#log);
@@ -141,15 +138,16 @@ export class Agent implements Sender {
     const end = (): void => stop.abort();
     if (options.signal?.aborted) return;
     options.signal?.addEventListener("abort", end);
-    const receiver = { take: (it: Delivery) => this.#take(it), interrupt: (key: string, chat: string) => this.#interrupt(key, chat) };
-    const link = (this.#link = new Link(this.#dial, receiver, this.#log));
+    const lanes = (this.#lanes = new Lanes(this.#concurrency, this.#log));
+    const interrupt = (sessionKey: string, chatId: string): void => lanes.interrupt(sessionKey, chatId);
+    const link: Link = (this.#link = new Link(this.#dial, { take: (it) => this.#take(link, it), interrupt }, this.#log));
     const keeping = link.keep(stop.signal);
     try {
       await Promise.race([keeping, this.#serve(link, stop.signal)]);
     } finally {
       options.signal?.removeEventListener("abort", end);
       stop.abort();
-      for (const turn of this.#turns.values()) turn.abort.abort();
+      lanes.stop();
       await keeping.catch(() => undefined);
       this.#link = undefined;
       this.#stop = new AbortController();
@@ -177,7 +175,7 @@ export class Agent implements Sender {
   }
 
   get #isBusy(): boolean {
-    return this.#queues.size > 0 || this.#letters.isBusy;
+    return !this.#lanes.areEmpty || this.#letters.isBusy;
   }
 
   // ---- sending -----------------------------------------------------------------------------
@@ -200,27 +198,15 @@ export class Agent implements Sender {
   /** Uploads a file to the server and sends it. `file` are the bytes, or a path. */
   async sendFile(chat: Chat | string, file: FileSource, options: FileOptions = {}): Promise<Sent> {
     const where = chatOf(chat);
-    const filename = options.filename ?? (typeof file === "string" ? file.replace(/^.*[/\\]/, "") : undefined);
-    const guessed = MIMES[filename?.split(".").pop()?.toLowerCase() ?? ""];
-    const mime = options.mime ?? ((file instanceof Blob && file.type) || guessed || "application/octet-stream");
-    const body = typeof file === "string" ? await readPath(file) : file;
-    const headers: Record<string, string> = { "content-type": mime };
-    if (filename) headers["x-media-filename"] = encodeURIComponent(filename);
-    const bearer = await this.#bearer();
-    const { id } = await request<{ id: string }>(`${this.#dial.base}/relay/media`, { bearer, body, headers, timeoutMs: FILE_TIME_MS });
-    const result = await this.act("send_media", where, {
-      media_kind: mediaKind(mime), source_url: `${this.#dial.base}/relay/media/${id}`, content: options.caption, filename,
-      reply_to: options.replyTo,
-    });
+    const { url, kind, filename } = await upload(this.#dial.base, await this.#bearer(), file, options);
+    const fields = { media_kind: kind, source_url: url, content: options.caption, filename, reply_to: options.replyTo };
+    const result = await this.act("send_media", where, fields);
     return new Sent(this, where, text(result.message_id));
   }
 
-  /** For `media.read()`. Files of messages are always at the server itself, whatever it calls itself in their URLs. */
+  /** For `media.read()`. */
   async download(url: string, maxBytes: number): Promise<Uint8Array> {
-    const id = /\/relay\/media\/([^/?#]+)$/.exec(url)?.[1];
-    if (!id) throw new FrontdeskError("this is not the URL of a file at the server", "bad_request");
-    const signal = AbortSignal.timeout(FILE_TIME_MS);
-    return await readBounded(await open(`${this.#dial.base}/relay/media/${id}`, { bearer: await this.#bearer(), signal }), maxBytes);
+    return await download(this.#dial.base, await this.#bearer(), url, maxBytes);
   }
 
   #bearer(): Promise<string> {
@@ -254,104 +240,24 @@ export class Agent implements Sender {
 
   // ---- receiving ---------------------------------------------------------------------------
 
-  #take(delivery: Delivery): void {
-    const lane = laneOf(delivery);
-    const queue = this.#queues.get(lane);
-    if (queue) {
-      queue.push(delivery);
-      return;
-    }
-    this.#queues.set(lane, [delivery]);
-    void this.#work(lane);
-  }
-
-  /** The messages of one chat, one after another. */
-  async #work(lane: string): Promise<void> {
-    const queue = this.#queues.get(lane) ?? [];
-    const { signal } = this.#stop;
-    for (let delivery = queue[0]; delivery && !signal.aborted; delivery = queue[0]) {
-      const handled = await this.#settle(lane, delivery).catch((error: unknown) => {
-        this.#log("error", "a message could not be handled; the server keeps it", error);
-        return false;
-      });
-      queue.shift();
-      this.#link?.done(delivery, handled);
-    }
-    this.#queues.delete(lane);
+  #take(link: Link, delivery: Delivery): void {
+    const done = (handled: boolean): void => link.done(delivery, handled);
+    this.#lanes.add(laneOf(delivery), { settle: () => this.#settle(delivery), done });
   }
 
   /** Whether it is to be acked. */
-  async #settle(lane: string, { event, forward }: Delivery): Promise<boolean> {
+  async #settle({ event, forward }: Delivery): Promise<boolean> {
     const letter = event?.delivery as { delivery_id?: string } | undefined;
     if (letter?.delivery_id && this.#letters.areRead) return await this.#letters.isHandled(letter.delivery_id);
-    const turn: Turn = { source: (event?.source ?? {}) as Json, abort: new AbortController(), byUser: false };
-    const work = forward ? this.#jobs.work(forward, turn.abort.signal) : this.#handlerOf(event ?? {}, turn);
-    if (!work) {
-      this.#log("warn", "a message that this agent has no handler for stays with the server");
-      return false;
-    }
-    this.#turns.set(lane, turn);
-    await this.#takeRoom();
-    try {
-      if (turn.abort.signal.aborted) return turn.byUser; // before it began
-      return await Promise.race([this.#attempts(work, turn), this.#stoppedByUser(turn)]);
-    } finally {
-      this.#turns.delete(lane);
-      this.#giveRoom();
-    }
-  }
-
-  #handlerOf(event: Json, turn: Turn): (() => Promise<void>) | undefined {
-    const handler = this.#handler;
-    return handler && (async () => await handler(new Message(this, event, turn.abort.signal)));
-  }
-
-  /** Repeated where it fails. The messages behind it in the chat wait, so that their order stays. */
-  async #attempts(work: () => Promise<void>, turn: Turn): Promise<boolean> {
-    for (const pauseMs of [...RETRY_PAUSES_MS, undefined]) {
-      try {
-        await work();
-        return true;
-      } catch (error) {
-        if (turn.abort.signal.aborted) return turn.byUser;
-        if (pauseMs === undefined) {
-          this.#log("error", `the handler failed ${RETRY_PAUSES_MS.length + 1} times; the server keeps the message`, error);
-          return false;
-        }
-        this.#log("error", `the handler failed; the message is delivered again in ${pauseMs / 1000} s`, error);
-        await pause(pauseMs, turn.abort.signal);
-        if (turn.abort.signal.aborted) return turn.byUser;
-      }
-    }
+    const work = forward ? this.#jobs.work(forward) : this.#workOf(event ?? {});
+    if (work) return await this.#lanes.attempt((event?.source ?? {}) as Json, work);
+    this.#log("warn", "a message that this agent has no handler for stays with the server");
     return false;
   }
 
-  /** A handler that does not end when it is told to counts as ended after a while. */
-  async #stoppedByUser({ abort: { signal } }: Turn): Promise<boolean> {
-    await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
-    await pause(STOP_GRACE_MS, this.#stop.signal);
-    return !this.#stop.signal.aborted;
-  }
-
-  /** The user said /stop. */
-  #interrupt(sessionKey: string, chatId: string): void {
-    const inChat = [...this.#turns.values()].filter((turn) => turn.source.chat_id === chatId);
-    const inSession = inChat.filter((turn) => isOfSession(sessionKey, turn.source));
-    for (const turn of inSession.length > 0 ? inSession : inChat) {
-      turn.byUser = true;
-      turn.abort.abort(new FrontdeskError("the user stopped it", "gone"));
-    }
-  }
-
-  async #takeRoom(): Promise<void> {
-    if (this.#room > 0) this.#room--;
-    else await new Promise<void>((resolve) => this.#waitingForRoom.push(resolve));
-  }
-
-  #giveRoom(): void {
-    const next = this.#waitingForRoom.shift();
-    if (next) next();
-    else this.#room++;
+  #workOf(event: Json): Work | undefined {
+    const handler = this.#handler;
+    return handler && (async (signal) => await handler(new Message(this, event, signal)));
   }
 }
 
@@ -362,36 +268,19 @@ function laneOf({ id, event, forward }: Delivery): string {
   return chatKey({ platform: String(source.platform ?? ""), id: String(source.chat_id ?? ""), thread: text(source.thread_id) });
 }
 
-/** Session keys end with the chat, and its thread or, in groups, the user. */
-function isOfSession(key: string, source: Json): boolean {
-  const chat = String(source.chat_id);
-  const ends = source.thread_id ? [`${chat}:${String(source.thread_id)}`] : [chat, ...[source.user_id_alt, source.user_id].map((user) => `${chat}:${String(user)}`)];
-  return ends.some((end) => key.endsWith(`:${end}`));
-}
-
 function chatOf(chat: Chat | string): Chat {
   return typeof chat === "string" ? { platform: "relay", id: chat } : chat;
-}
-
-function mediaKind(mime: string): string {
-  const kind = mime.split("/")[0] ?? "";
-  if (/^audio\/(ogg|opus|webm|amr)/.test(mime)) return "voice";
-  return ["image", "audio", "video"].includes(kind) ? kind : "document";
-}
-
-async function readPath(path: string): Promise<Uint8Array> {
-  const fs = files();
-  if (!fs) throw new FrontdeskError("this runtime has no files: pass the bytes", "bad_request");
-  try {
-    return await fs.readFile(path);
-  } catch (error) {
-    throw new FrontdeskError(`the file cannot be read: ${errorText(error)}`, "bad_request", false, { cause: error });
-  }
 }
 
 /** In the variables that gateways use. */
 function platformsFromEnvironment(): Record<string, string> {
   const names = environment("GATEWAY_RELAY_PLATFORMS") ?? "relay";
   const bots = JSON.parse(environment("GATEWAY_RELAY_BOT_IDS") ?? "{}") as Record<string, { botId?: string } | undefined>;
-  return Object.fromEntries(names.split(",").map((name) => name.trim()).filter(Boolean).map((name) => [name, bots[name]?.botId ?? ""]));
+  return Object.fromEntries(
+    names
+      .split(",")
+      .map((name) => name.trim())
+      .filter(Boolean)
+      .map((name) => [name, bots[name]?.botId ?? ""]),
+  );
 }

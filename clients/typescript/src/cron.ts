@@ -28,9 +28,13 @@ export class CronExpression {
   readonly #everyHour: boolean;
   readonly #zone: Zone;
 
-  constructor(readonly text: string, readonly tz = "UTC") {
+  constructor(
+    readonly text: string,
+    readonly tz = "UTC",
+  ) {
     const fields = text.trim().split(/\s+/);
-    if (fields.length !== 5) throw invalid(text, `it has ${fields.length} fields and not 5: minute, hour, day, month, day of week`);
+    if (fields.length !== 5)
+      throw invalid(text, `it has ${fields.length} fields and not 5: minute, hour, day, month, day of week`);
     const [minute, hour, day, month, weekday] = fields as [string, string, string, string, string];
     this.#minutes = [...parse(text, "minute", minute, 0, 59)].sort(ascending);
     this.#hours = [...parse(text, "hour", hour, 0, 23)].sort(ascending);
@@ -56,7 +60,8 @@ export class CronExpression {
     const end = Math.min(limit, after + BACK_MAX_MS);
     for (let time = Math.floor(after / MINUTE_MS + 1) * MINUTE_MS; time < end; time += MINUTE_MS) {
       const shown = new Date(this.#zone.local(time));
-      if (this.#isOn(shown) && this.#hours.includes(shown.getUTCHours()) && this.#minutes.includes(shown.getUTCMinutes())) return time;
+      if (this.#isOn(shown) && this.#hours.includes(shown.getUTCHours()) && this.#minutes.includes(shown.getUTCMinutes()))
+        return time;
     }
     return limit;
   }
@@ -126,7 +131,14 @@ class Zone {
     const two = "2-digit";
     try {
       this.#format = new Intl.DateTimeFormat("en-US", {
-        timeZone: tz, hourCycle: "h23", year: "numeric", month: two, day: two, hour: two, minute: two, second: two,
+        timeZone: tz,
+        hourCycle: "h23",
+        year: "numeric",
+        month: two,
+        day: two,
+        hour: two,
+        minute: two,
+        second: two,
       });
     } catch {
       throw invalid(text, `${JSON.stringify(tz)} is not a time zone`);

@@ -6,7 +6,12 @@
  */
 export class FrontdeskError extends Error {
   override readonly name: string = "FrontdeskError";
-  constructor(text: string, readonly code: string = "unknown", readonly ambiguous: boolean = false, options?: ErrorOptions) {
+  constructor(
+    text: string,
+    readonly code: string = "unknown",
+    readonly ambiguous: boolean = false,
+    options?: ErrorOptions,
+  ) {
     super(text, options);
   }
 }

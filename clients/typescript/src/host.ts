@@ -14,7 +14,11 @@ interface Process {
 
 interface FileSystem {
   mkdir(path: string, options: { recursive: boolean; mode: number }): Promise<unknown>;
-  open(path: string, flags: string, mode: number): Promise<{ writeFile(text: string): Promise<void>; sync(): Promise<void>; close(): Promise<void> }>;
+  open(
+    path: string,
+    flags: string,
+    mode: number,
+  ): Promise<{ writeFile(text: string): Promise<void>; sync(): Promise<void>; close(): Promise<void> }>;
   readFile(path: string): Promise<Uint8Array>;
   rename(from: string, to: string): Promise<void>;
 }

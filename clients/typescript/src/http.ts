@@ -11,9 +11,20 @@ const REPEAT_PAUSES_MS = [500, 1_000, 2_000, 4_000];
 
 /** Codes of refusals that have none of their own. */
 const CODES: Record<number, string> = {
-  400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 409: "conflict", 410: "gone", 413: "too_large",
-  415: "unsupported_media_type", 422: "bad_request", 429: "rate_limited", 501: "unsupported_op", 502: "platform_failed",
-  503: "unavailable", 504: "timeout",
+  400: "bad_request",
+  401: "unauthorized",
+  403: "forbidden",
+  404: "not_found",
+  409: "conflict",
+  410: "gone",
+  413: "too_large",
+  415: "unsupported_media_type",
+  422: "bad_request",
+  429: "rate_limited",
+  501: "unsupported_op",
+  502: "platform_failed",
+  503: "unavailable",
+  504: "timeout",
 };
 
 export interface Ask {
@@ -28,7 +39,11 @@ export interface Ask {
 
 /** The base URL of a server, from it or from the URL of its relay socket. */
 export function baseUrl(url: string): string {
-  const plain = url.trim().replace(/\/+$/, "").replace(/^ws(s?):/i, "http$1:").replace(/\/relay$/, "");
+  const plain = url
+    .trim()
+    .replace(/\/+$/, "")
+    .replace(/^ws(s?):/i, "http$1:")
+    .replace(/\/relay$/, "");
   if (!/^https?:\/\/./i.test(plain) || !URL.canParse(plain)) {
     throw new FrontdeskError(`the URL of the server is not valid: ${JSON.stringify(url)}`, "bad_request");
   }
@@ -129,5 +144,9 @@ function refusal(status: number, body: string): FrontdeskError {
   }
   const text = (typeof said.error === "string" ? said.error : said.error?.message) ?? said.detail;
   const code = said.code ?? CODES[status] ?? "unknown";
-  return new FrontdeskError(text ?? `the server answered ${status}: ${body.slice(0, SHOWN_CHARS)}`, code, code === "timeout" || (status >= 500 && status !== 503));
+  return new FrontdeskError(
+    text ?? `the server answered ${status}: ${body.slice(0, SHOWN_CHARS)}`,
+    code,
+    code === "timeout" || (status >= 500 && status !== 503),
+  );
 }

@@ -7,5 +7,16 @@ export { Closed, FrontdeskError, Revoked } from "./errors.js";
 export type { Json, Log } from "./host.js";
 export type { Fire, FireHandler } from "./jobs.js";
 export type { Answer, DeliverOptions, Letter, Receipt } from "./letters.js";
-export { chatKey, type Chat, type FileOptions, type FileSource, type Media, type Message, type Pressed, type SendOptions, type Sent, type Stream } from "./message.js";
+export {
+  chatKey,
+  type Chat,
+  type FileOptions,
+  type FileSource,
+  type Media,
+  type Message,
+  type Pressed,
+  type SendOptions,
+  type Sent,
+  type Stream,
+} from "./message.js";
 export type { StateStore } from "./state.js";

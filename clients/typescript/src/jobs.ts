@@ -7,6 +7,7 @@ import { CronExpression } from "./cron.js";
 import { FrontdeskError } from "./errors.js";
 import { errorText, given, pause, type Json, type Log } from "./host.js";
 import { request } from "./http.js";
+import type { Work } from "./lanes.js";
 import type { Remembered } from "./state.js";
 
 /** Calls come through the socket, which has authenticated both sides. */
@@ -70,7 +71,8 @@ export class Jobs {
   }
 
   every(name: string, seconds: number, handler: FireHandler): void {
-    if (!Number.isInteger(seconds) || seconds < 1) throw new FrontdeskError(`${seconds} is not a whole number of seconds`, "bad_request");
+    if (!Number.isInteger(seconds) || seconds < 1)
+      throw new FrontdeskError(`${seconds} is not a whole number of seconds`, "bad_request");
     const everyMs = seconds * 1000;
     // At whole multiples since 1970, so that a process that starts again continues the same row.
     this.#declare(name, { next: (after) => new Date((Math.floor(after.getTime() / everyMs) + 1) * everyMs), handler });
@@ -81,7 +83,8 @@ export class Jobs {
   }
 
   #declare(name: string, job: Job): void {
-    if (!name || name.length + CRON.length > ID_MAX_CHARS) throw new FrontdeskError("a job needs a name of at most 250 characters", "bad_request");
+    if (!name || name.length + CRON.length > ID_MAX_CHARS)
+      throw new FrontdeskError("a job needs a name of at most 250 characters", "bad_request");
     if (this.#jobs.has(name)) throw new FrontdeskError(`there are two jobs with the name ${JSON.stringify(name)}`, "bad_request");
     this.#jobs.set(name, job);
   }
@@ -91,7 +94,8 @@ export class Jobs {
   /** Once, at this time. The same name again replaces it. `onAlarm` gets it, in whichever process runs then. */
   async alarm(name: string, at: Date, payload?: unknown): Promise<void> {
     const id = ALARM + name;
-    if (!name || id.length > ID_MAX_CHARS) throw new FrontdeskError("an alarm needs a name of at most 250 characters", "bad_request");
+    if (!name || id.length > ID_MAX_CHARS)
+      throw new FrontdeskError("an alarm needs a name of at most 250 characters", "bad_request");
     if (payload !== undefined) await this.#state.change((state) => void ((state.alarms ??= {})[name] = payload));
     await this.#ask("provision", provision(id, at));
   }
@@ -105,7 +109,10 @@ export class Jobs {
   async reconcile(signal: AbortSignal): Promise<void> {
     if (this.#jobs.size === 0) {
       // There may be some of an earlier version. The token may be for other things.
-      if (this.#identity) await this.#reconcile(signal).catch((error: unknown) => this.#log("info", `earlier jobs were not looked for: ${errorText(error)}`));
+      if (this.#identity)
+        await this.#reconcile(signal).catch((error: unknown) =>
+          this.#log("info", `earlier jobs were not looked for: ${errorText(error)}`),
+        );
       return;
     }
     await this.#reconcile(signal);
@@ -135,7 +142,11 @@ export class Jobs {
   }
 
   async #ask<T>(call: string, json?: Json): Promise<T> {
-    const bearer = given(this.#identity, "FRONTDESK_IDENTITY_TOKEN", "jobs and alarms need a token of scope `identity` that is bound to this agent");
+    const bearer = given(
+      this.#identity,
+      "FRONTDESK_IDENTITY_TOKEN",
+      "jobs and alarms need a token of scope `identity` that is bound to this agent",
+    );
     return await request<T>(`${this.#base}/api/agent-cron/${call}`, json ? { bearer, json } : { bearer });
   }
 
@@ -144,7 +155,8 @@ export class Jobs {
       try {
         return await work();
       } catch (error) {
-        const mayMend = error instanceof FrontdeskError && ["unavailable", "timeout", "rate_limited", "unknown"].includes(error.code);
+        const mayMend =
+          error instanceof FrontdeskError && ["unavailable", "timeout", "rate_limited", "unknown"].includes(error.code);
         if (!mayMend) throw error;
         this.#log("warn", `${what}, trying again: ${errorText(error)}`);
         await pause(wait, signal);
@@ -155,10 +167,12 @@ export class Jobs {
   // ---- calls -------------------------------------------------------------------------------
 
   /** The work of a call that came through the socket; `undefined` if the forwarded request is something else. */
-  work(forward: Json, signal: AbortSignal): (() => Promise<void>) | undefined {
-    const body = fireOf(forward);
-    if (!body) return undefined;
-    return body.id.startsWith(ALARM) ? () => this.#runAlarm(body.id.slice(ALARM.length), body.at, signal) : () => this.#runJob(body.id, body.at, signal);
+  work(forward: Json): Work | undefined {
+    const fire = fireOf(forward);
+    if (!fire) return undefined;
+    const { id, at } = fire;
+    if (id.startsWith(ALARM)) return (signal) => this.#runAlarm(id.slice(ALARM.length), at, signal);
+    return (signal) => this.#runJob(id, at, signal);
   }
 
   async #runJob(id: string, at: Date, signal: AbortSignal): Promise<void> {
@@ -176,7 +190,11 @@ export class Jobs {
   }
 
   async #runAlarm(name: string, at: Date, signal: AbortSignal): Promise<void> {
-    if (!this.#onAlarm) throw new FrontdeskError(`the alarm ${JSON.stringify(name)} is due, and there is no handler: call agent.onAlarm`, "bad_request");
+    if (!this.#onAlarm)
+      throw new FrontdeskError(
+        `the alarm ${JSON.stringify(name)} is due, and there is no handler: call agent.onAlarm`,
+        "bad_request",
+      );
     const { alarms = {} } = await this.#state.get();
     await this.#onAlarm({ name, at, signal, ...(name in alarms ? { payload: alarms[name] } : {}) });
     await this.#forget(name, at);

@@ -113,7 +113,8 @@ export class Letters {
   }
 
   #url(agent: string, call: string): string {
-    if (["", ".", ".."].includes(agent)) throw new FrontdeskError(`${JSON.stringify(agent)} is not the name of an agent`, "bad_request");
+    if (["", ".", ".."].includes(agent))
+      throw new FrontdeskError(`${JSON.stringify(agent)} is not the name of an agent`, "bad_request");
     return `${this.#base}/v1/agents/${encodeURIComponent(agent)}/${call}`;
   }
 
@@ -121,7 +122,13 @@ export class Letters {
 
   #payload(content: string, options: DeliverOptions, more: Json = {}): Json {
     const { kind = "augment", eventType, dispatchId = crypto.randomUUID() } = options;
-    const meta = { dispatch_id: dispatchId, sent_at: Date.now(), origin: this.#origin(), ...(eventType ? { event_type: eventType } : {}), ...more };
+    const meta = {
+      dispatch_id: dispatchId,
+      sent_at: Date.now(),
+      origin: this.#origin(),
+      ...(eventType ? { event_type: eventType } : {}),
+      ...more,
+    };
     return { kind, [kind === "template" ? "prompt" : "content"]: content, meta };
   }
 
@@ -133,11 +140,20 @@ export class Letters {
   async deliver(agent: string, content: string, options: DeliverOptions = {}): Promise<Receipt> {
     const json = this.#payload(content, options);
     const made = await requestOnce<Json>(this.#url(agent, "deliver"), { ...this.#ask(), json });
-    return { deliveryId: text(made.delivery_id), waits: made.delivery_skipped === true, warnings: (made.warnings ?? []) as string[] };
+    return {
+      deliveryId: text(made.delivery_id),
+      waits: made.delivery_skipped === true,
+      warnings: (made.warnings ?? []) as string[],
+    };
   }
 
   async notify(address: string, message: string, options: { eventType?: string } = {}): Promise<Json> {
-    const json = { agent: address, message, origin: this.#origin(), ...(options.eventType ? { event_type: options.eventType } : {}) };
+    const json = {
+      agent: address,
+      message,
+      origin: this.#origin(),
+      ...(options.eventType ? { event_type: options.eventType } : {}),
+    };
     return await request<Json>(`${this.#base}/v1/notify`, { ...this.#ask(), json });
   }
 
@@ -185,7 +201,8 @@ export class Letters {
             await this.#passed(letter);
           }
         } catch (error) {
-          const mayMend = error instanceof FrontdeskError && ["unavailable", "timeout", "rate_limited", "unknown"].includes(error.code);
+          const mayMend =
+            error instanceof FrontdeskError && ["unavailable", "timeout", "rate_limited", "unknown"].includes(error.code);
           if (!mayMend && !stopped.aborted) throw error;
           if (!stopped.aborted) this.#log("info", `the inbox is read again: ${errorText(error)}`);
         }

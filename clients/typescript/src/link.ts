@@ -95,7 +95,11 @@ export class Link {
       const { wasUp, code, reason, failure } = await this.#run(signal);
       if (signal.aborted) break;
       if (code === UNAUTHORIZED && reason !== "expired") {
-        throw this.#fail(new Revoked(`the server does not accept this agent (${reason || "unauthorized"}): its id or secret is wrong or was revoked`));
+        throw this.#fail(
+          new Revoked(
+            `the server does not accept this agent (${reason || "unauthorized"}): its id or secret is wrong or was revoked`,
+          ),
+        );
       }
       if (code === FOREIGN_PLATFORM) {
         throw this.#fail(new FrontdeskError(`the server refused a platform or bot of this agent: ${reason}`, "unknown_identity"));
@@ -186,7 +190,9 @@ export class Link {
       } else if (!this.#held.has(id) && !this.#givenUp.has(id)) {
         if (this.#held.size >= HELD_MAX) return false;
         this.#held.set(id, undefined);
-        this.#receiver.take(frame.type === "inbound" ? { id, event: frame.event as Json } : { id, forward: frame.forward as Json });
+        this.#receiver.take(
+          frame.type === "inbound" ? { id, event: frame.event as Json } : { id, forward: frame.forward as Json },
+        );
       }
     } else if (frame.type === "outbound_result") {
       this.#waiting.get(String(frame.requestId))?.resolve(frame.result as Json);
@@ -246,7 +252,10 @@ export class Link {
       // The result may come on the next connection.
       const result = await new Promise<Json>((resolve, reject) => {
         this.#waiting.set(requestId, { resolve, reject });
-        timer = setTimeout(() => reject(new FrontdeskError("the server did not answer in time", "timeout", true)), RESULT_TIME_MS);
+        timer = setTimeout(
+          () => reject(new FrontdeskError("the server did not answer in time", "timeout", true)),
+          RESULT_TIME_MS,
+        );
         socket.send(line);
       });
       if (result.success) return result;

@@ -56,7 +56,11 @@ export interface Sender {
 /** A message of this agent. */
 export class Sent {
   readonly #sender: Sender;
-  constructor(sender: Sender, readonly chat: Chat, readonly id: string | undefined) {
+  constructor(
+    sender: Sender,
+    readonly chat: Chat,
+    readonly id: string | undefined,
+  ) {
     this.#sender = sender;
   }
 
@@ -174,8 +178,11 @@ export class Message {
     this.raw = event;
     this.signal = signal;
     this.chat = {
-      platform: String(source.platform ?? ""), id: String(source.chat_id ?? ""), thread: text(source.thread_id),
-      kind: String(source.chat_type ?? "dm"), name: text(source.chat_name),
+      platform: String(source.platform ?? ""),
+      id: String(source.chat_id ?? ""),
+      thread: text(source.thread_id),
+      kind: String(source.chat_type ?? "dm"),
+      name: text(source.chat_name),
     };
     this.text = String(event.text ?? "");
     this.id = text(event.message_id);
@@ -234,7 +241,9 @@ export class Message {
    * Replies with a text that grows: sent once and then edited, at most once a second. `source` are pieces of text, such
    * as the output of a model, or a function that writes them. Returns what was sent, if there was any text.
    */
-  async stream(source: AsyncIterable<string> | Iterable<string> | ((stream: Stream) => Promise<void>)): Promise<Sent | undefined> {
+  async stream(
+    source: AsyncIterable<string> | Iterable<string> | ((stream: Stream) => Promise<void>),
+  ): Promise<Sent | undefined> {
     const stream = new Stream((content) => this.reply(content), this.#question !== undefined);
     if (typeof source === "function") await source(stream);
     else for await (const piece of source) await stream.write(piece);

@@ -36,7 +36,9 @@ export class Remembered {
     try {
       return text ? (JSON.parse(text) as State) : {};
     } catch (error) {
-      throw new FrontdeskError(`the state of the agent is not valid JSON: ${errorText(error)}`, "bad_request", false, { cause: error });
+      throw new FrontdeskError(`the state of the agent is not valid JSON: ${errorText(error)}`, "bad_request", false, {
+        cause: error,
+      });
     }
   }
 
