@@ -77,11 +77,18 @@ export async function open(url: string, ask: Ask): Promise<Response> {
     response = await fetch(url, init);
   } catch (error) {
     const late = error instanceof Error && error.name === "TimeoutError";
+    const mayHaveArrived = method !== "GET" && !isUnreached(error);
     const text = late ? "the server did not answer in time" : `the server does not respond: ${errorText(error)}`;
-    throw new FrontdeskError(text, late ? "timeout" : "unavailable", method !== "GET", { cause: error });
+    throw new FrontdeskError(text, late ? "timeout" : "unavailable", mayHaveArrived, { cause: error });
   }
   if (response.ok) return response;
   throw refusal(response.status, await response.text().catch(() => ""));
+}
+
+/** Whether there was no connection at all. */
+function isUnreached(error: unknown): boolean {
+  const code = ((error as Error).cause as { code?: string } | undefined)?.code ?? "";
+  return ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"].includes(code);
 }
 
 /** A request and its whole JSON answer. */

@@ -142,12 +142,15 @@ export class Jobs {
   }
 
   async #ask<T>(call: string, json?: Json): Promise<T> {
-    const bearer = given(
-      this.#identity,
-      "FRONTDESK_IDENTITY_TOKEN",
-      "jobs and alarms need a token of scope `identity` that is bound to this agent",
-    );
-    return await request<T>(`${this.#base}/api/agent-cron/${call}`, json ? { bearer, json } : { bearer });
+    const what = "jobs and alarms need a token of scope `identity` that is bound to this agent";
+    const bearer = given(this.#identity, "FRONTDESK_IDENTITY_TOKEN", what);
+    try {
+      return await request<T>(`${this.#base}/api/agent-cron/${call}`, json ? { bearer, json } : { bearer });
+    } catch (error) {
+      const isRefused = error instanceof FrontdeskError && ["unauthorized", "forbidden"].includes(error.code);
+      if (isRefused) throw new FrontdeskError(`${error.message} (${what})`, error.code, false, { cause: error });
+      throw error;
+    }
   }
 
   async #repeat(what: string, signal: AbortSignal, work: () => Promise<void>): Promise<void> {

@@ -116,6 +116,7 @@ export class Link {
   async #run(signal: AbortSignal): Promise<{ wasUp: boolean; code: number; reason: string; failure?: string }> {
     const { base, gatewayId, secret, platforms } = this.#dial;
     const token = await upgradeToken(gatewayId, secret);
+    if (signal.aborted) return { wasUp: false, code: 1000, reason: "" };
     // Not every WebSocket can set headers, so the token is offered as a protocol.
     const socket = new WebSocket(`${base.replace(/^http/i, "ws")}/relay`, [PROTOCOL, `bearer.${token}`]);
     socket.binaryType = "arraybuffer";
