@@ -280,8 +280,10 @@ export class Link {
     return answer && this.#socket === socket;
   }
 
-  #fail<E extends Error>(error: E): E {
-    for (const waiting of this.#waiting.values()) waiting.reject(error);
+  /** No more connections. What was sent may have happened. */
+  #fail<E extends FrontdeskError>(error: E): E {
+    const unanswered = new FrontdeskError(`no answer: ${error.message}`, error.code, true);
+    for (const waiting of this.#waiting.values()) waiting.reject(unanswered);
     for (const resolve of this.#waitingForUp) resolve();
     return error;
   }
