@@ -135,6 +135,14 @@ def a_pressed_button_reaches_the_handler(s):
 
 
 @check
+def a_question_of_another_agent_is_answered_by_a_reply(s):
+    meta = {"dispatch_id": "d-1", "sent_at": 0, "correlation_id": "q-1", "origin": {"trigger_kind": "cli"}}
+    body = {"kind": "augment", "content": "how is it", "meta": meta, "timeout_ms": 20_000}
+    status, told = request("POST", f"{s.desk.url}/v1/agents/agent/exchange", body, s.tenant.token("agents"), 30)
+    same((status, (told or {}).get("content")), (200, "heard how is it"), f"the answer ({told})")
+
+
+@check
 def stop_cancels_the_handler_of_the_chat(s):
     s.tenant.say("c6", "slow one")
     time_limit = time.monotonic() + 20
@@ -169,7 +177,7 @@ def the_agent_dials_again_when_the_server_was_killed(s):
 
 @check
 def a_thousand_messages_with_kills_and_sleeps_lose_nothing(s):
-    """Ten rounds: a hundred messages each, in five chats; the agent or the server is killed in the middle, then it sleeps."""
+    """Ten rounds: a hundred messages each, in five chats; in most the agent or the server is killed in the middle, then it sleeps."""
     for round_number in range(10):
         for number in range(100):
             s.tenant.say(f"many-{number % 5}", f"r{round_number}n{number}")
@@ -181,6 +189,8 @@ def a_thousand_messages_with_kills_and_sleeps_lose_nothing(s):
                     s.desk.restart(signal.SIGKILL)
         for chat in range(5):
             s.tenant.answer(f"many-{chat}", f"heard r{round_number}n{95 + chat}", timeout=60)
+        s.ended(60)
+        same(s.process.returncode, 0, f"how it ended after round {round_number}")
     answered = []
     for chat in range(5):
         after = 0

@@ -1,9 +1,8 @@
-"""The agent: handlers, one message at a time in each chat, and sleep."""
+"""The agent: what it is told to do, what it can do, and when it sleeps."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import datetime as dt
 import json
@@ -15,7 +14,7 @@ import time
 import urllib.parse
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from ._accounts import identity_token
 from ._alarms import ALARM, CRON, Alarms, Fire, FireHandler, Job, fire_of, to_text
@@ -26,9 +25,8 @@ from ._link import Delivery, Link, upgrade_token
 from ._message import FILE_MAX_BYTES, Chat, Message, Sent, message_of
 from ._peers import EXCHANGE_TIME_S, PASSING, Letter, Peers, Reply
 from ._state import State, state_path
+from ._turns import Turns, attempts
 
-# Between the attempts of a handler that fails.
-RETRY_PAUSES_S = (1.0, 5.0, 25.0)
 # Between the attempts to set an alarm.
 ARM_PAUSES_S = (0.5, 2.0, 5.0, 15.0)
 # A platform may take its time to hand over a file.
@@ -37,9 +35,6 @@ FILE_TOKEN_S = 300
 
 MessageHandler = Callable[[Message], Awaitable[None]]
 Work = Callable[[], Awaitable[None]]
-# Platform, chat and thread; for a job `cron` and its id.
-Key = tuple[str, str, "str | None"]
-T = TypeVar("T")
 
 log = logging.getLogger("frontdesk")
 
@@ -94,7 +89,7 @@ class Agent:
         self._dial = (_given(url, "GATEWAY_RELAY_URL"), _given(gateway_id, "GATEWAY_RELAY_ID"),
                       _given(secret, "GATEWAY_RELAY_SECRET"))
         self._platforms = platforms or _platforms()
-        self._sleep_after, self._room = sleep_after, asyncio.Semaphore(concurrency)
+        self._sleep_after, self._concurrency = sleep_after, concurrency
         self._http = Http(self._dial[0])
         self.name = name or os.environ.get("GATEWAY_RELAY_INSTANCE_ID") or self._dial[1]
         self._identity = identity_token
@@ -105,11 +100,6 @@ class Agent:
         self._alarm_handler: FireHandler | None = None
         self._jobs: dict[str, Job] = {}
         self._starts: list[Work] = []
-        self._queues: dict[Key, collections.deque[Delivery]] = {}
-        self._running: dict[Key, asyncio.Task[bool]] = {}
-        self._workers: set[asyncio.Task[None]] = set()
-        # Interrupted before their handlers began.
-        self._stopped: set[str] = set()
         self._arming = 0
         self._failure: asyncio.Future[None] | None = None
         self._link: Link | None = None
@@ -162,7 +152,9 @@ class Agent:
             raise FrontdeskError("the agent has no handler: decorate one with @agent.on_message", "bad_request")
         _ = self._state.inbox  # one that cannot be read is told now, and not in the middle of the work
         self._failure = asyncio.get_running_loop().create_future()
-        link = self._link = Link(*self._dial, self._platforms, self._take, self._interrupt)
+        link = self._link = Link(*self._dial, self._platforms)
+        turns = Turns(self._concurrency, self._is_handled, self._handle, link.done, self._fail)
+        link.take, link.interrupt = turns.take, turns.interrupt
         tasks = [asyncio.ensure_future(link.keep())]
         # Without a token there is nothing that could have been armed.
         if self._jobs or self._identity or os.environ.get("FRONTDESK_IDENTITY_TOKEN"):
@@ -170,7 +162,7 @@ class Agent:
         tasks += [asyncio.ensure_future(_run(work)) for work in self._starts]
         try:
             while True:
-                idle = asyncio.ensure_future(self._idle(link))
+                idle = asyncio.ensure_future(self._idle(link, turns))
                 await asyncio.wait({*tasks, idle, self._failure}, return_when=asyncio.FIRST_COMPLETED)
                 for task in [task for task in tasks if task.done()]:
                     tasks.remove(task)
@@ -184,15 +176,15 @@ class Agent:
                     idle.cancel()
                     continue
                 # The server confirms before it keeps messages; what came in between is handled first.
-                if await link.go_idle() and self._is_idle():
+                if await link.go_idle() and self._is_idle(turns):
                     return
         finally:
-            for task in [*tasks, *self._running.values(), *self._workers]:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, *self._workers, return_exceptions=True)
+            await asyncio.gather(*tasks, turns.close(), return_exceptions=True)
             self._link = None
 
-    async def _idle(self, link: Link) -> None:
+    async def _idle(self, link: Link, turns: Turns) -> None:
         """Returns once nothing has happened for `sleep_after` seconds."""
         if self._sleep_after is None:
             await asyncio.Event().wait()
@@ -200,12 +192,12 @@ class Agent:
         while True:
             await link.up.wait()
             left_s = link.last_s + wait_s - time.monotonic()
-            if left_s <= 0 and self._is_idle():
+            if left_s <= 0 and self._is_idle(turns):
                 return
             await asyncio.sleep(max(left_s, 0.05))
 
-    def _is_idle(self) -> bool:
-        return not self._queues and not self._arming and not any(self._peers.readers.values())
+    def _is_idle(self, turns: Turns) -> bool:
+        return turns.are_over and not self._arming and not any(self._peers.readers.values())
 
     # ---- sending ---------------------------------------------------------------------------
 
@@ -324,7 +316,7 @@ class Agent:
         """The next time is armed before the ack, and also if the handler fails."""
         if job_id.startswith(ALARM):
             name = job_id[len(ALARM):]
-            handled = await self._try(self._alarm_handler, Fire(name, at, self._state.payload(name, to_text(at))), f"the alarm {name!r}")
+            handled = await attempts(self._alarm_handler, Fire(name, at, self._state.payload(name, to_text(at))), f"the alarm {name!r}")
             if handled:
                 self._state.forget_payload(name, to_text(at))
             return handled
@@ -335,7 +327,7 @@ class Agent:
             return True
         arming = asyncio.ensure_future(self._arm(lambda: self._alarms.arm_next(name, job, max(at, _now()))))
         try:
-            handled = await self._try(job.handler, Fire(name, at), f"the job {name!r}")
+            handled = await attempts(job.handler, Fire(name, at), f"the job {name!r}")
             await asyncio.shield(arming)
         except FrontdeskError as error:
             self._fail(error)  # the job would never run again, and nobody would know
@@ -346,98 +338,26 @@ class Agent:
 
     # ---- receiving -------------------------------------------------------------------------
 
-    def _take(self, delivery: Delivery) -> None:
-        if delivery.event is not None:
-            source: dict[str, Any] = delivery.event.get("source") or {}
-            key = (str(source.get("platform") or ""), str(source.get("chat_id") or ""), source.get("thread_id"))
-        else:
-            fire = fire_of(delivery.forward or {})
-            key = ("cron", fire[0] if fire else "", None)
-        queue = self._queues.get(key)
-        if queue is None:
-            self._queues[key] = collections.deque([delivery])
-            worker = asyncio.ensure_future(self._work(key))
-            self._workers.add(worker)
-            worker.add_done_callback(self._worked)
-        else:
-            queue.append(delivery)
+    async def _is_handled(self, delivery: Delivery) -> bool:
+        """A message of an agent that is read in the inbox."""
+        letter: dict[str, Any] = (delivery.event or {}).get("delivery") or {}
+        return bool(letter) and await self._peers.is_handled(str(letter.get("delivery_id")))
 
-    def _worked(self, worker: asyncio.Task[None]) -> None:
-        self._workers.discard(worker)
-        if not worker.cancelled() and (error := worker.exception()):
-            self._fail(error)
+    async def _handle(self, delivery: Delivery) -> bool:
+        if delivery.event is not None:
+            try:
+                message = message_of(self, delivery.event)
+            except (KeyError, TypeError, ValueError):
+                log.exception("a message of the server cannot be read; it is not acked")
+                return False
+            return await attempts(self._handler, message, f"a message in {message.chat}")
+        fire = fire_of(delivery.forward or {})
+        if fire is not None:
+            return await self._fire(*fire)
+        log.warning("a request that is passed on as it is needs a handler that knows the vendor; it is not acked")
+        return False
 
     def _fail(self, error: BaseException) -> None:
         """Ends the agent with this error."""
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
-
-    async def _work(self, key: Key) -> None:
-        """The messages of one chat, one after another."""
-        queue = self._queues[key]
-        try:
-            while queue:
-                delivery = queue[0]
-                letter: dict[str, Any] = (delivery.event or {}).get("delivery") or {}
-                handled = bool(letter) and await self._peers.is_handled(str(letter.get("delivery_id")))
-                if not handled:
-                    async with self._room:
-                        handled = await self._handle(key, delivery)
-                queue.popleft()
-                if self._link is not None:
-                    await self._link.done(delivery, handled)
-        finally:
-            del self._queues[key]
-
-    async def _handle(self, key: Key, delivery: Delivery) -> bool:
-        """Whether the message is to be acked."""
-        task = self._running[key] = asyncio.ensure_future(self._attempt(delivery))
-        if delivery.ident in self._stopped:
-            self._stopped.discard(delivery.ident)
-            asyncio.get_running_loop().call_soon(task.cancel)  # after its first step, so that the handler can notice
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.done():
-                return True  # the user stopped it
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            raise
-        finally:
-            self._running.pop(key, None)
-
-    async def _attempt(self, delivery: Delivery) -> bool:
-        if delivery.event is not None:
-            return await self._try(self._handler, message_of(self, delivery.event), "the message")
-        fire = fire_of(delivery.forward or {})
-        if fire is not None:
-            return await self._fire(*fire)
-        log.warning("a request that is passed on as it is needs a handler that knows the vendor; it stays with the server")
-        return False
-
-    @staticmethod
-    async def _try(handler: Callable[[T], Awaitable[None]] | None, given: T, what: str) -> bool:
-        """Repeated where it fails. What is behind it in the chat waits, so that the order stays."""
-        if handler is None:
-            log.error("this agent has no handler for %s; it stays with the server", what)
-            return False
-        for pause_s in (*RETRY_PAUSES_S, None):
-            try:
-                await handler(given)
-                return True
-            except Exception:
-                if pause_s is None:
-                    log.exception("the handler failed %d times; the server keeps %s", len(RETRY_PAUSES_S) + 1, what)
-                    return False
-                log.exception("the handler failed; %s is delivered again in %g s", what, pause_s)
-                await asyncio.sleep(pause_s)
-        return False
-
-    def _interrupt(self, session_key: str, chat_id: str) -> None:
-        """The user said /stop."""
-        for key, queue in self._queues.items():
-            if key[1] == chat_id and key in self._running:
-                self._running[key].cancel()
-            elif key[1] == chat_id and queue:
-                self._stopped.add(queue[0].ident)

@@ -83,10 +83,11 @@ class Lines:
 class Link:
     """Dials, and dials again. `take` gets each delivery once; what became of it is told by `done`."""
 
-    def __init__(self, url: str, gateway_id: str, secret: str, platforms: dict[str, str], take: Callable[[Delivery], None],
-                 interrupt: Callable[[str, str], None]) -> None:
+    take: Callable[[Delivery], None]
+    interrupt: Callable[[str], None]
+
+    def __init__(self, url: str, gateway_id: str, secret: str, platforms: dict[str, str]) -> None:
         self.url, self.gateway_id, self.secret, self.platforms = relay_url(url), gateway_id, secret, platforms
-        self.take, self.interrupt = take, interrupt
         self.socket: ClientConnection | None = None
         self.waiting: dict[str, asyncio.Future[Json]] = {}
         self.idle_ack: asyncio.Future[None] | None = None
@@ -168,7 +169,7 @@ class Link:
             if self.idle_ack is not None and not self.idle_ack.done():
                 self.idle_ack.set_result(None)
         elif kind == "interrupt_inbound":
-            self.interrupt(str(frame.get("session_key") or ""), str(frame.get("chat_id") or ""))
+            self.interrupt(str(frame.get("chat_id") or ""))
 
     async def done(self, delivery: Delivery, handled: bool) -> None:
         """Acks are in order, because the server takes one that was left out for lost. Only where a slow handler would hold up
