@@ -131,6 +131,8 @@ export class Agent implements Sender {
    */
   async run(options: { signal?: AbortSignal } = {}): Promise<void> {
     if (this.#link) throw new FrontdeskError("the agent is running", "conflict");
+    if (typeof WebSocket === "undefined")
+      throw new FrontdeskError("this runtime has no WebSocket: use Node 22 or newer", "unsupported_op");
     if (!this.#handler && !this.#jobs.areDeclared && !this.#letters.areRead) {
       throw new FrontdeskError("the agent has nothing to do: call agent.onMessage", "bad_request");
     }
@@ -175,7 +177,7 @@ export class Agent implements Sender {
   }
 
   get #isBusy(): boolean {
-    return !this.#lanes.areEmpty || this.#letters.isBusy;
+    return !this.#lanes.areEmpty || this.#letters.isBusy || this.#link?.isActing === true;
   }
 
   // ---- sending -----------------------------------------------------------------------------

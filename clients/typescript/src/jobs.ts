@@ -96,7 +96,10 @@ export class Jobs {
     const id = ALARM + name;
     if (!name || id.length > ID_MAX_CHARS)
       throw new FrontdeskError("an alarm needs a name of at most 250 characters", "bad_request");
-    if (payload !== undefined) await this.#state.change((state) => void ((state.alarms ??= {})[name] = payload));
+    const { alarms = {} } = await this.#state.get();
+    if (payload !== undefined || name in alarms) {
+      await this.#state.change((state) => void ((state.alarms ??= {})[name] = { at: at.toISOString(), payload }));
+    }
     await this.#ask("provision", provision(id, at));
   }
 
@@ -125,9 +128,10 @@ export class Jobs {
       const found = new Map(armed.map((it) => [it.job_id, new Date(it.fire_at)]));
       for (const [name, job] of this.#jobs) {
         const at = found.get(CRON + name);
-        const next = job.next(before);
-        // What is due is left alone: to replace it would skip it.
-        if (at && (at.getTime() <= Date.now() || at.getTime() === next.getTime())) this.#armed.set(name, at);
+        const next = job.next(new Date());
+        // One that is due is left alone: to replace it would skip it. It may have become due since it was listed.
+        const isKnown = at && [next.getTime(), job.next(before).getTime()].includes(at.getTime());
+        if (at && (isKnown || at.getTime() <= Date.now())) this.#armed.set(name, at);
         else await this.#arm(name, next);
       }
       for (const id of found.keys()) {
@@ -199,19 +203,15 @@ export class Jobs {
         "bad_request",
       );
     const { alarms = {} } = await this.#state.get();
-    await this.#onAlarm({ name, at, signal, ...(name in alarms ? { payload: alarms[name] } : {}) });
-    await this.#forget(name, at);
+    const known = alarms[name];
+    await this.#onAlarm({ name, at, signal, ...(known ? { payload: known.payload } : {}) });
+    const now = (await this.#state.get()).alarms?.[name];
+    if (now?.at === at.toISOString()) await this.#forget(name); // else it was armed again in the meantime
   }
 
-  /** Unless it was armed again in the meantime. */
-  async #forget(name: string, at?: Date): Promise<void> {
+  async #forget(name: string): Promise<void> {
     const { alarms = {} } = await this.#state.get();
-    if (!(name in alarms)) return;
-    if (at) {
-      const { armed } = await this.#ask<{ armed: Armed[] }>("list");
-      if (armed.some((it) => it.job_id === ALARM + name)) return;
-    }
-    await this.#state.change((state) => void delete state.alarms?.[name]);
+    if (name in alarms) await this.#state.change((state) => void delete state.alarms?.[name]);
   }
 }
 

@@ -88,6 +88,11 @@ export class Link {
     return this.#socket !== undefined;
   }
 
+  /** Actions have no result yet. */
+  get isActing(): boolean {
+    return this.#waiting.size > 0 || this.#waitingForUp.size > 0;
+  }
+
   /** Returns when the signal is aborted. Throws if dialling again is of no use. */
   async keep(signal: AbortSignal): Promise<void> {
     let backoff = BACKOFF_FIRST_MS;
@@ -104,7 +109,7 @@ export class Link {
       if (code === FOREIGN_PLATFORM) {
         throw this.#fail(new FrontdeskError(`the server refused a platform or bot of this agent: ${reason}`, "unknown_identity"));
       }
-      this.#log("info", `no connection to the server: ${failure ?? `closed with ${code} ${reason}`}`);
+      this.#log("warn", `no connection to the server: ${failure ?? `closed with ${code} ${reason}`}`);
       if (wasUp) backoff = BACKOFF_FIRST_MS;
       await pause(backoff + (Math.random() * backoff) / 4, signal);
       backoff = Math.min(backoff * 2, BACKOFF_MAX_MS);
@@ -134,7 +139,7 @@ export class Link {
         clearTimeout(closing);
         signal.removeEventListener("abort", stop);
         if (this.#socket === socket) this.#socket = undefined;
-        socket.onmessage = socket.onclose = socket.onerror = null;
+        socket.onopen = socket.onmessage = socket.onclose = socket.onerror = null;
         if (socket.readyState < WebSocket.CLOSING) socket.close();
         resolve(failure === undefined ? { wasUp, code, reason } : { wasUp, code, reason, failure });
       };
@@ -229,7 +234,7 @@ export class Link {
     const limit = new AbortController();
     const go = (): void => limit.abort();
     this.#waitingForUp.add(go);
-    if (!this.#socket) await pause(UP_TIME_MS, limit.signal);
+    await pause(UP_TIME_MS, limit.signal);
     this.#waitingForUp.delete(go);
     if (!this.#socket) throw new Closed();
     return this.#socket;
@@ -238,7 +243,7 @@ export class Link {
   /** Sends an action and returns its result. */
   async act(action: Json, platform?: string): Promise<Json> {
     this.lastMs = Date.now();
-    const socket = this.#socket ?? (await this.#whenUp());
+    const socket = this.#socket?.readyState === WebSocket.OPEN ? this.#socket : await this.#whenUp();
     if (this.#waiting.size >= WAITING_MAX || socket.bufferedAmount > UNSENT_MAX_BYTES) {
       throw new FrontdeskError("too many actions wait for the server", "rate_limited");
     }

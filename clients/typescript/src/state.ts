@@ -14,7 +14,8 @@ export interface State {
   inbox?: number;
   /** The newest handled letters, to know them when they come on the socket as well. */
   letters?: string[];
-  alarms?: Record<string, unknown>;
+  /** The times and payloads of alarms. */
+  alarms?: Record<string, { at: string; payload?: unknown }>;
 }
 
 /** Reads once, then writes every change. */
