@@ -1,4 +1,5 @@
-// The TypeScript client against a scripted server: frames, acks, reconnects and refusals that a real server rarely shows.
+// The TypeScript client against a scripted server: frames, acks, reconnects, alarms and letters at moments that a real server
+// rarely shows.
 //
 //   FRONTDESK_CLIENT=folder-with-the-package node tests/clients/link.mjs [pattern]
 //
@@ -97,6 +98,12 @@ class Peer {
     this.send({ type: "inbound", bufferId, event });
   }
 
+  /** The call of an alarm. */
+  fire(bufferId, job_id, fire_at) {
+    const bodyB64 = Buffer.from(JSON.stringify({ job_id, fire_at })).toString("base64");
+    this.send({ type: "passthrough_forward", bufferId, forward: { platform: "cron", path: "/api/cron/fire", bodyB64 } });
+  }
+
   get acks() {
     return this.frames.filter((frame) => frame.type === "inbound_ack").map((frame) => frame.bufferId);
   }
@@ -113,9 +120,43 @@ class Peer {
 class Scene {
   peers = [];
   logs = [];
+  /** Alarms at the server, by job; and the calls that changed them. */
+  armed = new Map();
+  calls = [];
+  /** The stream of the inbox, and from where it was read. */
+  stream = undefined;
+  after = undefined;
+  state = undefined;
+
+  #serve(request, response) {
+    const call = request.url.replace("/api/agent-cron/", "");
+    let body = "";
+    request.on("data", (data) => (body += data));
+    request.on("end", () => {
+      if (request.url.includes("/inbox/stream")) {
+        this.after = new URL(request.url, "http://x").searchParams.get("after");
+        response.writeHead(200, { "content-type": "text/event-stream" }).flushHeaders();
+        this.stream = response;
+        return;
+      }
+      const { job_id, fire_at } = JSON.parse(body || "{}");
+      if (job_id) this.calls.push([call, job_id]);
+      if (call === "provision") this.armed.set(job_id, fire_at);
+      if (call === "cancel") this.armed.delete(job_id);
+      const armed = [...this.armed].map(([id, at]) => ({ job_id: id, fire_at: at, schedule_id: id }));
+      response.writeHead(200).end(JSON.stringify(call === "list" ? { armed } : {}));
+    });
+  }
+
+  letter(seq, text, meta = {}) {
+    const data = JSON.stringify({ seq, delivery_id: `d-${seq}`, type: "augment", text, meta, at: 0 });
+    this.stream.write(`id: ${seq}\nevent: message\ndata: ${data}\n\n`);
+  }
 
   async open() {
-    this.server = createServer().on("upgrade", (request, socket) => this.peers.push(new Peer(request, socket)));
+    this.server = createServer((request, response) => this.#serve(request, response)).on("upgrade", (request, socket) =>
+      this.peers.push(new Peer(request, socket)),
+    );
     await new Promise((resolve) => this.server.listen(0, "127.0.0.1", resolve));
   }
 
@@ -125,12 +166,13 @@ class Scene {
     return await this.peer(0);
   }
 
-  make(handler, options = {}) {
+  make(handler, { setUp, ...options } = {}) {
     const url = `http://127.0.0.1:${this.server.address().port}`;
-    const state = { load: async () => undefined, save: async () => undefined };
+    const state = { load: async () => this.state, save: async (text) => void (this.state = text) };
     const log = (level, text) => this.logs.push(`${level} ${text}`);
     this.agent = new Agent({ url, gatewayId: "g:1", secret: SECRET, state, log, ...options });
     this.agent.onMessage(handler);
+    setUp?.(this.agent);
     this.end = new AbortController();
     this.running = this.agent.run({ signal: this.end.signal });
     this.running.catch(() => undefined);
@@ -393,6 +435,123 @@ const checks = {
     await scene.running;
     assert.ok(handled);
     await until(() => peer.acks.length === 1, "the ack");
+  },
+
+  async "jobs are armed at the start, what is not declared is cancelled, and what is not ours is left alone"(scene) {
+    const due = new Date(Date.now() - 1000).toISOString();
+    for (const [id, at] of [
+      ["cron:old", due],
+      ["cron:due", due],
+      ["cron:moved", due.replace(/^..../, "2099")],
+    ])
+      scene.armed.set(id, at);
+    scene.armed.set("alarm:tea", due).set("somebody-else", due);
+    const setUp = (agent) => {
+      for (const name of ["due", "moved", "new"]) agent.cron(name, "0 0 1 1 *", () => undefined);
+      agent.every("often", 3600, () => undefined);
+    };
+    await scene.start(() => undefined, { setUp, identityToken: "i" });
+    await until(() => scene.calls.length === 4, "the calls");
+    const wanted = [
+      ["provision", "cron:moved"],
+      ["provision", "cron:new"],
+      ["provision", "cron:often"],
+      ["cancel", "cron:old"],
+    ];
+    assert.deepEqual(scene.calls, wanted);
+    assert.match(scene.armed.get("cron:new"), /^20\d\d-01-01T00:00:00Z$/);
+    assert.match(scene.armed.get("cron:often"), /:00:00Z$/);
+    assert.equal(scene.armed.get("cron:due"), due);
+  },
+
+  async "the next time of a job is armed before its handler runs, and once if that fails"(scene) {
+    const seen = [];
+    const setUp = (agent) =>
+      agent.cron("job", "0 0 1 1 *", (fire) => {
+        seen.push([fire.name, fire.at.toISOString(), scene.armed.has("cron:job")]);
+        if (seen.length === 1) throw new Error("as the test wants it");
+      });
+    const peer = await scene.start(() => undefined, { setUp, identityToken: "i" });
+    await until(() => scene.armed.has("cron:job"), "the first alarm");
+    const at = scene.armed.get("cron:job");
+    scene.armed.delete("cron:job");
+    peer.fire("1", "cron:job", at);
+    await until(() => seen.length === 1, "the handler");
+    assert.deepEqual(peer.acks, []);
+    await until(() => peer.acks.length === 1, "the ack after the second attempt");
+    const run = ["job", new Date(at).toISOString(), true];
+    assert.deepEqual(seen, [run, run]);
+    assert.equal(Number(scene.armed.get("cron:job").slice(0, 4)), Number(at.slice(0, 4)) + 1);
+    assert.equal(scene.calls.length, 2);
+    peer.fire("2", "cron:forgotten", at);
+    await until(() => peer.acks.length === 2, "the ack of a job that is not declared");
+  },
+
+  async "an alarm has its payload, also when it is set again by its handler"(scene) {
+    const seen = [];
+    const setUp = (agent) =>
+      agent.onAlarm(async (fire) => {
+        seen.push(fire.payload);
+        if (seen.length === 1) await agent.alarm("tea", 3600, "second");
+      });
+    const peer = await scene.start(() => undefined, { setUp, identityToken: "i" });
+    await scene.agent.alarm("tea", 60, "first");
+    for (const number of [1, 2]) {
+      peer.fire(String(number), "alarm:tea", scene.armed.get("alarm:tea"));
+      await until(() => peer.acks.length === number, "the ack");
+    }
+    assert.deepEqual(seen, ["first", "second"]);
+    assert.deepEqual(JSON.parse(scene.state), { alarms: {} });
+  },
+
+  async "a letter is acked on the socket when the loop is done with it, and its place is remembered"(scene) {
+    scene.state = JSON.stringify({ inbox: 4, letters: ["d-4"] });
+    const heard = [];
+    let release;
+    const read = async (agent) => {
+      for await (const letter of agent.inbox()) {
+        heard.push(letter.text);
+        await new Promise((resolve) => (release = resolve));
+      }
+    };
+    const handler = () => assert.fail("a letter came to onMessage");
+    const peer = await scene.start(handler, { setUp: (agent) => void read(agent), agentToken: "a", sleepAfter: 0.2 });
+    await until(() => scene.stream, "the stream");
+    assert.equal(scene.after, "4");
+    const copy = (seq) => {
+      const source = { platform: "relay", chat_id: "agent:bob" };
+      peer.send({ type: "inbound", bufferId: `b-${seq}`, event: { text: "x", source, delivery: { delivery_id: `d-${seq}` } } });
+    };
+    copy(4); // handled before, by a process that could not ack it
+    await until(() => peer.acks.length === 1, "an ack at once");
+    copy(5);
+    scene.letter(5, "five");
+    await until(() => release, "the letter");
+    await sleep(400); // longer than it takes to fall asleep
+    assert.deepEqual([heard, peer.acks, JSON.parse(scene.state).inbox], [["five"], ["b-4"], 4]);
+    release();
+    await until(() => peer.acks.length === 2, "the ack");
+    assert.deepEqual(JSON.parse(scene.state), { inbox: 5, letters: ["d-4", "d-5"] });
+    await scene.running; // it sleeps, and the loop has ended
+  },
+
+  async "a letter whose loop fails stays, and a place above the newest letter moves back"(scene) {
+    scene.state = JSON.stringify({ inbox: 9 });
+    let failure;
+    const read = async (agent) => {
+      for await (const letter of agent.inbox()) throw new Error(letter.text);
+    };
+    const setUp = (agent) => void read(agent).catch((error) => (failure = error));
+    const peer = await scene.start(() => undefined, { setUp, agentToken: "a" });
+    await until(() => scene.stream, "the stream");
+    scene.stream.write('event: ready\ndata: {"newest":2}\n\n');
+    await until(() => JSON.parse(scene.state).inbox === 2, "the place");
+    const source = { platform: "relay", chat_id: "agent:bob" };
+    peer.send({ type: "inbound", bufferId: "b", event: { text: "x", source, delivery: { delivery_id: "d-3" } } });
+    scene.letter(3, "three");
+    await until(() => failure, "the failure");
+    assert.equal(failure.message, "three");
+    assert.deepEqual([JSON.parse(scene.state).inbox, peer.acks], [2, []]);
   },
 
   async "secrets are in no text of an agent"(scene) {
