@@ -277,7 +277,19 @@ function chatOf(chat: Chat | string): Chat {
 /** In the variables that gateways use. */
 function platformsFromEnvironment(): Record<string, string> {
   const names = environment("GATEWAY_RELAY_PLATFORMS") ?? "relay";
-  const bots = JSON.parse(environment("GATEWAY_RELAY_BOT_IDS") ?? "{}") as Record<string, { botId?: string } | undefined>;
+  let bots: Record<string, { botId?: string } | undefined>;
+  try {
+    bots = JSON.parse(environment("GATEWAY_RELAY_BOT_IDS") ?? "{}") as typeof bots;
+  } catch (error) {
+    throw new FrontdeskError(
+      'GATEWAY_RELAY_BOT_IDS is not JSON such as {"telegram": {"botId": "my-bot"}}',
+      "bad_request",
+      false,
+      {
+        cause: error,
+      },
+    );
+  }
   return Object.fromEntries(
     names
       .split(",")

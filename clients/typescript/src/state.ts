@@ -55,19 +55,18 @@ export class Remembered {
 
 /** A file that only this user can read, replaced as a whole. */
 export function fileState(path: string): StateStore {
-  const fs = files();
-  if (!fs) throw new FrontdeskError("this runtime has no files: pass `state`, an object with load() and save()", "bad_request");
-  const folder = path.replace(/[^/\\]*$/, "");
   return {
     async load() {
       try {
-        return new TextDecoder().decode(await fs.readFile(path));
+        return new TextDecoder().decode(await fileSystem().readFile(path));
       } catch (error) {
         if ((error as { code?: string }).code === "ENOENT") return undefined;
         throw error;
       }
     },
     async save(text) {
+      const fs = fileSystem();
+      const folder = path.replace(/[^/\\]*$/, "");
       if (folder) await fs.mkdir(folder, { recursive: true, mode: 0o700 });
       const file = await fs.open(`${path}.new`, "w", 0o600);
       try {
@@ -79,6 +78,13 @@ export function fileState(path: string): StateStore {
       await fs.rename(`${path}.new`, path);
     },
   };
+}
+
+/** Asked for only when something is to be remembered: an agent without jobs and letters needs no files. */
+function fileSystem(): NonNullable<ReturnType<typeof files>> {
+  const fs = files();
+  if (!fs) throw new FrontdeskError("this runtime has no files: pass `state`, an object with load() and save()", "bad_request");
+  return fs;
 }
 
 /** Two agents, or one at two servers, have different files. */
