@@ -24,6 +24,7 @@ from frontdesk import Agent, Closed, FrontdeskError, Revoked, enroll, provision 
 from frontdesk._http import Http, base_url  # noqa: E402
 from frontdesk._link import Lines, relay_url  # noqa: E402
 from frontdesk._state import State  # noqa: E402
+from frontdesk._wait import within  # noqa: E402
 from harness import Desk, attempt, clean_up, ensure, request, same, wait_for  # noqa: E402
 
 checks = []
@@ -156,6 +157,56 @@ async def refusals_have_codes(s):
             raise AssertionError("not refused")
 
 
+# ---- turns ----------------------------------------------------------------------------------
+
+@check
+async def a_handler_that_is_cancelled_by_something_else_is_not_acked(s):
+    made = await s.account("cancelled")
+    agent, seen = s.agent(made), []
+
+    @agent.on_message
+    async def talk(m):
+        seen.append(m.text)
+        if m.text == "inner":
+            inner = asyncio.ensure_future(asyncio.sleep(60))
+            inner.cancel()
+            await inner
+        elif m.text == "outer":
+            await asyncio.sleep(60)
+
+    def states():
+        return [it["state"] for it in s.desk.admin("GET", f"/instances/cancelled/mail?tenant={s.tenant.name}")["mail"]]
+
+    serving = asyncio.ensure_future(agent.serve())
+    s.say(made, "c1", "plain")
+    await until(lambda: states() == ["acked"], "an ack")
+    s.say(made, "c1", "inner")
+    s.say(made, "c2", "outer")
+    await until(lambda: len(seen) == 3, "all three")
+    serving.cancel()  # in the middle of the last one
+    await asyncio.wait({serving})
+    same(sorted(states()), ["accepted", "accepted", "acked"], "what is acked")
+
+
+@check
+async def what_comes_while_it_goes_to_sleep_is_handled(s):
+    made = await s.account("sleepy")
+    agent, seen = s.agent(made), []
+
+    @agent.on_message
+    async def talk(m):
+        seen.append(m.text)
+
+    serving = asyncio.ensure_future(agent.serve())
+    s.say(made, "c1", "one")
+    await until(lambda: seen == ["one"], "the first")
+    ensure(await agent._link.go_idle(), "not idle")
+    s.say(made, "c1", "two")
+    await agent._link.redial()
+    await until(lambda: seen == ["one", "two"], "the second")
+    serving.cancel()
+
+
 # ---- jobs -----------------------------------------------------------------------------------
 
 @check
@@ -214,6 +265,22 @@ async def frames_are_lines(s):
     for url in ("http://h:1", "http://h:1/", "ws://h:1/relay", " ws://h:1 "):
         same((relay_url(url), base_url(url)), ("ws://h:1/relay", "http://h:1"), url)
     same((relay_url("https://h/b/"), base_url("wss://h/b/relay")), ("wss://h/b/relay", "https://h/b"), "with a path")
+
+
+@check
+async def a_cancellation_is_not_lost_when_the_result_comes_with_it(s):
+    answer = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(within(30, answer))
+    await asyncio.sleep(0.01)
+    answer.set_result(1)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    ensure(waiting.cancelled(), "it went on")
+    try:
+        await within(0.01, asyncio.Event().wait())
+    except asyncio.TimeoutError:
+        return
+    raise AssertionError("no limit")
 
 
 @check

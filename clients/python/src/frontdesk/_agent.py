@@ -58,8 +58,12 @@ def _agent_token(given: str | None) -> str:
 def _platforms() -> dict[str, str]:
     """Platforms and the bots on them, in the variables that gateways use."""
     names = os.environ.get("GATEWAY_RELAY_PLATFORMS") or "relay"
-    bots = cast(dict[str, dict[str, str]], json.loads(os.environ.get("GATEWAY_RELAY_BOT_IDS") or "{}"))
-    return {name: bots.get(name, {}).get("botId", "") for name in map(str.strip, names.split(",")) if name}
+    try:
+        bots = cast(dict[str, dict[str, str]], json.loads(os.environ.get("GATEWAY_RELAY_BOT_IDS") or "{}"))
+        return {name: str(bots.get(name, {}).get("botId", "")) for name in map(str.strip, names.split(",")) if name}
+    except (ValueError, AttributeError) as error:
+        text = f"""GATEWAY_RELAY_BOT_IDS is not of the form {{"telegram": {{"botId": "my-bot"}}}}: {error}"""
+        raise FrontdeskError(text, "bad_request") from error
 
 
 async def _run(work: Work) -> None:
@@ -160,28 +164,25 @@ class Agent:
         if self._jobs or self._identity or os.environ.get("FRONTDESK_IDENTITY_TOKEN"):
             tasks.append(asyncio.ensure_future(self._arm_all()))
         tasks += [asyncio.ensure_future(_run(work)) for work in self._starts]
+        idle = asyncio.ensure_future(self._idle(link, turns))
         try:
             while True:
-                idle = asyncio.ensure_future(self._idle(link, turns))
                 await asyncio.wait({*tasks, idle, self._failure}, return_when=asyncio.FIRST_COMPLETED)
                 for task in [task for task in tasks if task.done()]:
                     tasks.remove(task)
-                    if error := task.exception():
-                        idle.cancel()
-                        raise error
+                    task.result()
                 if self._failure.done():
-                    idle.cancel()
                     self._failure.result()
-                if not idle.done():
-                    idle.cancel()
-                    continue
-                # The server confirms before it keeps messages; what came in between is handled first.
-                if await link.go_idle() and self._is_idle(turns):
-                    return
+                if idle.done():
+                    if await link.go_idle():
+                        if self._is_idle(turns):
+                            return
+                        await link.redial()  # something came in between, and the server keeps what follows
+                    idle = asyncio.ensure_future(self._idle(link, turns))
         finally:
-            for task in tasks:
+            for task in (*tasks, idle):
                 task.cancel()
-            await asyncio.gather(*tasks, turns.close(), return_exceptions=True)
+            await asyncio.gather(*tasks, idle, turns.close(), return_exceptions=True)
             self._link = None
 
     async def _idle(self, link: Link, turns: Turns) -> None:
@@ -219,13 +220,16 @@ class Agent:
         return Sent(self, where, result.get("message_id"))
 
     async def send_file(self, chat: Chat | str, file: str | os.PathLike[str] | bytes, *, filename: str | None = None,
-                        mime: str | None = None, caption: str | None = None, reply_to: str | None = None) -> Sent:
+                        mime: str | None = None, caption: str | None = None, reply_to: str | None = None,
+                        max_bytes: int = FILE_MAX_BYTES) -> Sent:
         """Sends the file of a path, or bytes."""
         where = Chat("relay", chat) if isinstance(chat, str) else chat
         if isinstance(file, bytes):
             data = file
         else:
             filename = filename or Path(file).name
+            if Path(file).stat().st_size > max_bytes:
+                raise FrontdeskError(f"the file {filename} is larger than {max_bytes} bytes", "too_large")
             data = await asyncio.get_running_loop().run_in_executor(None, Path(file).read_bytes)
         mime = mime or mimetypes.guess_type(filename or "")[0] or "application/octet-stream"
         headers = {"Content-Type": mime, **({"X-Media-Filename": urllib.parse.quote(filename, safe="")} if filename else {})}

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from ._errors import FrontdeskError
+from ._wait import within
 
 Json = dict[str, Any]
 
@@ -108,7 +109,7 @@ class Http:
             raise FrontdeskError("a header or path has a control character", "bad_request")
         dialing = asyncio.open_connection(parts.hostname, parts.port or (443 if context else 80), ssl=context, limit=LINE_MAX_BYTES)
         try:
-            reader, writer = await asyncio.wait_for(dialing, CONNECT_TIME_S)
+            reader, writer = await within(CONNECT_TIME_S, dialing)
         except (OSError, asyncio.TimeoutError) as error:
             raise FrontdeskError(f"the server cannot be reached: {error or 'timeout'}", "unavailable") from error
         try:
@@ -148,7 +149,7 @@ class Http:
                 return said
 
         try:
-            return await asyncio.wait_for(answered(), timeout_s)
+            return await within(timeout_s, answered())
         except asyncio.TimeoutError:
             raise FrontdeskError(f"the server did not answer within {timeout_s:g} s", "timeout", method != "GET") from None
 

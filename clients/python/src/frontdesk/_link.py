@@ -21,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from ._errors import Closed, FrontdeskError, Revoked
+from ._wait import within
 
 Json = dict[str, Any]
 
@@ -197,7 +198,7 @@ class Link:
     async def act(self, action: Json, platform: str | None = None) -> Json:
         """Sends an action and returns its result. Raises FrontdeskError."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.up.wait(), UP_TIME_S)
+            await within(UP_TIME_S, self.up.wait())
         socket = self.socket
         if socket is None:
             raise Closed()
@@ -215,7 +216,7 @@ class Link:
             except ConnectionClosed as closed:
                 raise FrontdeskError("the connection was lost while sending", "unknown", True) from closed
             # The result may come on the next connection.
-            result = await asyncio.wait_for(answer, RESULT_TIME_S)
+            result = await within(RESULT_TIME_S, answer)
         except asyncio.TimeoutError:
             raise FrontdeskError("the server did not answer in time", "timeout", True) from None
         finally:
@@ -232,10 +233,14 @@ class Link:
         self.idle_ack = asyncio.get_running_loop().create_future()
         try:
             await self._write(self.socket, {"type": "going_idle"})
-            await asyncio.wait_for(self.idle_ack, IDLE_ACK_TIME_S)
+            await within(IDLE_ACK_TIME_S, self.idle_ack)
         except (ConnectionClosed, asyncio.TimeoutError):
             return False
         return True
+
+    async def redial(self) -> None:
+        if self.socket is not None:
+            await self.socket.close()
 
     def token(self) -> str:
         """For the server's routes for files."""

@@ -17,6 +17,7 @@ from typing import Any, cast
 from ._errors import FrontdeskError
 from ._http import Http, Json, refusal, segment
 from ._state import State
+from ._wait import within
 
 EXCHANGE_TIME_S = 30.0
 # The server closes an exchange first.
@@ -172,7 +173,7 @@ class Peers:
                 return False
             self._moved.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), COPY_TIME_S)
+                await within(COPY_TIME_S, self._moved.wait())
         return self._state.has_handled(letter)
 
     def _read(self, data: Json) -> Letter:
@@ -192,7 +193,7 @@ class Peers:
             name, data = "", ""
             while True:
                 try:
-                    rest += await asyncio.wait_for(chunks.__anext__(), SILENCE_MAX_S)
+                    rest += await within(SILENCE_MAX_S, chunks.__anext__())
                 except (StopAsyncIteration, asyncio.TimeoutError):
                     return
                 *lines, rest = rest.split(b"\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -59,8 +58,9 @@ class Turns:
         self._queues: dict[Key, collections.deque[Delivery]] = {}
         self._running: dict[Key, asyncio.Task[bool]] = {}
         self._workers: set[asyncio.Task[None]] = set()
-        # Interrupted before their handlers began.
+        # Interrupted by the user, perhaps before their handlers began.
         self._stopped: set[str] = set()
+        self._is_closing = False
 
     @property
     def are_over(self) -> bool:
@@ -79,14 +79,15 @@ class Turns:
     def interrupt(self, chat_id: str) -> None:
         """The user said /stop: the handler that runs is cancelled, and its message counts as handled."""
         for key, queue in self._queues.items():
-            if key[1] == chat_id and key in self._running:
-                self._running[key].cancel()
-            elif key[1] == chat_id and queue:
+            if key[1] == chat_id and queue:
                 self._stopped.add(queue[0].ident)
+                if key in self._running:
+                    self._running[key].cancel()
 
     async def close(self) -> None:
-        for task in [*self._running.values(), *self._workers]:
-            task.cancel()
+        self._is_closing = True
+        for worker in self._workers:
+            worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
 
     def _worked(self, worker: asyncio.Task[None]) -> None:
@@ -110,16 +111,17 @@ class Turns:
     async def _run(self, key: Key, delivery: Delivery) -> bool:
         task = self._running[key] = asyncio.ensure_future(self._handle(delivery))
         if delivery.ident in self._stopped:
-            self._stopped.discard(delivery.ident)
             asyncio.get_running_loop().call_soon(task.cancel)  # after its first step, so that the handler can notice
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.done():
-                return True  # the user stopped it
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            raise
+            if self._is_closing:
+                task.cancel()
+                await asyncio.wait({task})
+                raise
+            if delivery.ident not in self._stopped:
+                log.error("the handler for a delivery of %s ended with CancelledError, and nobody had interrupted it; it is not acked", key[1])
+            return delivery.ident in self._stopped
         finally:
+            self._stopped.discard(delivery.ident)
             self._running.pop(key, None)
