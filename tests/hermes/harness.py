@@ -426,7 +426,7 @@ class Stub:
 
 
 class Wake(Stub):
-    """A local wake URL of a sleeping agent."""
+    """A local wake URL of a sleeping agent. `on_poke` may return False for "not now"."""
 
     def __init__(self, on_poke=None):
         self.pokes = []
@@ -435,9 +435,8 @@ class Wake(Stub):
         class Handler(Quiet):
             def do_GET(self):
                 outer.pokes.append({"path": self.path, "headers": dict(self.headers), "at": time.monotonic()})
-                if on_poke is not None:
-                    on_poke()
-                self.send_response(200)
+                ready = on_poke is None or on_poke() is not False
+                self.send_response(200 if ready else 503)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -482,7 +481,8 @@ class Model(Stub):
                 users = [m for m in body.get("messages", []) if m.get("role") == "user"]
                 last = json.dumps(users[-1].get("content"), ensure_ascii=False) if users else ""
                 marks = outer.MARK.findall(last)
-                outer.asked.append({"mark": marks[-1] if marks else None, "stream": bool(body.get("stream")), "text": last})
+                outer.asked.append({"mark": marks[-1] if marks else None, "stream": bool(body.get("stream")), "text": last,
+                                    "turns": len(users)})
                 words = ["The ", "stub ", "heard ", (marks[-1] if marks else "nothing"), "."]
                 base = {"id": "chatcmpl-1", "created": int(time.time()), "model": "stub-model"}
                 usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}

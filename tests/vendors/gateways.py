@@ -426,7 +426,8 @@ class Scene:
                                           "settings": self.side.settings, "secrets": self.side.secrets})
         self.tenant.bind(self.side.ann, "ann-agent", platform=platform)
         self.tenant.bind(self.side.ben, "ben-agent", platform=platform)
-        self.wake = Wake(on_poke=lambda: self.gateway.start())
+        self.gateway = None  # its mail may come before it is there
+        self.wake = Wake(on_poke=lambda: self.gateway is not None and self.gateway.start())
         self.gateway = Gateway(self.version, self.desk, platform, self.account("ann-agent", self.wake.url))
         self.ben_wake = Wake()
         self.ben_account = self.account("ben-agent", self.ben_wake.url)

@@ -38,6 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 eprintln!("{} could not run: {error}", fire.job_id);
             }
             noted.notify_one();
+            true
         })
     }));
     provider.put(Job::new("tea", timing, machine_clock()())).await?;

@@ -1,4 +1,4 @@
-//! An echo agent that sleeps: it answers, goes dormant when idle, and is woken by a call of its wake URL.
+//! An echo agent that sleeps: it answers, disconnects when idle, and is woken by a call of its wake URL.
 //!
 //! `cargo run -p frontdesk-client --example echo -- URL GATEWAY_ID SECRET WAKE_ADDRESS`
 //! (provision the gateway with the wake URL `http://WAKE_ADDRESS/wake`)
@@ -6,10 +6,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use frontdesk_client::agent::Failure;
+use frontdesk_client::transport::BoxFuture;
 use frontdesk_client::wake::WakeListener;
-use frontdesk_client::{Dial, Inbound, RelayTransport, SocketTransport};
+use frontdesk_client::{Agent, Dial, Serve, Turn};
 use frontdesk_wire::{Act, Secret};
-use tokio::sync::Notify;
+
+struct Echo(Arc<Agent>);
+
+impl Serve for Echo {
+    fn message(self: Arc<Self>, turn: Turn) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin(async move {
+            let (chat_id, reply_to) = (turn.event.source.chat_id.clone(), turn.event.message_id.clone());
+            let content = format!("echo: {}", turn.event.text);
+            self.0.act(&turn.event, Act::Send { chat_id, content, reply_to }).await?;
+            Ok(()) // acked now; an error would mean: delivered again
+        })
+    }
+}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,32 +36,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         identities: vec![("relay".into(), String::new())],
     };
     let listener = WakeListener::listen(next("WAKE_ADDRESS")?.parse()?).await?;
-    let transport = Arc::new(SocketTransport::new(dial));
-    let busy = Arc::new(Notify::new());
-
-    let (echo, noted) = (transport.clone(), busy.clone());
-    transport.set_inbound_handler(Arc::new(move |inbound| {
-        let (echo, noted) = (echo.clone(), noted.clone());
-        Box::pin(async move {
-            noted.notify_one();
-            let Inbound::Event(event) = inbound else { return };
-            let act = Act::Send {
-                chat_id: event.source.chat_id,
-                content: format!("echo: {}", event.text),
-                reply_to: event.message_id,
-            };
-            if let Err(error) = echo.send_outbound(act.into()).await {
-                eprintln!("the answer did not go out: {error}");
-            }
-        })
-    }));
-    transport.connect().await?;
     loop {
-        while tokio::time::timeout(Duration::from_secs(20), busy.notified()).await.is_ok() {}
-        transport.go_dormant().await;
+        let agent = Agent::new(dial.clone(), 16);
+        agent.serve(Arc::new(Echo(agent.clone())), Some(Duration::from_secs(20))).await?;
         println!("asleep");
         listener.called().await;
         println!("woken");
-        transport.wake();
     }
 }

@@ -36,11 +36,12 @@ impl MemoryTransport {
         (Arc::new(transport), watch)
     }
 
-    /// Passes something to the agent, and waits until its handler has returned.
-    pub async fn deliver(&self, inbound: Inbound) {
+    /// Passes something to the agent, waits until its handler has returned, and returns whether it would be acked.
+    pub async fn deliver(&self, inbound: Inbound) -> bool {
         let handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(handler) = handler {
-            handler(inbound).await;
+        match handler {
+            Some(handler) => handler(inbound).await,
+            None => false,
         }
     }
 

@@ -10,8 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use frontdesk_wire::frame::{DeskFrame, GatewayLine};
 use frontdesk_wire::lines::Lines;
 use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, token};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_websockets::{ClientBuilder, Message};
 
@@ -20,6 +22,8 @@ use crate::transport::{BoxFuture, Handler, Inbound, RelayTransport, TransportErr
 const RESULT_TIME: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
 const IDLE_ACK_TIME: Duration = Duration::from_secs(10);
+const WORKING_EVERY: Duration = Duration::from_secs(5);
+const FINISH_TIME: Duration = Duration::from_secs(2);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const TOKEN_TTL_S: u64 = 300;
@@ -51,13 +55,22 @@ enum Phase {
 
 struct Shared {
     dial: Dial,
+    /// Deliveries that are with the handler at once.
+    in_flight_max: usize,
+    /// A refusal of the first connection is final too.
+    is_strict: bool,
     handler: Mutex<Option<Handler>>,
     pending: Mutex<HashMap<String, oneshot::Sender<ActionResult>>>,
     idle_ack: Mutex<Option<oneshot::Sender<()>>>,
     lines: Mutex<Option<mpsc::Sender<String>>>,
     descriptor: watch::Sender<Option<Descriptor>>,
+    descriptors: Mutex<HashMap<String, Descriptor>>,
     phase: watch::Sender<Phase>,
     seen: Mutex<(HashSet<String>, VecDeque<String>)>,
+    /// Buffer ids that are with the handler, and since when. What comes again on a new socket meanwhile is not handed over
+    /// twice.
+    handling: Mutex<HashMap<String, Instant>>,
+    handled: tokio::sync::Notify,
     handshaken: AtomicBool,
     dormant: AtomicBool,
     wake: tokio::sync::Notify,
@@ -78,16 +91,32 @@ fn random() -> u64 {
 }
 
 impl SocketTransport {
+    /// The handler gets one delivery after the other.
     pub fn new(dial: Dial) -> Self {
+        Self::with(dial, 1, false)
+    }
+
+    /// The handler gets deliveries while it still has others; and each is acked when it is done. A refusal of the first connection
+    /// ends this transport.
+    pub(crate) fn concurrent(dial: Dial) -> Self {
+        Self::with(dial, QUEUE_MAX, true)
+    }
+
+    fn with(dial: Dial, in_flight_max: usize, is_strict: bool) -> Self {
         let shared = Shared {
             dial,
+            in_flight_max,
+            is_strict,
             handler: Mutex::default(),
             pending: Mutex::default(),
             idle_ack: Mutex::default(),
             lines: Mutex::default(),
             descriptor: watch::Sender::new(None),
+            descriptors: Mutex::default(),
             phase: watch::Sender::new(Phase::Down),
             seen: Mutex::default(),
+            handling: Mutex::default(),
+            handled: tokio::sync::Notify::new(),
             handshaken: AtomicBool::new(false),
             dormant: AtomicBool::new(false),
             wake: tokio::sync::Notify::new(),
@@ -123,6 +152,54 @@ impl SocketTransport {
                 return TransportError::NotConnected;
             }
         }
+    }
+
+    /// What a platform can do, once the server has described it.
+    pub fn descriptor_of(&self, platform: &str) -> Option<Descriptor> {
+        lock(&self.shared.descriptors).get(platform).cloned()
+    }
+
+    /// Carries out an action on a platform; `None` is the first one.
+    pub async fn act(&self, platform: Option<&str>, action: Action) -> Result<ActionResult, TransportError> {
+        let request_id = format!("r{:x}", self.shared.requests.fetch_add(1, Ordering::Relaxed));
+        let (answer, answered) = oneshot::channel();
+        lock(&self.shared.pending).insert(request_id.clone(), answer);
+        let action = action.to_value();
+        let frame = GatewayLine::Outbound { request_id: &request_id, action: &action, platform, bot_id: None };
+        let sent = self.send_line(frame.line()).await;
+        // The result may arrive on the next socket, so keep waiting across a reconnect.
+        let result = match sent {
+            Ok(()) => match tokio::time::timeout(RESULT_TIME, answered).await {
+                Ok(Ok(result)) => Ok(result),
+                Ok(Err(_)) => Err(TransportError::NotConnected),
+                Err(_) => Err(TransportError::Timeout),
+            },
+            Err(error) => Err(error),
+        };
+        lock(&self.shared.pending).remove(&request_id);
+        result
+    }
+
+    /// Tells the operator of a problem that the agent has; `None`: it has none any more.
+    pub async fn report(&self, problem: Option<&str>) -> Result<(), TransportError> {
+        self.send_line(GatewayLine::Report { problem }.line()).await
+    }
+
+    /// Base URL of the server, and a token for it.
+    pub(crate) fn access(&self) -> (String, String) {
+        let base = relay_url(&self.shared.dial.url).replacen("ws", "http", 1);
+        (base.trim_end_matches("/relay").to_owned(), upgrade_token(&self.shared.dial))
+    }
+
+    /// Closes the socket and ends this transport.
+    pub(crate) async fn finish(&self) {
+        let mut phase = self.shared.phase.subscribe();
+        self.shared.dormant.store(true, Ordering::SeqCst);
+        *lock(&self.shared.lines) = None; // closing the channel closes the socket
+        let down = phase.wait_for(|phase| matches!(phase, Phase::Dormant | Phase::Ended(_)));
+        let _ = tokio::time::timeout(FINISH_TIME, down).await; // the server may not answer
+        self.shared.stop.cancel();
+        *lock(&self.shared.handler) = None; // it may own this transport
     }
 
     async fn send_line(&self, line: String) -> Result<(), TransportError> {
@@ -173,26 +250,7 @@ impl RelayTransport for SocketTransport {
     }
 
     fn send_outbound(&self, action: Action) -> BoxFuture<'_, Result<ActionResult, TransportError>> {
-        Box::pin(async move {
-            let request_id = format!("r{:x}", self.shared.requests.fetch_add(1, Ordering::Relaxed));
-            let (answer, answered) = oneshot::channel();
-            lock(&self.shared.pending).insert(request_id.clone(), answer);
-            let action = action.to_value();
-            let frame =
-                GatewayLine::Outbound { request_id: &request_id, action: &action, platform: None, bot_id: None };
-            let sent = self.send_line(frame.line()).await;
-            // The result may arrive on the next socket, so keep waiting across a reconnect.
-            let result = match sent {
-                Ok(()) => match tokio::time::timeout(RESULT_TIME, answered).await {
-                    Ok(Ok(result)) => Ok(result),
-                    Ok(Err(_)) => Err(TransportError::NotConnected),
-                    Err(_) => Err(TransportError::Timeout),
-                },
-                Err(error) => Err(error),
-            };
-            lock(&self.shared.pending).remove(&request_id);
-            result
-        })
+        Box::pin(self.act(None, action))
     }
 
     fn send_interrupt<'a>(
@@ -266,14 +324,17 @@ async fn supervise(shared: Arc<Shared>) {
     }
 }
 
+fn upgrade_token(dial: &Dial) -> String {
+    #[allow(clippy::disallowed_methods)] // agents use real time; the server tolerates skew
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    token::mint(&dial.gateway_id, &dial.secret, now_s + TOKEN_TTL_S)
+}
+
 /// One socket from connect to close. `Ok` if it had been up.
 async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let uri: http::Uri = relay_url(&shared.dial.url).parse().map_err(|e| TransportError::BadUrl(format!("{e}")))?;
-    #[allow(clippy::disallowed_methods)] // agents use real time; the server tolerates skew
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let bearer = token::mint(&shared.dial.gateway_id, &shared.dial.secret, now_s + TOKEN_TTL_S);
-    let header =
-        http::HeaderValue::from_str(&format!("Bearer {bearer}")).map_err(|e| TransportError::BadUrl(e.to_string()))?;
+    let header = http::HeaderValue::from_str(&format!("Bearer {}", upgrade_token(&shared.dial)))
+        .map_err(|e| TransportError::BadUrl(e.to_string()))?;
     let builder = ClientBuilder::from_uri(uri)
         .add_header(http::header::AUTHORIZATION, header)
         .map_err(|e| TransportError::BadUrl(e.to_string()))?;
@@ -288,13 +349,23 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     }
     let (line_tx, mut line_rx) = mpsc::channel::<String>(QUEUE_MAX);
     let (event_tx, event_rx) = mpsc::channel(QUEUE_MAX);
-    let worker = tokio::spawn(hand_over(shared.clone(), event_rx, line_tx.downgrade()));
-    let _stop_worker = worker.abort_handle(); // it ends by itself when `event_tx` is dropped
+    tokio::spawn(hand_over(shared.clone(), event_rx, line_tx.downgrade())); // it ends after `event_tx` is dropped
     let mut lines = Lines::new(FRAME_MAX_BYTES);
     let mut offered = Some(line_tx);
     let mut up = false;
+    let mut work = tokio::time::interval(WORKING_EVERY);
     loop {
         tokio::select! {
+            _ = work.tick() => {
+                // So that the server does not take what is being handled for lost.
+                let is_slow = |since: &Instant| since.elapsed() >= WORKING_EVERY / 2;
+                let slow: Vec<String> =
+                    lock(&shared.handling).iter().filter(|(_, since)| is_slow(since)).map(|(id, _)| id.clone()).collect();
+                if up && !slow.is_empty() {
+                    let line = GatewayLine::InboundWorking { buffer_ids: &slow }.line();
+                    sink.send(Message::text(line)).await.map_err(|e| closed(e.to_string()))?;
+                }
+            }
             line = line_rx.recv() => {
                 let Some(mut line) = line else { break }; // all senders are dropped: dormant
                 while let Ok(more) = line_rx.try_recv() {
@@ -305,7 +376,8 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
             message = stream.next() => match message {
                 Some(Ok(message)) if message.is_close() => {
                     let (code, reason) = message.as_close().map_or((1005, String::new()), |(code, why)| (code.into(), why.to_owned()));
-                    if code == 4401 && reason != "expired" && shared.handshaken.load(Ordering::SeqCst) {
+                    let is_final = shared.is_strict || shared.handshaken.load(Ordering::SeqCst);
+                    if code == 4401 && reason != "expired" && is_final {
                         return Err(TransportError::Revoked);
                     }
                     return if up { Ok(()) } else { Err(TransportError::Closed { code, reason }) };
@@ -315,14 +387,16 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     let mut frames = Vec::new();
                     lines.push(text, |line| frames.extend(serde_json::from_str::<DeskFrame>(line))).map_err(|_| closed("a frame is too long".into()))?;
                     for frame in frames {
-                        if let DeskFrame::Descriptor { descriptor } = &frame
-                            && !up {
+                        if let DeskFrame::Descriptor { descriptor } = &frame {
+                            lock(&shared.descriptors).insert(descriptor.platform.clone(), descriptor.clone());
+                            if !up {
                                 up = true;
                                 shared.handshaken.store(true, Ordering::SeqCst);
                                 *lock(&shared.lines) = offered.take();
                                 shared.descriptor.send_replace(Some(descriptor.clone()));
                                 shared.phase.send_replace(Phase::Up);
                             }
+                        }
                         take_frame(shared, frame, &event_tx).await;
                     }
                 }
@@ -358,7 +432,10 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
             // Bypasses the queue, because the turn to be stopped may be blocking it.
             let handler = lock(&shared.handler).clone();
             if let Some(handler) = handler {
-                tokio::spawn(handler(Inbound::Interrupt { session_key, chat_id }));
+                let interrupted = handler(Inbound::Interrupt { session_key, chat_id });
+                tokio::spawn(async move {
+                    interrupted.await;
+                });
             }
             return;
         }
@@ -367,25 +444,73 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
     let _ = events.send((inbound, buffer_id)).await; // if this fails it stays unacked and is sent again
 }
 
-/// Calls the handler for one event after the other, and acks each one afterwards.
+/// Hands deliveries to the handler in order, up to a number at once, and acks each one when it is done.
 async fn hand_over(
     shared: Arc<Shared>,
     mut events: mpsc::Receiver<(Inbound, Option<String>)>,
     lines: mpsc::WeakSender<String>,
 ) {
-    while let Some((inbound, buffer_id)) = events.recv().await {
-        let known = buffer_id.as_ref().is_some_and(|id| lock(&shared.seen).0.contains(id));
-        if !known {
-            let handler = lock(&shared.handler).clone();
-            let Some(handler) = handler else { continue }; // not handled: no ack
-            handler(inbound).await;
+    let mut running = FuturesUnordered::new();
+    let mut is_open = true;
+    loop {
+        tokio::select! {
+            next = events.recv(), if is_open && running.len() < shared.in_flight_max => match next {
+                Some((inbound, buffer_id)) => running.push(handle(shared.clone(), inbound, buffer_id)),
+                None => is_open = false,
+            },
+            Some(acked) = running.next(), if !running.is_empty() => {
+                let (Some(id), Some(lines)) = (acked, lines.upgrade()) else { continue };
+                let ack = GatewayLine::InboundAck { buffer_id: &id }.line();
+                let _ = lines.send(ack).await; // after a lost ack the event is repeated, and `seen` drops it
+            }
+            else => return,
         }
-        let Some(id) = buffer_id else { continue };
-        remember(&mut lock(&shared.seen), &id);
-        let ack = GatewayLine::InboundAck { buffer_id: &id }.line();
-        if let Some(lines) = lines.upgrade() {
-            let _ = lines.send(ack).await; // after a lost ack the event is repeated, and `seen` drops it
+    }
+}
+
+/// Returns the id that is to be acked. The handler is called before this returns, so that the order stays.
+fn handle(
+    shared: Arc<Shared>,
+    inbound: Inbound,
+    buffer_id: Option<String>,
+) -> impl Future<Output = Option<String>> + Send {
+    let is_new = buffer_id.as_ref().is_none_or(|id| {
+        let mut handling = lock(&shared.handling);
+        let is_new = !lock(&shared.seen).0.contains(id) && !handling.contains_key(id);
+        if is_new {
+            handling.insert(id.clone(), Instant::now());
         }
+        is_new
+    });
+    let handler = if is_new { lock(&shared.handler).clone() } else { None };
+    let handled = handler.map(|handler| handler(inbound));
+    async move {
+        let Some(id) = buffer_id else {
+            if let Some(handled) = handled {
+                handled.await;
+            }
+            return None;
+        };
+        if is_new {
+            let is_done = match handled {
+                Some(handled) => handled.await,
+                None => false, // there is no handler: no ack
+            };
+            if is_done {
+                remember(&mut lock(&shared.seen), &id);
+            }
+            lock(&shared.handling).remove(&id);
+            shared.handled.notify_waiters();
+        } else {
+            loop {
+                let ended = shared.handled.notified();
+                if !lock(&shared.handling).contains_key(&id) {
+                    break;
+                }
+                ended.await;
+            }
+        }
+        lock(&shared.seen).0.contains(&id).then_some(id)
     }
 }
 

@@ -21,8 +21,9 @@ pub enum Inbound {
     },
 }
 
-/// Called for one delivery after the other; each is acked after the handler has returned.
-pub type Handler = Arc<dyn Fn(Inbound) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Called for each delivery, in order. A delivery is acked once the future has returned `true`; otherwise the server keeps
+/// it and sends it again.
+pub type Handler = Arc<dyn Fn(Inbound) -> BoxFuture<'static, bool> + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
@@ -30,7 +31,7 @@ pub enum TransportError {
     NotConnected,
     #[error("the server did not respond in time")]
     Timeout,
-    #[error("the credential of this gateway was revoked")]
+    #[error("the server does not accept the id and the secret of this gateway: they are wrong, or were revoked")]
     Revoked,
     #[error("the server closed the connection: {code} {reason}")]
     Closed { code: u16, reason: String },

@@ -232,6 +232,9 @@ async fn agents(app: &App) -> Vec<Value> {
             findings.push(finding("wake", false, text));
             continue;
         }
+        if let Some(problem) = desk.delivery().reports().problem(instance.no) {
+            findings.push(finding("agent", false, format!("{name} reports: {problem}")));
+        }
         let presence = presences.get(&instance.no).cloned().unwrap_or_default();
         if desk.delivery().served().is_connected(instance.no, &presence) || owed == 0 {
             continue;

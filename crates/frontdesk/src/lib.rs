@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod bench;
+mod bridge;
 pub mod cli;
 pub mod config;
 mod doctor;

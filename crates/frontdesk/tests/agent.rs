@@ -31,7 +31,7 @@ fn taker() -> (Handler, Taken) {
     let (tell, taken) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |inbound| {
         let tell = tell.clone();
-        Box::pin(async move { drop(tell.send(inbound)) })
+        Box::pin(async move { tell.send(inbound).is_ok() })
     });
     (handler, taken)
 }

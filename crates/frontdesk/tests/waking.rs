@@ -198,6 +198,24 @@ async fn a_failing_wake_url_is_retried_with_growing_delays_until_the_agent_conne
 }
 
 #[tokio::test]
+async fn mail_that_came_before_the_wake_url_causes_a_call_as_soon_as_it_is_known() {
+    let desk = Desk::start(&[]).await;
+    let api = &desk.api;
+    api.add_gateway("ann", None).await;
+    say(api, "ann", "m0").await;
+    let tried = "frontdesk_wakes_total{why=\"no_wake_url\"}";
+    until("the attempt without URL", SOON, async || (api.metric(tried).await > 0).then_some(())).await;
+    let failing = WakeServer::start(500).await;
+    api.add_gateway("ann", Some(&failing.url)).await;
+    failing.wait_for(2, SOON).await;
+    let wake = WakeServer::start(200).await;
+    api.add_gateway("ann", Some(&wake.url)).await;
+    wake.wait_for(1, SOON).await;
+    say(api, "ann", "m1").await;
+    assert_eq!((wake.count(), api.waiting("ann").await), (1, 2));
+}
+
+#[tokio::test]
 async fn a_withheld_message_wakes_no_agent() {
     let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "50")]).await;
     let wake = WakeServer::start(200).await;

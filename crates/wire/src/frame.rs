@@ -36,6 +36,14 @@ pub enum GatewayFrame<'a> {
     InboundAck {
         buffer_id: Cow<'a, str>,
     },
+    /// These deliveries are being handled and will be acked.
+    InboundWorking {
+        buffer_ids: Vec<String>,
+    },
+    /// A problem of the agent that its operator should know of; `None`: there is none any more.
+    Report {
+        problem: Option<Cow<'a, str>>,
+    },
     /// A type that this version does not know; ignored.
     Unknown(Cow<'a, str>),
 }
@@ -71,6 +79,10 @@ struct Flat<'a> {
     reason: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "bufferId")]
     buffer_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "bufferIds")]
+    buffer_ids: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    problem: Option<Cow<'a, str>>,
 }
 
 impl<'a> GatewayFrame<'a> {
@@ -101,6 +113,11 @@ impl<'a> GatewayFrame<'a> {
                 reason: flat.reason,
             },
             "going_idle" => Self::GoingIdle,
+            "inbound_working" => {
+                let ids = flat.buffer_ids.and_then(|raw| serde_json::from_str(raw.get()).ok());
+                Self::InboundWorking { buffer_ids: ids.ok_or(need("inbound_working", "bufferIds"))? }
+            }
+            "report" => Self::Report { problem: flat.problem },
             _ => Self::Unknown(flat.kind),
         })
     }
@@ -199,6 +216,13 @@ pub enum GatewayLine<'a> {
     InboundAck {
         #[serde(rename = "bufferId")]
         buffer_id: &'a str,
+    },
+    InboundWorking {
+        #[serde(rename = "bufferIds")]
+        buffer_ids: &'a [String],
+    },
+    Report {
+        problem: Option<&'a str>,
     },
 }
 

@@ -118,7 +118,7 @@ pub(super) fn segment(text: &str) -> Result<String, Fault> {
     }
 }
 
-pub(super) fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -10,4 +10,5 @@ mod stream;
 
 pub use frontdesk_wire::sse::{Event, Events, TooLong};
 pub use http::AgentsClient;
+pub(crate) use http::encoded;
 pub use stream::{InboxEvent, InboxStream};

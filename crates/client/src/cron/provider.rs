@@ -67,6 +67,16 @@ impl Provider {
         self.reconcile().await
     }
 
+    /// For jobs that are part of a program, at each start of it: one that is known with the same timing keeps its next
+    /// time, so that an alarm that woke the agent is not taken for an old one.
+    pub async fn declare(&self, job: Job) -> Result<(), JobsError> {
+        let known = self.jobs.load()?;
+        if known.iter().any(|it| it.id == job.id && it.timing == job.timing) {
+            return self.reconcile().await;
+        }
+        self.put(job).await
+    }
+
     pub async fn remove(&self, id: &str) -> Result<bool, JobsError> {
         let there = self.jobs.remove(id)?;
         self.reconcile().await?;

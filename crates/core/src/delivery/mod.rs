@@ -4,6 +4,7 @@ pub mod delivered;
 mod interrupt;
 mod mail;
 mod presence;
+mod reports;
 pub mod served;
 pub mod session;
 pub mod switchboard;
@@ -28,8 +29,9 @@ use crate::port::store::{Ledger, NewRow, RowListener, SessionNo, Sessions, Store
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
+use reports::Reports;
 use served::Served;
-use switchboard::{Order, Switchboard};
+use switchboard::{Order, Switchboard, Unserved};
 
 /// Passes new rows to the sockets of this server.
 struct SwitchboardListener {
@@ -68,6 +70,7 @@ pub struct DeliveryPlane {
     served: Served,
     /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
     wake_failures: Mutex<HashMap<InstanceNo, String>>,
+    reports: Reports,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
     rules: Arc<Rules>,
@@ -107,6 +110,7 @@ impl DeliveryPlane {
             served: Served::new(base, stores, &switchboard),
             switchboard,
             wake_failures: Mutex::default(),
+            reports: Reports::new(base.tail.clone()),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
@@ -135,6 +139,7 @@ impl DeliveryPlane {
             Effect::GatewayMoved(id) => self.switchboard.close(Some(id), Close::GoingAway),
             // The instance may be served by a gateway that has moved since.
             Effect::InstanceLeft(no) => {
+                self.reports.forget(*no);
                 if let Some(mailbox) = self.switchboard.socket(*no) {
                     mailbox.order(Order::Close(Close::Unauthorized));
                 }
@@ -145,6 +150,7 @@ impl DeliveryPlane {
                     mailbox.order(Order::Close(Close::TryLater));
                 }
             }
+            Effect::WakeUrlChanged(no) => self.switchboard.note_unserved(*no, Unserved::NewUrl),
             Effect::AgentRemoved(no) => self.note_wake_failure(*no, None),
             Effect::SigningKeysChanged | Effect::BotChanged { .. } => {}
         }
@@ -157,6 +163,11 @@ impl DeliveryPlane {
             Some(why) => drop(failures.insert(no, why.to_owned())),
             None => drop(failures.remove(&no)),
         }
+    }
+
+    /// Problems of agents.
+    pub fn reports(&self) -> &Reports {
+        &self.reports
     }
 
     pub fn wake_failure(&self, no: InstanceNo) -> Option<String> {

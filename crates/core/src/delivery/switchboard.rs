@@ -279,13 +279,15 @@ pub struct GivenUp {
     pub at_ms: u64,
 }
 
-/// Why an instance without a socket is to be checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why an instance without a socket is to be checked; of two reasons the later one here counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unserved {
     /// Its socket closed, or the server started: rows may be waiting.
     Look,
     /// New mail arrived that no socket of it has received.
     NewMail,
+    /// Its wake URL was set or changed: calls of the previous one, or that there was none, count no more.
+    NewUrl,
 }
 
 #[derive(Default)]
@@ -386,9 +388,7 @@ impl Switchboard {
     pub fn note_unserved(&self, instance: InstanceNo, why: Unserved) {
         let mut unserved = lock(&self.unserved);
         let known = unserved.get(&instance).copied();
-        if known != Some(Unserved::NewMail) {
-            unserved.insert(instance, why);
-        }
+        unserved.insert(instance, known.map_or(why, |known| known.max(why)));
         drop(unserved);
         if known.is_none() {
             self.unserved_notify.notify_one();
@@ -397,7 +397,7 @@ impl Switchboard {
 
     /// The check failed, and is repeated at the next look. Nobody is notified, so that a failing store is not asked in a loop.
     pub fn keep_unserved(&self, instance: InstanceNo, why: Unserved) {
-        lock(&self.unserved).entry(instance).or_insert(why);
+        lock(&self.unserved).entry(instance).and_modify(|known| *known = why.max(*known)).or_insert(why);
     }
 
     pub fn has_unserved(&self) -> bool {

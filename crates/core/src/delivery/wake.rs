@@ -140,6 +140,19 @@ impl Waker {
         self.sleepers.insert(instance, sleeper);
     }
 
+    /// It has another wake URL, which is called at once if mail waits. Results of calls of the previous one are ignored.
+    pub fn url_changed(&mut self, instance: InstanceNo, now_ms: u64) {
+        self.poked.remove(&instance);
+        let wait = self.number();
+        let Some(sleeper) = self.sleepers.get_mut(&instance) else { return };
+        if let Some((queue, at_ms)) = sleeper.poke {
+            self.lines[queue as usize].remove(&(at_ms, instance));
+        }
+        (sleeper.wait, sleeper.failures, sleeper.unanswered) = (wait, 0, 0);
+        sleeper.poke = Some((Queue::First, now_ms));
+        self.lines[Queue::First as usize].insert((now_ms, instance));
+    }
+
     /// A socket serves it, or did: the wait is over.
     pub fn settled(&mut self, instance: InstanceNo) {
         self.forget(instance);
@@ -336,6 +349,31 @@ mod tests {
         assert_eq!(poke(&mut waker, Ended::Failed, 5_000), [1]);
         waker.ended(slow, Ended::Answered, 5_500);
         assert_eq!(poke(&mut waker, Ended::Failed, 6_000), [1], "retried after a second, not after the cooldown");
+    }
+
+    #[test]
+    fn a_new_wake_url_is_called_at_once() {
+        for before in [Ended::NoWay, Ended::Failed, Ended::Answered] {
+            let mut waker = waker();
+            assert_eq!(poke(&mut waker, before, 0), [1]);
+            waker.url_changed(InstanceNo(1), 500);
+            assert_eq!(poke(&mut waker, Ended::Failed, 500), [1], "after {before:?}");
+            assert_eq!(poke(&mut waker, Ended::Failed, 1_500), [1], "it is retried like a first one");
+        }
+        // While the previous one is being called, and when nothing waited.
+        let mut waker = waker();
+        let Some(WakeTask::Poke(_, previous)) = waker.due(0).pop() else { panic!("no poke") };
+        waker.url_changed(InstanceNo(1), 500);
+        waker.ended(previous, Ended::NoWay, 600);
+        assert_eq!(poke(&mut waker, Ended::Answered, 700), [1]);
+        waker.settled(InstanceNo(1));
+        waker.url_changed(InstanceNo(1), 800);
+        assert_eq!(poke(&mut waker, Ended::Answered, 900), [0_u64; 0]);
+        waker.mail_waits(InstanceNo(1), 0, 1, false, 1_000);
+        assert_eq!(poke(&mut waker, Ended::Answered, 1_000), [1], "the cooldown was that of the previous one");
+        assert_eq!(notices(&mut waker, 200_000), [1]);
+        waker.url_changed(InstanceNo(1), 200_000);
+        assert_eq!(notices(&mut waker, 200_000), [0_u64; 0], "people are told once per wait");
     }
 
     #[test]

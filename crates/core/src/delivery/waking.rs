@@ -49,6 +49,9 @@ impl DeliveryPlane {
                     let waited_ms = self.env.now_ms().saturating_sub(oldest.at_ms);
                     let dials = self.switchboard.dials(instance);
                     let is_new = why == Unserved::NewMail;
+                    if why == Unserved::NewUrl {
+                        waker.url_changed(instance, self.env.steady_ms());
+                    }
                     waker.mail_waits(instance, waited_ms, dials, is_new, self.env.steady_ms());
                 }
                 Ok(None) => waker.settled(instance),

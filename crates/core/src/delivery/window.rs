@@ -40,6 +40,8 @@ struct Flight {
     /// How often it was resent.
     resends: u8,
     answered: bool,
+    /// When the gateway last said that it is at work on it.
+    working_ms: Option<u64>,
     delivery: Arc<Delivery>,
 }
 
@@ -156,7 +158,7 @@ impl Window {
     pub fn sent(&mut self, seq: Seq, delivery: Arc<Delivery>, now_ms: u64) {
         self.cursor = self.cursor.max(seq);
         self.acked.sent = self.acked.sent.max(seq);
-        self.flight.push_back(Flight { seq, sent_ms: now_ms, resends: 0, answered: false, delivery });
+        self.flight.push_back(Flight { seq, sent_ms: now_ms, resends: 0, answered: false, working_ms: None, delivery });
     }
 
     /// Skips a row that was settled before.
@@ -172,6 +174,16 @@ impl Window {
         Some(self.settle_at(index, true))
     }
 
+    /// The gateway is at work on a row and will ack it, however long that takes: it is not resent, and not settled without
+    /// an ack.
+    pub fn working(&mut self, seq: Seq, now_ms: u64) {
+        if let Ok(index) = self.flight.binary_search_by_key(&seq, |row| row.seq) {
+            let row = &mut self.flight[index];
+            (row.working_ms, row.resends) = (Some(now_ms), 0);
+            self.acks = Acks::Seen;
+        }
+    }
+
     /// Rows left unacked for too long by a gateway that acked later ones. Rows to be resent count as sent now.
     pub fn overdue(&mut self, now_ms: u64) -> Overdue {
         let mut overdue = Overdue::default();
@@ -180,7 +192,8 @@ impl Window {
         }
         let (acked, resend_ms) = (self.acked_through, self.ack_limit_ms * RESEND_LIMITS);
         self.flight.retain_mut(|row| {
-            if row.seq > acked || now_ms.saturating_sub(row.sent_ms) < resend_ms {
+            let since_ms = row.working_ms.map_or(row.sent_ms, |at_ms| at_ms.max(row.sent_ms));
+            if row.seq > acked || now_ms.saturating_sub(since_ms) < resend_ms {
                 return true;
             }
             let found = (row.seq, row.delivery.clone());
@@ -250,6 +263,7 @@ impl Window {
         let (arrived_ms, never) = (self.arrived_ms, self.acks == Acks::Never);
         let done = |row: &Flight| {
             (never || row.delivery.passthrough)
+                && row.working_ms.is_none()
                 && now_ms.saturating_sub(row.sent_ms) >= HEALTHY_MS
                 && arrived_ms > row.sent_ms
         };
@@ -540,6 +554,31 @@ mod tests {
         assert!(!w.settled(Seq(1)), "it was not acked");
         w.dropped(Seq(1));
         assert_eq!(w.take_unsaved().unwrap().acked.through, Seq(2));
+    }
+
+    #[test]
+    fn a_row_that_is_worked_on_is_neither_resent_nor_settled() {
+        let mut w = window();
+        w.sent(Seq(1), delivery("c", false), 0);
+        w.sent(Seq(2), delivery("d", true), 0);
+        w.answered("c");
+        w.working(Seq(1), 5_000);
+        w.working(Seq(2), 5_000);
+        w.working(Seq(7), 5_000); // none of this socket
+        pinged(&mut w, 8_000);
+        assert!(w.settle_unacked(90_000).is_empty(), "it acks, and says that it has not finished");
+        w.sent(Seq(3), delivery("c", false), 90_000);
+        w.ack(Seq(3));
+        for at_ms in (90_000..900_000).step_by(25_000) {
+            w.heard(at_ms);
+            w.working(Seq(1), at_ms);
+            w.working(Seq(2), at_ms);
+            let overdue = w.overdue(at_ms + 24_999);
+            assert!(overdue.resend.is_empty() && overdue.given_up.is_empty(), "at {at_ms}");
+        }
+        // It says no more: the usual rule.
+        assert_eq!(w.overdue(950_000).resend.len(), 2);
+        assert!(w.ack(Seq(1)).is_some());
     }
 
     #[test]

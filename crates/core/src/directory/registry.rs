@@ -41,6 +41,8 @@ pub enum Effect {
     GatewayMoved(GatewayId),
     /// The instance with this number was removed.
     InstanceLeft(InstanceNo),
+    /// The instance with this number has another wake URL, or its first one.
+    WakeUrlChanged(InstanceNo),
     /// The agent with this number was deleted.
     AgentRemoved(InstanceNo),
     /// The record of this gateway cannot be read any more.
@@ -277,7 +279,12 @@ fn effect_of_put(view: &View, fact: &Fact) -> Option<Effect> {
             }
             (before.instance != now.instance).then(|| Effect::GatewayMoved(now.id.clone()))
         }
-        Fact::Instance(now) => now.left_ms.map(|_| Effect::InstanceLeft(now.no)),
+        Fact::Instance(now) if now.left_ms.is_some() => Some(Effect::InstanceLeft(now.no)),
+        Fact::Instance(now) => {
+            let before = view.instance(&now.tenant, &now.name)?;
+            let is_new = now.wake_url.is_some() && now.wake_url != before.wake_url;
+            is_new.then_some(Effect::WakeUrlChanged(now.no))
+        }
         // Deleted and registered again, so it has another number.
         Fact::Agent(now) => {
             let before = view.agent(&now.tenant, &now.id).filter(|before| before.no != now.no)?;

@@ -37,7 +37,10 @@ pub(super) async fn live(dial: Dial, listener: WakeListener) -> Result<(), Trans
     let taker = agent.clone();
     agent.transport.set_inbound_handler(Arc::new(move |inbound| {
         let agent = taker.clone();
-        Box::pin(async move { agent.take(inbound) })
+        Box::pin(async move {
+            agent.take(inbound);
+            true
+        })
     }));
     agent.transport.connect().await?;
     loop {

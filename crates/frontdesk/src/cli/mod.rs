@@ -58,6 +58,9 @@ enum Verb {
         #[arg(long, default_value_t = 8787)]
         port: u16,
     },
+    /// Be an agent behind a server
+    #[command(subcommand)]
+    Agent(AgentVerb),
     #[command(flatten)]
     Remote(verbs::RemoteVerb),
     /// Check the settings, or print all of them with their defaults
@@ -111,6 +114,14 @@ struct ServeArgs {
 }
 
 #[derive(Subcommand)]
+enum AgentVerb {
+    /// Run a command as an agent: it answers the messages that the server delivers
+    ///
+    /// Exit codes: 0 asleep or stopped, 3 not accepted by the server, 1 other errors.
+    Run(Box<crate::bridge::RunArgs>),
+}
+
+#[derive(Subcommand)]
 enum ConfigVerb {
     /// Validate the settings and report errors
     Check,
@@ -118,11 +129,11 @@ enum ConfigVerb {
     Example,
 }
 
-/// Exit codes: 0 success, 1 error with the reason on stderr, 2 usage.
+/// Exit codes: 0 success, 1 error with the reason on stderr, 2 usage; `agent run` has one more.
 pub fn main() -> ExitCode {
     let cli = Cli::parse(); // exits with 2 on a usage error
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code.into(),
         Err(error) => {
             err_line!("frontdesk: {error:#}");
             ExitCode::FAILURE
@@ -130,28 +141,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<u8> {
     let Cli { target, verb } = cli;
     match verb {
-        Verb::Serve(args) => {
-            let mut config = checked_settings(&target)?;
-            config.listen = args.listen.unwrap_or(config.listen);
-            config.public_url = args.public_url.unwrap_or(config.public_url);
-            config.log = args.log.unwrap_or(config.log);
-            config.fresh = args.new;
-            config.store.url = args.store.unwrap_or(config.store.url);
-            config.bus.url = args.bus.unwrap_or(config.bus.url);
-            config.desk.name = args.name.unwrap_or(config.desk.name);
-            config.check_store()?;
-            crate::runtime::build(2)?.block_on(serve::serve(&config))
-        }
-        Verb::Demo { port } => crate::runtime::build(2)?.block_on(demo::demo(port, target.data_dir)),
-        Verb::Remote(verbs::RemoteVerb::Doctor { repair: true }) => repair(&settings(&target)?),
-        Verb::Remote(verb) => crate::runtime::build(1)?.block_on(verbs::run(&target, verb)),
-        Verb::Config(ConfigVerb::Example) => {
-            crate::print::out(format_args!("{}", config::defaults()));
-            Ok(())
-        }
+        Verb::Agent(AgentVerb::Run(args)) => return agent(*args),
+        Verb::Serve(args) => serve(&target, args)?,
+        Verb::Demo { port } => crate::runtime::build(2)?.block_on(demo::demo(port, target.data_dir))?,
+        Verb::Remote(verbs::RemoteVerb::Doctor { repair: true }) => repair(&settings(&target)?)?,
+        Verb::Remote(verb) => crate::runtime::build(1)?.block_on(verbs::run(&target, verb))?,
+        Verb::Config(ConfigVerb::Example) => crate::print::out(format_args!("{}", config::defaults())),
         Verb::Config(ConfigVerb::Check) => {
             let config = checked_settings(&target)?;
             out_line!(
@@ -159,14 +157,36 @@ fn run(cli: Cli) -> anyhow::Result<()> {
                 config.data_dir.display(),
                 config.listen
             );
-            Ok(())
         }
-        Verb::Export(args) => portable::export(&args, portable::settings(&target, &args)?),
-        Verb::Import(args) => portable::import(&args, portable::settings(&target, &args)?),
-        Verb::Bench { what } => crate::bench::run(what, target.json),
-        Verb::BenchLoad => crate::bench::load(),
-        Verb::BenchSink => crate::bench::sink(),
+        Verb::Export(args) => portable::export(&args, portable::settings(&target, &args)?)?,
+        Verb::Import(args) => portable::import(&args, portable::settings(&target, &args)?)?,
+        Verb::Bench { what } => crate::bench::run(what, target.json)?,
+        Verb::BenchLoad => crate::bench::load()?,
+        Verb::BenchSink => crate::bench::sink()?,
     }
+    Ok(0)
+}
+
+fn agent(args: crate::bridge::RunArgs) -> anyhow::Result<u8> {
+    crate::logging::begin(LogForm::Text);
+    crate::runtime::build(1)?.block_on(async {
+        let stop = tokio_util::sync::CancellationToken::new();
+        tokio::spawn(serve::stop_on_signal(stop.clone()));
+        crate::bridge::run(args, stop).await
+    })
+}
+
+fn serve(target: &Target, args: ServeArgs) -> anyhow::Result<()> {
+    let mut config = checked_settings(target)?;
+    config.listen = args.listen.unwrap_or(config.listen);
+    config.public_url = args.public_url.unwrap_or(config.public_url);
+    config.log = args.log.unwrap_or(config.log);
+    config.fresh = args.new;
+    config.store.url = args.store.unwrap_or(config.store.url);
+    config.bus.url = args.bus.unwrap_or(config.bus.url);
+    config.desk.name = args.name.unwrap_or(config.desk.name);
+    config.check_store()?;
+    crate::runtime::build(2)?.block_on(serve::serve(&config))
 }
 
 /// Repairs the data folder directly, because a server does not start with a database that needs repair.

@@ -22,8 +22,8 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// A gateway, authenticated by its upgrade token.
-pub(crate) fn gateway(app: &App, headers: &HeaderMap) -> Result<Caller, Unproven> {
-    bearer(headers).map_or(Err(Unproven::Unauthorized), |token| app.desk.directory().prove_gateway(token))
+pub(crate) fn gateway(app: &App, token: Option<&str>) -> Result<Caller, Unproven> {
+    token.map_or(Err(Unproven::Unauthorized), |token| app.desk.directory().prove_gateway(token))
 }
 
 /// Who is not known is unauthorized; a server that cannot know is asked again later.
@@ -40,7 +40,7 @@ impl FromRequestParts<App> for Gateway {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
-        gateway(app, &parts.headers).map(Self).map_err(refused)
+        gateway(app, bearer(&parts.headers)).map(Self).map_err(refused)
     }
 }
 

@@ -38,6 +38,7 @@ async fn wake_up(
                 let act = Act::Send { chat_id, content, reply_to };
                 speaker.send_outbound(Action { act, metadata: serde_json::Map::new() }).await.unwrap();
             });
+            true
         })
     });
     transport.set_inbound_handler(handler);

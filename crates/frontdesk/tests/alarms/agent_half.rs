@@ -287,6 +287,7 @@ fn taker(provider: Arc<Provider>) -> (Handler, mpsc::UnboundedReceiver<bool>) {
             let Inbound::Forward(forward) = inbound else { panic!("not a forward: {inbound:?}") };
             let body = Provider::relayed(&forward).expect("the forward is not a fire");
             let _ = tell.send(provider.fire(&body).await.unwrap()); // the receiver may be gone
+            true
         })
     });
     (handler, told)

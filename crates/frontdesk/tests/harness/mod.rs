@@ -347,6 +347,12 @@ impl Harness {
         Socket::dial(&self.url, "/relay", Some(bearer), self.heard.clone()).await.unwrap()
     }
 
+    /// With the token among the subprotocols, as clients do that cannot set headers.
+    pub(crate) async fn dial_by_protocol(&self, offered: &str) -> Socket {
+        let header = Some((http::header::SEC_WEBSOCKET_PROTOCOL, offered.to_owned()));
+        Socket::dial_with(&self.url, "/relay", header, self.heard.clone()).await.unwrap()
+    }
+
     /// Connects and sends hello: ready for deliveries.
     pub(crate) async fn socket(&self, account: &GatewayAccount) -> Socket {
         let mut socket = self.dial(&account.bearer()).await;

@@ -70,11 +70,20 @@ impl Socket {
         bearer: Option<&str>,
         heard: Arc<Mutex<Vec<u8>>>,
     ) -> Result<Self, String> {
+        let header = bearer.map(|bearer| (http::header::AUTHORIZATION, format!("Bearer {bearer}")));
+        Self::dial_with(url, path, header, heard).await
+    }
+
+    pub(crate) async fn dial_with(
+        url: &str,
+        path: &str,
+        header: Option<(http::HeaderName, String)>,
+        heard: Arc<Mutex<Vec<u8>>>,
+    ) -> Result<Self, String> {
         let uri: http::Uri = format!("{}{path}", url.replacen("http", "ws", 1)).parse().unwrap();
         let mut builder = ClientBuilder::from_uri(uri);
-        if let Some(bearer) = bearer {
-            let value = format!("Bearer {bearer}").parse().unwrap();
-            builder = builder.add_header(http::header::AUTHORIZATION, value).unwrap();
+        if let Some((name, value)) = header {
+            builder = builder.add_header(name, value.parse().unwrap()).unwrap();
         }
         let dialed = timeout(PATIENCE, builder.connect()).await.expect("the upgrade timed out");
         let (stream, _) = dialed.map_err(|error| error.to_string())?;

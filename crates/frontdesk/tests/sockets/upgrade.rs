@@ -112,6 +112,33 @@ async fn an_expired_token_is_reported_and_clock_drift_is_tolerated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_token_may_be_a_subprotocol() {
+    let harness = Harness::open().await;
+    let account = harness.add_gateway("g").await;
+    let token = account.bearer();
+    for offered in [format!("frontdesk.relay, bearer.{token}"), format!("bearer.{token},frontdesk.relay")] {
+        let mut socket = harness.dial_by_protocol(&offered).await;
+        socket.hello("relay", "").await;
+        socket.hang_up().await;
+    }
+    for offered in ["frontdesk.relay, bearer.x", "frontdesk.relay, bearer.", "frontdesk.relay", &token] {
+        assert_eq!(harness.dial_by_protocol(offered).await.closed().await, unauthorized(), "{offered}");
+    }
+    // Of what was offered only the name is repeated, and browsers need it also where they are refused.
+    for offered in ["x", &token] {
+        let asked = harness.request("GET", "/relay").header("connection", "Upgrade").header("upgrade", "websocket");
+        let asked = asked.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        let asked = asked.header("sec-websocket-protocol", format!("frontdesk.relay, bearer.{offered}"));
+        let answer = asked.send().await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), answer.headers()["sec-websocket-protocol"].to_str().unwrap()),
+            (101, "frontdesk.relay")
+        );
+    }
+    harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_id_may_contain_colons() {
     let harness = Harness::open().await;
     let account = harness.add_gateway("home:agent:1700000000:7").await;

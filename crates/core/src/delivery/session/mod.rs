@@ -278,6 +278,15 @@ impl Session {
                 self.bad_frame("malformed", now_ms);
             }
             Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned()),
+            Ok(GatewayFrame::InboundWorking { buffer_ids }) => {
+                let (epoch, instance) = (self.delivery.ledger.epoch(), self.caller.instance.no);
+                if let Some(serving) = &mut self.serving {
+                    let rows = buffer_ids.iter().filter_map(|id| parse_buffer_id(id, epoch, instance));
+                    rows.for_each(|seq| serving.window.working(seq, now_ms));
+                }
+            }
+            Ok(GatewayFrame::Report { .. }) if self.serving.is_none() => self.bad_frame("before_hello", now_ms),
+            Ok(GatewayFrame::Report { problem }) => self.delivery.reports.note(&self.caller, problem.as_deref()),
             Ok(GatewayFrame::Unknown(_)) => {}
             Err(error) => {
                 tracing::debug!(%error, gateway = %self.caller.gateway, "skipped an invalid frame");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use frontdesk_core::directory::Unproven;
 use frontdesk_core::meters::Why;
@@ -26,6 +26,20 @@ const STRANGER_MAX_BYTES: usize = 4096;
 /// Time limit for the peer's close frame.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
+/// The subprotocol that is accepted.
+const PROTOCOL: &str = "frontdesk.relay";
+/// The one that carries the upgrade token, of clients whose WebSocket cannot set headers.
+const TOKEN_PROTOCOL: &str = "bearer.";
+
+/// The upgrade token: in `Authorization`, or without that header among the subprotocols.
+fn upgrade_token(headers: &HeaderMap) -> Option<&str> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        return auth::bearer(headers);
+    }
+    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|value| value.to_str().ok());
+    offered.flat_map(|value| value.split(',')).find_map(|protocol| protocol.trim().strip_prefix(TOKEN_PROTOCOL))
+}
+
 /// Refusals are sent as a close code on the open socket, because clients retry forever on HTTP 401.
 pub(crate) async fn upgrade(
     State(app): State<App>,
@@ -38,8 +52,8 @@ pub(crate) async fn upgrade(
         let text = "this server is stopping; connect again to reach another one";
         return error::Refusal::new(Code::Unavailable, text).into_response();
     }
-    let upgrade = upgrade.read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0);
-    match auth::gateway(&app, &headers) {
+    let upgrade = upgrade.protocols([PROTOCOL]).read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0);
+    match auth::gateway(&app, upgrade_token(&headers)) {
         Ok(caller) => {
             let max = app.desk.rules().frame_max_bytes * 4; // one message may contain several frames
             let upgrade = upgrade.max_message_size(max).max_frame_size(max);
@@ -66,7 +80,7 @@ pub(crate) async fn upgrade(
 
 /// Logs why a gateway was refused, once per minute and gateway, because it may retry forever.
 fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
-    let claimed = auth::bearer(headers).and_then(token::claim).map(|claimed| claimed.gateway_id);
+    let claimed = upgrade_token(headers).and_then(token::claim).map(|claimed| claimed.gateway_id);
     let known =
         claimed.as_ref().and_then(|id| app.desk.directory().read(|view| view.gateways.get(id.as_str()).cloned()));
     if !app

@@ -61,8 +61,21 @@ fn frame(line: &str) -> Outcome {
             outcome((4, row.is_some()))
         }
         Ok(GatewayFrame::GoingIdle) => 5,
+        Ok(GatewayFrame::InboundWorking { buffer_ids }) => {
+            let written = one_line(GatewayLine::InboundWorking { buffer_ids: &buffer_ids }.line());
+            assert_eq!(GatewayFrame::parse(&written), Ok(GatewayFrame::InboundWorking { buffer_ids }));
+            8
+        }
+        Ok(GatewayFrame::Report { problem }) => {
+            let written = one_line(GatewayLine::Report { problem: problem.as_deref() }.line());
+            assert_eq!(GatewayFrame::parse(&written), Ok(GatewayFrame::Report { problem }));
+            7
+        }
         Ok(GatewayFrame::Unknown(kind)) => {
-            assert!(!["hello", "outbound", "interrupt", "going_idle", "inbound_ack"].contains(&kind.as_ref()));
+            assert!(
+                !["hello", "outbound", "interrupt", "going_idle", "inbound_ack", "inbound_working", "report"]
+                    .contains(&kind.as_ref())
+            );
             6
         }
         Err(error) => outcome(error.to_string()),

@@ -1,0 +1,273 @@
+//! An agent as a handler of messages: one at a time in each chat, several chats at once, acks after the handler, and sleep.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use frontdesk_wire::frame::PassthroughForward;
+use frontdesk_wire::{Act, Action, ActionResult, Code, MessageEvent};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::socket::{Dial, SocketTransport};
+use crate::transport::{BoxFuture, Inbound, RelayTransport as _, TransportError};
+
+/// Pauses between the attempts of a handler that fails.
+const RETRY_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
+
+/// Why a handler failed; for the log.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why an action was not carried out.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ActError {
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error("{text}")]
+    Refused { code: Option<Code>, ambiguous: bool, text: String },
+}
+
+impl ActError {
+    /// It may have happened nevertheless, so it must not be repeated blindly.
+    pub fn is_ambiguous(&self) -> bool {
+        match self {
+            Self::Transport(error) => *error == TransportError::Timeout,
+            Self::Refused { ambiguous, .. } => *ambiguous,
+        }
+    }
+}
+
+/// One attempt to handle a message.
+pub struct Turn {
+    pub event: MessageEvent,
+    /// Cancelled when the user says `/stop`. A handler that ends after that counts as done.
+    pub stopped: CancellationToken,
+    /// From 0 on.
+    pub attempt: usize,
+}
+
+impl Turn {
+    /// Nothing follows if this attempt fails, except that the server sends the message again.
+    pub fn is_last(&self) -> bool {
+        self.attempt == RETRY_PAUSES.len()
+    }
+}
+
+/// What an agent does.
+pub trait Serve: Send + Sync + 'static {
+    /// Repeated with pauses where it fails; the next messages of the chat wait.
+    fn message(self: Arc<Self>, turn: Turn) -> BoxFuture<'static, Result<(), Failure>>;
+
+    /// Takes an event before it is queued, for example the answer to a question of the running turn. True if it was taken.
+    fn out_of_turn(&self, _event: &MessageEvent) -> bool {
+        false
+    }
+
+    /// A forwarded request, such as an alarm. It is acked if this returns true.
+    fn forward(self: Arc<Self>, _forward: PassthroughForward) -> BoxFuture<'static, bool> {
+        Box::pin(async {
+            tracing::warn!("a forwarded request is not handled by this agent, and stays with the server");
+            false
+        })
+    }
+}
+
+/// Platform, chat and thread.
+type Place = (String, String, Option<String>);
+
+#[derive(Default)]
+struct Chat {
+    waiting: VecDeque<(MessageEvent, oneshot::Sender<bool>)>,
+    running: Option<CancellationToken>,
+}
+
+/// Connects as a gateway and serves messages.
+pub struct Agent {
+    transport: SocketTransport,
+    chats: Mutex<HashMap<Place, Chat>>,
+    room: Semaphore,
+    /// The last time that something happened.
+    last: Mutex<Instant>,
+    stirred: Notify,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Agent {
+    /// `concurrency`: chats that are served at once.
+    pub fn new(dial: Dial, concurrency: usize) -> Arc<Self> {
+        Arc::new(Self {
+            transport: SocketTransport::concurrent(dial),
+            chats: Mutex::default(),
+            room: Semaphore::new(concurrency.max(1)),
+            last: Mutex::new(Instant::now()),
+            stirred: Notify::new(),
+        })
+    }
+
+    pub fn transport(&self) -> &SocketTransport {
+        &self.transport
+    }
+
+    /// Serves until nothing has happened for `sleep_after` and the server has confirmed that it keeps messages, or until
+    /// the server does not accept the agent any more. The agent cannot be used after that.
+    pub async fn serve(
+        self: &Arc<Self>,
+        what: Arc<dyn Serve>,
+        sleep_after: Option<Duration>,
+    ) -> Result<(), TransportError> {
+        let served = self.serve_until_quiet(what, sleep_after).await;
+        self.transport.finish().await;
+        served
+    }
+
+    async fn serve_until_quiet(
+        self: &Arc<Self>,
+        what: Arc<dyn Serve>,
+        sleep_after: Option<Duration>,
+    ) -> Result<(), TransportError> {
+        let agent = self.clone();
+        self.transport.set_inbound_handler(Arc::new(move |inbound| agent.take(&what, inbound)));
+        match self.transport.connect().await {
+            // It goes on trying.
+            Err(TransportError::Timeout) => tracing::warn!("the server does not answer; trying again"),
+            other => other?,
+        }
+        loop {
+            tokio::select! {
+                why = self.transport.ended() => return Err(why),
+                () = self.quiet(sleep_after) => {}
+            }
+            // What came before the server confirmed is handled first.
+            if self.transport.go_idle().await && lock(&self.chats).is_empty() {
+                return Ok(());
+            }
+            self.stir();
+        }
+    }
+
+    /// Returns once nothing has happened for so long.
+    async fn quiet(&self, sleep_after: Option<Duration>) {
+        let Some(sleep_after) = sleep_after else { return std::future::pending().await };
+        loop {
+            let until = *lock(&self.last) + sleep_after;
+            let is_busy = !lock(&self.chats).is_empty();
+            if !is_busy && Instant::now() >= until {
+                return;
+            }
+            tokio::select! {
+                () = sleep_until(until), if !is_busy => {}
+                () = self.stirred.notified() => {}
+            }
+        }
+    }
+
+    fn stir(&self) {
+        *lock(&self.last) = Instant::now();
+        self.stirred.notify_one();
+    }
+
+    /// Carries out an action in the chat and thread of an event.
+    pub async fn act(&self, event: &MessageEvent, act: Act) -> Result<ActionResult, ActError> {
+        self.stir();
+        let mut action = Action::from(act);
+        if let Some(thread) = &event.source.thread_id {
+            action.metadata.insert("thread_id".into(), thread.as_str().into());
+        }
+        let platform = Some(event.source.platform.as_str()).filter(|name| !name.is_empty());
+        let result = self.transport.act(platform, action).await?;
+        self.stir();
+        match result {
+            ActionResult { success: true, .. } => Ok(result),
+            ActionResult { code, ambiguous, error, .. } => {
+                Err(ActError::Refused { code, ambiguous, text: error.unwrap_or_else(|| "refused".into()) })
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, what: &Arc<dyn Serve>, inbound: Inbound) -> BoxFuture<'static, bool> {
+        self.stir();
+        match inbound {
+            Inbound::Interrupt { chat_id, .. } => {
+                for (_, chat) in lock(&self.chats).iter().filter(|((_, id, _), _)| *id == chat_id) {
+                    if let Some(running) = &chat.running {
+                        running.cancel();
+                    }
+                }
+                Box::pin(async { true })
+            }
+            Inbound::Forward(forward) => what.clone().forward(forward),
+            Inbound::Event(event) if what.out_of_turn(&event) => Box::pin(async { true }),
+            Inbound::Event(event) => {
+                let (done, is_done) = oneshot::channel();
+                let source = &event.source;
+                let place = (source.platform.clone(), source.chat_id.to_string(), source.thread_id.clone());
+                let mut chats = lock(&self.chats);
+                let is_new = !chats.contains_key(&place);
+                chats.entry(place.clone()).or_default().waiting.push_back((*event, done));
+                drop(chats);
+                if is_new {
+                    tokio::spawn(self.clone().work(place, what.clone()));
+                }
+                Box::pin(async { is_done.await.unwrap_or(false) })
+            }
+        }
+    }
+
+    /// Handles the messages of one chat, one after another.
+    async fn work(self: Arc<Self>, place: Place, what: Arc<dyn Serve>) {
+        loop {
+            let Ok(_room) = self.room.acquire().await else { return };
+            let stopped = CancellationToken::new();
+            let next = {
+                let mut chats = lock(&self.chats);
+                let next = chats.get_mut(&place).and_then(|chat| {
+                    chat.running = Some(stopped.clone());
+                    chat.waiting.pop_front()
+                });
+                if next.is_none() {
+                    chats.remove(&place);
+                }
+                next
+            };
+            self.stir();
+            let Some((event, done)) = next else { return };
+            let is_done = attempts(&stopped, |attempt| {
+                what.clone().message(Turn { event: event.clone(), stopped: stopped.clone(), attempt })
+            });
+            let _ = done.send(is_done.await); // the socket may be gone
+        }
+    }
+}
+
+/// True if it is to be acked.
+async fn attempts<F>(stopped: &CancellationToken, mut attempt: impl FnMut(usize) -> F) -> bool
+where
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    for number in 0..=RETRY_PAUSES.len() {
+        // In a task of its own, so that a panic is a failure like others.
+        let why = match tokio::spawn(attempt(number)).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(why)) => why.to_string(),
+            Err(panicked) => panicked.to_string(),
+        };
+        if stopped.is_cancelled() {
+            return true;
+        }
+        let Some(pause) = RETRY_PAUSES.get(number) else {
+            tracing::error!(why, attempts = number + 1, "handling a message failed; the server keeps it");
+            return false;
+        };
+        tracing::warn!(why, pause_s = pause.as_secs(), "handling a message failed; trying again");
+        tokio::select! {
+            () = sleep(*pause) => {}
+            () = stopped.cancelled() => return true,
+        }
+    }
+    false
+}

@@ -1,0 +1,320 @@
+//! `--acp`: a child that speaks the Agent Client Protocol, started by the first message and stopped when idle.
+
+mod connection;
+mod sessions;
+mod talk;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use frontdesk_client::{Agent, Turn};
+use frontdesk_wire::MessageEvent;
+use serde_json::json;
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use self::connection::{Connection, ENDED, RpcError};
+use self::sessions::Sessions;
+use self::talk::{Talk, blocks};
+use super::answer::Answer;
+use super::child::{self, Process};
+use super::files::Files;
+use super::{Ended, Limits, Trouble, lock};
+
+const PROTOCOL_VERSION: u64 = 1;
+/// Agents load models and tools before they answer.
+const START_TIME: Duration = Duration::from_mins(2);
+/// A session that is loaded sends its whole history.
+const SESSION_TIME: Duration = Duration::from_mins(1);
+/// Time to end a turn after it was cancelled.
+const CANCEL_TIME: Duration = Duration::from_secs(10);
+/// Pause before a child is started that has just failed, doubled each time.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// A child that lived for so long did not fail at its start.
+const HEALTHY: Duration = Duration::from_secs(30);
+/// The agent needs a login.
+const AUTH_REQUIRED: i64 = -32000;
+
+struct Running {
+    process: Process,
+    connection: Arc<Connection>,
+    can_resume: bool,
+    can_load: bool,
+    /// Chats whose session this child knows.
+    open: HashMap<String, String>,
+    /// Chats whose session has a turn that does not end.
+    stuck: HashSet<String>,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Keeper {
+    running: Option<Running>,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+/// A question for permission that waits for a button.
+struct Question {
+    chat: String,
+    user: Option<String>,
+    answer: oneshot::Sender<usize>,
+}
+
+pub(super) struct Acp {
+    agent: Arc<Agent>,
+    limits: Arc<Limits>,
+    sessions: Sessions,
+    keeper: AsyncMutex<Keeper>,
+    /// Number of turns, and when the last one ended.
+    turns: Mutex<(usize, Instant)>,
+    questions: Mutex<HashMap<String, Question>>,
+}
+
+impl Acp {
+    pub(super) fn new(agent: Arc<Agent>, limits: Arc<Limits>) -> anyhow::Result<Arc<Self>> {
+        let sessions =
+            Sessions::open(limits.state.join("sessions.json")).context("reading the file of sessions failed")?;
+        let acp = Arc::new(Self {
+            agent,
+            limits,
+            sessions,
+            keeper: AsyncMutex::default(),
+            turns: Mutex::new((0, Instant::now())),
+            questions: Mutex::default(),
+        });
+        tokio::spawn(stop_when_idle(Arc::downgrade(&acp)));
+        Ok(acp)
+    }
+
+    pub(super) async fn turn(&self, turn: &Turn, files: &Files, answer: &mut Answer) -> Result<Ended, Trouble> {
+        lock(&self.turns).0 += 1;
+        let outcome = tokio::select! {
+            outcome = self.prompt(turn, files, answer) => outcome,
+            () = sleep(self.limits.turn + CANCEL_TIME * 2) => Err(Trouble::Final(self.too_long())),
+        };
+        let mut turns = lock(&self.turns);
+        (turns.0, turns.1) = (turns.0 - 1, Instant::now());
+        outcome
+    }
+
+    fn too_long(&self) -> String {
+        format!("it did not answer within {} s and was stopped", self.limits.turn.as_secs())
+    }
+
+    /// The user pressed a button of a question.
+    pub(super) fn pressed(&self, event: &MessageEvent) -> bool {
+        let Some(pressed) = &event.prompt_response else { return false };
+        let mut questions = lock(&self.questions);
+        let Some(question) = questions.get(&pressed.prompt_id) else { return false };
+        // Only who asked for the turn may allow what it does.
+        if question.chat != *event.source.chat_id || question.user != event.source.user_id {
+            tracing::warn!("somebody else answered a question for permission; it is not counted");
+            return true;
+        }
+        if let (Some(question), Ok(option)) = (questions.remove(&pressed.prompt_id), pressed.option_id.parse()) {
+            let _ = question.answer.send(option); // the turn may have ended
+        }
+        true
+    }
+
+    pub(super) async fn stop_child(&self) {
+        let running = self.keeper.lock().await.running.take();
+        if let Some(running) = running {
+            running.process.stop().await;
+        }
+    }
+
+    /// A turn did not end. The next one in its session would be mixed with it, so the child is stopped, or, if other chats
+    /// need it, the chat gets another session.
+    async fn leave_turn(&self, chat: &str) {
+        if lock(&self.turns).0 <= 1 {
+            return self.stop_child().await;
+        }
+        if let Some(running) = &mut self.keeper.lock().await.running {
+            running.open.remove(chat);
+            running.stuck.insert(chat.to_owned());
+        }
+    }
+
+    // ---- the child and its sessions --------------------------------------------------------
+
+    /// The session of a chat, in a child that is started if there is none. True if the chat begins anew, although it had
+    /// a session.
+    async fn session(&self, chat: &str) -> Result<(Arc<Connection>, String, bool), Trouble> {
+        let mut keeper = self.keeper.lock().await;
+        if let Some(running) = &mut keeper.running
+            && let Some(why) = running.connection.end()
+        {
+            let lived = running.since.elapsed();
+            tracing::warn!(why, "the command ended");
+            keeper.running = None;
+            keeper.failed(lived);
+        }
+        if keeper.running.is_none() {
+            if let Some(until) = keeper.not_before {
+                sleep_until(until).await;
+            }
+            match timeout(START_TIME, self.start()).await {
+                Ok(Ok(running)) => keeper.running = Some(running),
+                Ok(Err(trouble)) => {
+                    keeper.failed(Duration::ZERO);
+                    return Err(trouble);
+                }
+                Err(_) => {
+                    keeper.failed(Duration::ZERO);
+                    let text = format!("the command did not answer `initialize` within {} s", START_TIME.as_secs());
+                    return Err(Trouble::Again(text));
+                }
+            }
+        }
+        let Some(running) = &mut keeper.running else { return Err(Trouble::Again(ENDED.into())) };
+        let connection = running.connection.clone();
+        if let Some(session) = running.open.get(chat) {
+            return Ok((connection, session.clone(), false));
+        }
+        let known = self.sessions.get(chat);
+        let resumed = match &known {
+            Some(session) if !running.stuck.contains(chat) => self.resume(running, session).await,
+            _ => false,
+        };
+        let session = match (&known, resumed) {
+            (Some(session), true) => session.clone(),
+            _ => self.new_session(&connection, chat).await?,
+        };
+        running.stuck.remove(chat);
+        running.open.insert(chat.to_owned(), session.clone());
+        Ok((connection, session, known.is_some() && !resumed))
+    }
+
+    async fn start(&self) -> Result<Running, Trouble> {
+        let mut process = child::start(&self.limits.command, &self.limits.cwd, Vec::new()).map_err(Trouble::Again)?;
+        let (Some(stdin), Some(stdout)) = (process.child.stdin.take(), process.child.stdout.take()) else {
+            return Err(Trouble::Again("the command has no standard input or output".into()));
+        };
+        let connection = Arc::new(Connection::over(stdin, stdout));
+        let hello = json!({
+            "protocolVersion": PROTOCOL_VERSION,
+            "clientCapabilities": { "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false },
+            "clientInfo": { "name": "frontdesk", "title": "Frontdesk", "version": env!("CARGO_PKG_VERSION") },
+        });
+        let told = match connection.call("initialize", hello, START_TIME).await {
+            Ok(told) => told,
+            Err(RpcError::Gone(why)) if why == ENDED => {
+                let status = timeout(child::GRACE, process.ended()).await; // it may have closed its output only
+                let why = if let Ok(Err(status)) = status { status } else { why };
+                return Err(Trouble::Again(format!("{why}; its standard error is in the log")));
+            }
+            Err(error) => return Err(Trouble::Again(error.to_string())),
+        };
+        if told["protocolVersion"].as_u64() != Some(PROTOCOL_VERSION) {
+            let version = &told["protocolVersion"];
+            return Err(Trouble::Final(format!("it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")));
+        }
+        let can = &told["agentCapabilities"];
+        Ok(Running {
+            process,
+            connection,
+            can_resume: can["sessionCapabilities"]["resume"].is_object(),
+            can_load: can["loadSession"] == true,
+            open: HashMap::new(),
+            stuck: HashSet::new(),
+            since: Instant::now(),
+        })
+    }
+
+    /// True if the session goes on where it ended.
+    async fn resume(&self, running: &Running, session: &str) -> bool {
+        let params = json!({ "sessionId": session, "cwd": self.limits.cwd, "mcpServers": [] });
+        let method = match (running.can_resume, running.can_load) {
+            (true, _) => "session/resume",
+            (false, true) => "session/load",
+            (false, false) => return false,
+        };
+        match running.connection.call(method, params, SESSION_TIME).await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!(%error, method, "a session cannot be continued; a new one is made");
+                false
+            }
+        }
+    }
+
+    async fn new_session(&self, connection: &Connection, chat: &str) -> Result<String, Trouble> {
+        let params = json!({ "cwd": self.limits.cwd, "mcpServers": [] });
+        let made = connection.call("session/new", params, SESSION_TIME).await.map_err(|error| match error {
+            RpcError::Refused { code: AUTH_REQUIRED, .. } => needs_login(),
+            other => Trouble::Again(other.to_string()),
+        })?;
+        let session =
+            made["sessionId"].as_str().ok_or_else(|| Trouble::Again("it made a session without an id".into()))?;
+        if let Err(error) = self.sessions.put(chat, session) {
+            tracing::error!(%error, "storing a session failed; it cannot be continued after a restart");
+        }
+        Ok(session.to_owned())
+    }
+
+    // ---- a turn ----------------------------------------------------------------------------
+
+    async fn prompt(&self, turn: &Turn, files: &Files, answer: &mut Answer) -> Result<Ended, Trouble> {
+        let source = &turn.event.source;
+        let chat = json!([source.platform, source.chat_id, source.thread_id]).to_string();
+        let (connection, session, is_anew) = self.session(&chat).await?;
+        let mut told = connection.follow(&session);
+        let params = json!({ "sessionId": session, "prompt": blocks(&turn.event, files) });
+        let outcome = match connection.begin("session/prompt", &params).await {
+            Ok(answered) => {
+                let mut talk = Talk::new(self, turn, &connection, &session);
+                talk.run(&mut told, answered, answer).await
+            }
+            Err(error) => Err(Trouble::Again(error.to_string())),
+        };
+        connection.unfollow(&session);
+        if matches!(outcome, Err(Trouble::Final(_))) {
+            self.leave_turn(&chat).await;
+        }
+        outcome.map(|mut ended| {
+            if is_anew {
+                let note = "(The earlier conversation could not be continued; this is a new one.)".to_owned();
+                ended.note = Some(ended.note.map_or(note.clone(), |before| format!("{before}\n{note}")));
+            }
+            ended
+        })
+    }
+}
+
+fn needs_login() -> Trouble {
+    Trouble::Final("it needs a login: run the command once in a terminal and log in".into())
+}
+
+impl Keeper {
+    fn failed(&mut self, lived: Duration) {
+        self.failures = if lived >= HEALTHY { 0 } else { self.failures + 1 };
+        let pause = PAUSE_FIRST * 2_u32.saturating_pow(self.failures.min(10));
+        self.not_before = (self.failures > 0).then(|| Instant::now() + pause.min(PAUSE_MAX) / 2);
+    }
+}
+
+/// Stops the child after a time without turns. Its sessions are continued by the next one.
+async fn stop_when_idle(acp: std::sync::Weak<Acp>) {
+    loop {
+        let Some(acp) = acp.upgrade() else { return };
+        let (turns, last) = *lock(&acp.turns);
+        let (idle, limit) = (last.elapsed(), acp.limits.child_idle);
+        if turns == 0 && idle >= limit {
+            let mut keeper = acp.keeper.lock().await;
+            // A turn that began meanwhile waits for this lock, or has the child already.
+            let running = if lock(&acp.turns).0 == 0 { keeper.running.take() } else { None };
+            drop(keeper);
+            if let Some(running) = running {
+                tracing::info!("the command was idle and is stopped");
+                running.process.stop().await;
+            }
+        }
+        drop(acp);
+        sleep(limit.saturating_sub(idle).clamp(Duration::from_millis(100), Duration::from_secs(10))).await;
+    }
+}
