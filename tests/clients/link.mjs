@@ -258,6 +258,16 @@ const checks = {
     await until(() => peer.acks.includes("slow"), "its own ack");
   },
 
+  async "the server is told what is being handled, so that it is not taken for lost"(scene) {
+    let release;
+    const peer = await scene.start((m) => (m.text === "slow" ? new Promise((resolve) => (release = resolve)) : undefined));
+    peer.say("quick", "quick");
+    peer.say("slow", "slow");
+    const told = await until(() => peer.frames.find((frame) => frame.type === "inbound_working"), "a frame");
+    assert.deepEqual([told.bufferIds, peer.acks], [["slow"], ["quick"]]);
+    release();
+  },
+
   async "messages of one chat wait for each other, threads are chats of their own"(scene) {
     const order = [];
     const open = {};

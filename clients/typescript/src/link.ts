@@ -11,6 +11,8 @@ const OPEN_TIME_MS = 20_000;
 const CLOSE_TIME_MS = 2_000;
 /** How long an action waits for a connection. */
 const UP_TIME_MS = 30_000;
+/** The server takes what is neither acked nor said to be handled for lost, the call of an alarm after 10 s for delivered. */
+const WORKING_EVERY_MS = 5_000;
 const BACKOFF_FIRST_MS = 1_000;
 const BACKOFF_MAX_MS = 30_000;
 const FRAME_MAX_BYTES = 1 << 20;
@@ -130,6 +132,7 @@ export class Link {
     let partial = "";
     return await new Promise((resolve) => {
       let closing: ReturnType<typeof setTimeout> | undefined;
+      const working = setInterval(() => this.#sayWhatIsHandled(), WORKING_EVERY_MS);
       const opening = setTimeout(() => {
         failure = "the server did not answer in time";
         end(1006, "");
@@ -137,6 +140,7 @@ export class Link {
       const end = (code: number, reason: string): void => {
         clearTimeout(opening);
         clearTimeout(closing);
+        clearInterval(working);
         signal.removeEventListener("abort", stop);
         if (this.#socket === socket) this.#socket = undefined;
         socket.onopen = socket.onmessage = socket.onclose = socket.onerror = null;
@@ -226,6 +230,11 @@ export class Link {
       this.#held.delete(id);
       if (state && this.#socket) ack(this.#socket, id);
     }
+  }
+
+  #sayWhatIsHandled(): void {
+    const bufferIds = [...this.#held].filter(([, state]) => state === undefined).map(([id]) => id);
+    if (bufferIds.length > 0) this.#socket?.send(`${JSON.stringify({ type: "inbound_working", bufferIds })}\n`);
   }
 
   /** The next connection that is up, if there is none now. */
