@@ -1,33 +1,20 @@
-"""An agent of a few lines, for tests/clients/python.py. Its name, and how long it waits until it sleeps, are arguments."""
+"""An agent of 15 lines, for tests/clients/python.py. How long it waits until it sleeps is an argument."""
 
-import asyncio
-import sys
-
+import asyncio, sys
 from frontdesk import Agent, Message
 
-agent = Agent(sleep_after=float(sys.argv[1]) or None)
-failed = set()
-
+agent, failed = Agent(sleep_after=float(sys.argv[1]) or None), set()
 
 @agent.on_message
 async def talk(m: Message) -> None:
-    words = m.text.split()
-    if "fail-once" in words and m.id not in failed:
-        failed.add(m.id)
-        raise ValueError("as the test wants it")
-    if "slow" in words:
-        async with m.typing():
-            await asyncio.sleep(600)
-    if "count" in words:
+    if "fail-once" in m.text and m.id not in failed:
+        raise ValueError("as the test wants it", failed.add(m.id))
+    await asyncio.sleep(600 if "slow" in m.text else 0)
+    if "count" in m.text:
         async with m.stream() as stream:
-            for number in range(5):
-                await stream.write(f"{number} ")
-    elif "ask" in words:
-        await m.ask("Shall I?", yes="Yes", no="No")
-    elif m.pressed:
-        await m.reply(f"pressed {m.pressed.option}")
+            [await stream.write(f"{number} ") for number in range(5)]
     else:
-        await m.reply(f"heard {m.text}")
-
+        heard = f"pressed {m.pressed.option}" if m.pressed else f"heard {m.text}"
+        await (m.ask("Shall I?", yes="Yes", no="No") if "ask" in m.text else m.reply(heard))
 
 agent.run()

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import sys
-import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -25,7 +24,7 @@ from frontdesk._http import Http, base_url  # noqa: E402
 from frontdesk._link import Lines, relay_url  # noqa: E402
 from frontdesk._state import State  # noqa: E402
 from frontdesk._wait import within  # noqa: E402
-from harness import Desk, attempt, clean_up, ensure, request, same, wait_for  # noqa: E402
+from harness import Desk, attempt, clean_up, ensure, folder, request, same, wait_for  # noqa: E402
 
 checks = []
 
@@ -39,7 +38,7 @@ class Scene:
     def __init__(self):
         for name in [name for name in os.environ if name.startswith(("GATEWAY_", "FRONTDESK_")) and name != "FRONTDESK_BIN"]:
             del os.environ[name]
-        os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="frontdesk-state-")
+        os.environ["XDG_STATE_HOME"] = str(folder("state"))
         self.desk = Desk("parts")
         self.tenant = self.desk.tenant("t")
 
@@ -271,7 +270,7 @@ async def frames_are_lines(s):
 async def a_cancellation_is_not_lost_when_the_result_comes_with_it(s):
     answer = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(within(30, answer))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # it waits now
     answer.set_result(1)
     waiting.cancel()
     await asyncio.wait({waiting})
@@ -322,7 +321,7 @@ async def http_answers_of_every_form_are_read(s):
 
 @check
 async def the_state_is_a_file_of_this_user(s):
-    path = Path(tempfile.mkdtemp(prefix="frontdesk-state-")) / "deeper" / "state.json"
+    path = folder("state") / "deeper" / "state.json"
     state = State(path)
     same(state.inbox, 0, "at first")
     for number in range(300):
