@@ -1,13 +1,15 @@
 """The Python client against a real server: an agent of a few lines, installed from the built wheel, in processes of its own.
 
-  FRONTDESK_BIN=path FRONTDESK_CLIENT_PYTHON=path/to/python tests/clients/python.py [--only PATTERN]
+  FRONTDESK_BIN=path FRONTDESK_CLIENT_PYTHON=path/to/python tests/clients/python.py [--language typescript] [--only PATTERN]
 
-FRONTDESK_CLIENT_PYTHON has the wheel installed. One line per check; the last line is the tally.
+FRONTDESK_CLIENT_PYTHON has the wheel installed. For another language FRONTDESK_CLIENT_TYPESCRIPT is the command that runs such an
+agent. One line per check; the last line is the tally.
 """
 
 import argparse
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,7 +35,8 @@ def check(function):
 class Scene:
     """A server, and an agent that is started when it is woken."""
 
-    def __init__(self):
+    def __init__(self, command):
+        self.command = command
         # A message that is left unacked comes again after six of these.
         self.desk = Desk("client", FRONTDESK_RELAY_ACK_LIMIT_MS="500")
         self.tenant = self.desk.tenant("t")
@@ -58,8 +61,8 @@ class Scene:
             env.update(GATEWAY_RELAY_URL=self.desk.url, GATEWAY_RELAY_ID=self.account["gatewayId"],
                        GATEWAY_RELAY_SECRET=self.account["secret"])
             with open(self.log, "ab") as log:
-                self.process = start_process([os.environ["FRONTDESK_CLIENT_PYTHON"], str(here / "agent.py"), str(self.sleep_s)],
-                                             env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+                self.process = start_process([*self.command, str(self.sleep_s)], env=env, stdin=subprocess.DEVNULL, stdout=log,
+                                             stderr=subprocess.STDOUT)
             self.starts += 1
 
     def ended(self, timeout=20.0):
@@ -219,11 +222,15 @@ def a_revoked_agent_ends_with_the_reason(s):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--language", choices=("python", "typescript"), default="python")
     parser.add_argument("--only", metavar="PATTERN")
     args = parser.parse_args()
+    command = shlex.split(os.environ[f"FRONTDESK_CLIENT_{args.language.upper()}"])
+    if args.language == "python":
+        command.append(str(here / "agent.py"))
     held = []
     try:
-        scene = Scene()
+        scene = Scene(command)
         for function in checks:
             if not args.only or re.search(args.only, function.__name__):
                 held.append(attempt(scene, function.__name__, function))

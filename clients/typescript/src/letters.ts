@@ -1,0 +1,288 @@
+/** Messages between agents: deliver, notify, exchange, and the inbox. */
+
+import { FrontdeskError } from "./errors.js";
+import { errorText, given, pause, type Json, type Log } from "./host.js";
+import { open, request, requestOnce } from "./http.js";
+import { text } from "./message.js";
+import type { Remembered } from "./state.js";
+
+const RETRY_FIRST_MS = 250;
+const RETRY_MAX_MS = 15_000;
+const EXCHANGE_TIMEOUT_S = 30;
+const SILENCE_MAX_MS = 60_000;
+/** Handled letters whose copy on the socket may not be acked yet; the server sends a few dozen without acks. */
+const REMEMBERED_MAX = 256;
+/** A letter of 1 MiB, escaped. */
+const EVENT_MAX_CHARS = 8 << 20;
+
+export interface DeliverOptions {
+  /** `augment` is context to absorb, `template` a playbook to execute. */
+  kind?: "augment" | "template";
+  eventType?: string;
+  /** The same id is delivered once, also when it is sent again. */
+  dispatchId?: string;
+}
+
+/** What the server did with a letter. It is durable. */
+export interface Receipt {
+  readonly deliveryId: string | undefined;
+  /** Nobody took it yet: it waits in the inbox. */
+  readonly waits: boolean;
+  readonly warnings: readonly string[];
+}
+
+export interface Answer {
+  readonly text: string;
+  readonly agent: string;
+  readonly sentAt: Date;
+}
+
+/** What came for this agent from another one, or from a program. */
+export class Letter {
+  readonly #letters: Letters;
+  /** Its place in the inbox. */
+  readonly seq: number;
+  readonly id: string;
+  /** `augment`, `template`, `wake` or `wake_degraded`. */
+  readonly kind: string;
+  readonly text: string;
+  readonly from: string | undefined;
+  readonly eventType: string | undefined;
+  readonly at: Date;
+  readonly raw: Json;
+  readonly #question: string | undefined;
+
+  constructor(letters: Letters, raw: Json) {
+    const meta = (raw.meta ?? {}) as Json;
+    const origin = (meta.origin ?? {}) as Json;
+    this.#letters = letters;
+    this.raw = raw;
+    this.seq = Number(raw.seq);
+    this.id = String(raw.delivery_id);
+    this.kind = String(raw.type);
+    this.text = String(raw.text ?? "");
+    this.from = text(origin.caller_agent_id ?? origin.skill_name);
+    this.eventType = text(meta.event_type);
+    this.at = new Date(Number(raw.at));
+    this.#question = this.eventType === "exchange.late_reply" ? undefined : text(meta.correlation_id);
+  }
+
+  /** Somebody may wait for `reply`. */
+  get expectsReply(): boolean {
+    return this.#question !== undefined;
+  }
+
+  /** Answers an exchange. Fails with `gone` if nobody waits any more and the answer could not be kept either. */
+  async reply(content: string): Promise<void> {
+    if (this.#question === undefined) throw new FrontdeskError("this letter expects no reply", "bad_request");
+    await this.#letters.reply(this.#question, content);
+  }
+}
+
+export class Letters {
+  readonly #base: string;
+  readonly #token: string | undefined;
+  readonly #name: string;
+  readonly #state: Remembered;
+  readonly #log: Log;
+  /** Copies on the socket that wait for their letter to be handled. */
+  readonly #waiting = new Map<string, (handled: boolean) => void>();
+  #readers = 0;
+  /** Letters that the loop has and has not given back. */
+  #open = 0;
+
+  constructor(base: string, token: string | undefined, name: string, state: Remembered, log: Log) {
+    this.#base = base;
+    this.#token = token;
+    this.#name = name;
+    this.#state = state;
+    this.#log = log;
+  }
+
+  get areRead(): boolean {
+    return this.#readers > 0;
+  }
+
+  get isBusy(): boolean {
+    return this.#open > 0;
+  }
+
+  #ask(): { bearer: string; headers: Record<string, string> } {
+    const why = "messages between agents need the token that `frontdesk token create --scope agents --instance NAME` prints";
+    return { bearer: given(this.#token, "FRONTDESK_AGENT_TOKEN", why), headers: { "x-agent-id": this.#name } };
+  }
+
+  #url(agent: string, call: string): string {
+    if (["", ".", ".."].includes(agent))
+      throw new FrontdeskError(`${JSON.stringify(agent)} is not the name of an agent`, "bad_request");
+    return `${this.#base}/v1/agents/${encodeURIComponent(agent)}/${call}`;
+  }
+
+  // ---- sending -----------------------------------------------------------------------------
+
+  #payload(content: string, options: DeliverOptions, more: Json = {}): Json {
+    const { kind = "augment", eventType, dispatchId = crypto.randomUUID() } = options;
+    const meta = {
+      dispatch_id: dispatchId,
+      sent_at: Date.now(),
+      origin: this.#origin(),
+      ...(eventType ? { event_type: eventType } : {}),
+      ...more,
+    };
+    return { kind, [kind === "template" ? "prompt" : "content"]: content, meta };
+  }
+
+  /** For tokens that are not bound to an agent; those that are say it themselves. */
+  #origin(): Json {
+    return { trigger_kind: "agent", caller_agent_id: this.#name };
+  }
+
+  async deliver(agent: string, content: string, options: DeliverOptions = {}): Promise<Receipt> {
+    const json = this.#payload(content, options);
+    const made = await requestOnce<Json>(this.#url(agent, "deliver"), { ...this.#ask(), json });
+    return {
+      deliveryId: text(made.delivery_id),
+      waits: made.delivery_skipped === true,
+      warnings: (made.warnings ?? []) as string[],
+    };
+  }
+
+  async notify(address: string, message: string, options: { eventType?: string } = {}): Promise<Json> {
+    const json = {
+      agent: address,
+      message,
+      origin: this.#origin(),
+      ...(options.eventType ? { event_type: options.eventType } : {}),
+    };
+    return await request<Json>(`${this.#base}/v1/notify`, { ...this.#ask(), json });
+  }
+
+  /** Asked again under the same id while the server is away, so that the question is put once. */
+  async exchange(agent: string, content: string, options: DeliverOptions & { timeoutS?: number } = {}): Promise<Answer> {
+    const timeoutMs = (options.timeoutS ?? EXCHANGE_TIMEOUT_S) * 1000;
+    const json = { ...this.#payload(content, options, { correlation_id: crypto.randomUUID() }), timeout_ms: timeoutMs };
+    const made = await requestOnce<Json>(this.#url(agent, "exchange"), { ...this.#ask(), json, timeoutMs: timeoutMs + 5_000 });
+    return { text: String(made.content ?? ""), agent: String(made.agent_id ?? agent), sentAt: new Date(Number(made.sent_at)) };
+  }
+
+  async reply(correlationId: string, content: string): Promise<void> {
+    await request(this.#url(this.#name, "replies"), { ...this.#ask(), json: { correlation_id: correlationId, content } });
+  }
+
+  // ---- inbox -------------------------------------------------------------------------------
+
+  /** Waits until the loop over the inbox is done with the letter of which this is the copy on the socket. */
+  async isHandled(deliveryId: string): Promise<boolean> {
+    const { letters = [] } = await this.#state.get();
+    if (letters.includes(deliveryId)) return true;
+    return await new Promise((resolve) => this.#waiting.set(deliveryId, resolve));
+  }
+
+  /** From the remembered place on. It moves on when the loop asks for the next letter. */
+  read(stopped: AbortSignal): AsyncGenerator<Letter, void, void> {
+    this.#ask();
+    this.#readers++; // now, and not when the first letter is asked for
+    return this.#read(stopped);
+  }
+
+  async *#read(stopped: AbortSignal): AsyncGenerator<Letter, void, void> {
+    let wait = RETRY_FIRST_MS;
+    try {
+      while (!stopped.aborted) {
+        try {
+          for await (const letter of this.#stream(stopped)) {
+            wait = RETRY_FIRST_MS;
+            this.#open++;
+            try {
+              yield letter;
+            } finally {
+              this.#open--;
+            }
+            await this.#passed(letter);
+          }
+        } catch (error) {
+          const mayMend =
+            error instanceof FrontdeskError && ["unavailable", "timeout", "rate_limited", "unknown"].includes(error.code);
+          if (!mayMend && !stopped.aborted) throw error;
+          if (!stopped.aborted) this.#log("info", `the inbox is read again: ${errorText(error)}`);
+        }
+        await pause(wait, stopped);
+        wait = Math.min(wait * 2, RETRY_MAX_MS);
+      }
+    } finally {
+      this.#readers--;
+      if (this.#readers === 0) {
+        // Nobody will handle them now. The server keeps what is not acked.
+        for (const resolve of this.#waiting.values()) resolve(false);
+        this.#waiting.clear();
+      }
+    }
+  }
+
+  async #passed(letter: Letter): Promise<void> {
+    await this.#state.change((state) => {
+      state.inbox = letter.seq;
+      state.letters = [...(state.letters ?? []), letter.id].slice(-REMEMBERED_MAX);
+    });
+    this.#waiting.get(letter.id)?.(true);
+    this.#waiting.delete(letter.id);
+  }
+
+  /** One connection. What is not asked for is not read, so the server waits. */
+  async *#stream(stopped: AbortSignal): AsyncGenerator<Letter, void, void> {
+    const { inbox: place = 0 } = await this.#state.get();
+    const closed = new AbortController();
+    const signal = AbortSignal.any([stopped, closed.signal]);
+    const url = this.#url(this.#name, `inbox/stream?after=${place}`);
+    const { bearer, headers } = this.#ask();
+    const response = await open(url, { bearer, headers: { ...headers, accept: "text/event-stream" }, signal });
+    try {
+      for await (const { name, data } of events(response, () => closed.abort())) {
+        if (name === "message") yield new Letter(this, JSON.parse(data) as Json);
+        if (name === "ready") await this.#comparePlace(Number((JSON.parse(data || "{}") as Json).newest ?? place));
+      }
+    } finally {
+      closed.abort();
+    }
+  }
+
+  /** A place above the newest letter is one of a server that was since restored from an older backup. */
+  async #comparePlace(newest: number): Promise<void> {
+    const { inbox: place = 0 } = await this.#state.get();
+    if (place <= newest) return;
+    this.#log("warn", `the inbox ends at ${newest}, before the remembered place ${place}: the server was restored from a backup`);
+    await this.#state.change((state) => void (state.inbox = newest));
+  }
+}
+
+/** Server-sent events of a response. The server sends something every 15 s, so a silent connection is dead. */
+async function* events(response: Response, close: () => void): AsyncGenerator<{ name: string; data: string }, void, void> {
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+  let partial = "";
+  let name = "message";
+  let data: string[] = [];
+  for (;;) {
+    let part;
+    const silence = setTimeout(close, SILENCE_MAX_MS);
+    try {
+      part = await reader?.read();
+    } catch (error) {
+      throw new FrontdeskError(`the connection was lost: ${errorText(error)}`, "unavailable", false, { cause: error });
+    } finally {
+      clearTimeout(silence);
+    }
+    if (!part || part.done) return;
+    const lines = (partial + part.value).split(/\r?\n/);
+    partial = lines.pop() ?? "";
+    if (partial.length > EVENT_MAX_CHARS) throw new FrontdeskError("an event of the inbox is too long", "too_large");
+    for (const line of lines) {
+      if (line.startsWith("event:")) name = line.slice(6).trim();
+      else if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
+      else if (line === "") {
+        if (data.length > 0) yield { name, data: data.join("\n") };
+        name = "message";
+        data = [];
+      }
+    }
+  }
+}

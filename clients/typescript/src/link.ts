@@ -1,0 +1,326 @@
+/** One connection to the server after another: frames, acks and results. */
+
+import { Closed, FrontdeskError, Revoked } from "./errors.js";
+import { errorText, pause, randomHex, type Json, type Log } from "./host.js";
+import { upgradeToken } from "./http.js";
+
+const PROTOCOL = "frontdesk.relay";
+const RESULT_TIME_MS = 30_000;
+const IDLE_ACK_TIME_MS = 10_000;
+const OPEN_TIME_MS = 20_000;
+const CLOSE_TIME_MS = 2_000;
+/** How long an action waits for a connection. */
+const UP_TIME_MS = 30_000;
+/** The server takes what is neither acked nor said to be handled for lost, the call of an alarm after 10 s for delivered. */
+const WORKING_EVERY_MS = 5_000;
+const BACKOFF_FIRST_MS = 1_000;
+const BACKOFF_MAX_MS = 30_000;
+const FRAME_MAX_BYTES = 1 << 20;
+/** Of a message that is still incomplete. The server sends at most one frame's worth. */
+const PARTIAL_MAX_CHARS = 4 << 20;
+/** Written and not yet taken by the network. */
+const UNSENT_MAX_BYTES = 16 << 20;
+/** Actions that wait for their results. */
+const WAITING_MAX = 1024;
+/** Deliveries without an ack. The server sends a few dozen at most. */
+const HELD_MAX = 1024;
+/** Acks that wait for an earlier one. The server sends nothing more after 32 messages without an ack. */
+const WAITING_ACKS_MAX = 16;
+/** Ids of handled deliveries, to drop repetitions. */
+const SEEN_MAX = 4096;
+const UNAUTHORIZED = 4401;
+const FOREIGN_PLATFORM = 4403;
+
+/** Something that the server hands over until it is acked. */
+export interface Delivery {
+  readonly id: string;
+  readonly event?: Json;
+  /** A forwarded request, such as the call of an alarm. */
+  readonly forward?: Json;
+}
+
+export interface Dial {
+  /** Base URL of the server. */
+  base: string;
+  gatewayId: string;
+  secret: string;
+  /** Platforms and the ids of their bots. */
+  platforms: Record<string, string>;
+}
+
+export interface Receiver {
+  /** Gets each delivery once; what became of it is told by `done`. */
+  take(delivery: Delivery): void;
+  interrupt(sessionKey: string, chatId: string): void;
+}
+
+interface Waiting {
+  resolve(result: Json): void;
+  reject(error: Error): void;
+}
+
+/** Dials, and dials again. */
+export class Link {
+  readonly #dial: Dial;
+  readonly #receiver: Receiver;
+  readonly #log: Log;
+  /** Set while it is up. */
+  #socket: WebSocket | undefined;
+  /** In the order in which they came: `undefined` while a handler has it, then whether it is to be acked. */
+  #held = new Map<string, boolean | undefined>();
+  readonly #seen = new Set<string>();
+  /** What failed for good here. The server keeps it, and reports it after some repetitions. */
+  readonly #givenUp = new Set<string>();
+  readonly #waiting = new Map<string, Waiting>();
+  readonly #requests = randomHex(4);
+  #requestCount = 0;
+  #idleAck: (() => void) | undefined;
+  /** Actions that wait for a connection. */
+  readonly #waitingForUp = new Set<() => void>();
+  /** When something last happened, for an agent that sleeps. */
+  lastMs = Date.now();
+
+  constructor(dial: Dial, receiver: Receiver, log: Log) {
+    this.#dial = dial;
+    this.#receiver = receiver;
+    this.#log = log;
+  }
+
+  get isUp(): boolean {
+    return this.#socket !== undefined;
+  }
+
+  /** Actions have no result yet. */
+  get isActing(): boolean {
+    return this.#waiting.size > 0 || this.#waitingForUp.size > 0;
+  }
+
+  /** Returns when the signal is aborted. Throws if dialling again is of no use. */
+  async keep(signal: AbortSignal): Promise<void> {
+    let backoff = BACKOFF_FIRST_MS;
+    while (!signal.aborted) {
+      const { wasUp, code, reason, failure } = await this.#run(signal);
+      if (signal.aborted) break;
+      if (code === UNAUTHORIZED && reason !== "expired") {
+        throw this.#fail(
+          new Revoked(
+            `the server does not accept this agent (${reason || "unauthorized"}): its id or secret is wrong or was revoked`,
+          ),
+        );
+      }
+      if (code === FOREIGN_PLATFORM) {
+        throw this.#fail(new FrontdeskError(`the server refused a platform or bot of this agent: ${reason}`, "unknown_identity"));
+      }
+      this.#log("warn", `no connection to the server: ${failure ?? `closed with ${code} ${reason}`}`);
+      if (wasUp) backoff = BACKOFF_FIRST_MS;
+      await pause(backoff + (Math.random() * backoff) / 4, signal);
+      backoff = Math.min(backoff * 2, BACKOFF_MAX_MS);
+    }
+    this.#fail(new Closed("the agent has ended"));
+  }
+
+  /** One connection, until it is closed. */
+  async #run(signal: AbortSignal): Promise<{ wasUp: boolean; code: number; reason: string; failure?: string }> {
+    const { base, gatewayId, secret, platforms } = this.#dial;
+    const token = await upgradeToken(gatewayId, secret);
+    if (signal.aborted) return { wasUp: false, code: 1000, reason: "" };
+    // Not every WebSocket can set headers, so the token is offered as a protocol.
+    const socket = new WebSocket(`${base.replace(/^http/i, "ws")}/relay`, [PROTOCOL, `bearer.${token}`]);
+    socket.binaryType = "arraybuffer";
+    let wasUp = false;
+    let failure: string | undefined;
+    let partial = "";
+    return await new Promise((resolve) => {
+      let closing: ReturnType<typeof setTimeout> | undefined;
+      const working = setInterval(() => this.#sayWhatIsHandled(), WORKING_EVERY_MS);
+      const opening = setTimeout(() => {
+        failure = "the server did not answer in time";
+        end(1006, "");
+      }, OPEN_TIME_MS);
+      const end = (code: number, reason: string): void => {
+        clearTimeout(opening);
+        clearTimeout(closing);
+        clearInterval(working);
+        signal.removeEventListener("abort", stop);
+        if (this.#socket === socket) this.#socket = undefined;
+        socket.onopen = socket.onmessage = socket.onclose = socket.onerror = null;
+        if (socket.readyState < WebSocket.CLOSING) socket.close();
+        resolve(failure === undefined ? { wasUp, code, reason } : { wasUp, code, reason, failure });
+      };
+      const stop = (): void => {
+        socket.close(1000);
+        closing = setTimeout(() => end(1000, ""), CLOSE_TIME_MS);
+      };
+      signal.addEventListener("abort", stop);
+      socket.onopen = () => {
+        // What was handed over on the last connection and is still being handled comes again here.
+        this.#held = new Map([...this.#held].filter(([, state]) => state === undefined));
+        for (const [platform, botId] of Object.entries(platforms)) {
+          socket.send(`${JSON.stringify({ type: "hello", platform, botId, ready: true })}\n`);
+        }
+      };
+      socket.onerror = (event) => {
+        const { message, error } = event as Partial<ErrorEvent>;
+        failure = message || errorText(error ?? "connection failed");
+      };
+      socket.onclose = (event) => end(event.code, event.reason);
+      socket.onmessage = (event: MessageEvent<string | ArrayBuffer>) => {
+        partial += typeof event.data === "string" ? event.data : new TextDecoder().decode(event.data);
+        const lines = partial.split("\n");
+        partial = lines.pop() ?? "";
+        if (partial.length > PARTIAL_MAX_CHARS) {
+          failure = "a frame of the server is too long";
+          return end(1009, "");
+        }
+        for (const line of lines) {
+          const frame = parsed(line);
+          if (frame?.type === "descriptor" && !wasUp) {
+            wasUp = true;
+            clearTimeout(opening);
+            this.#socket = socket;
+            this.lastMs = Date.now();
+            for (const resolve of this.#waitingForUp) resolve();
+          }
+          if (frame && !this.#frame(socket, frame)) {
+            failure = "too many messages wait for their handlers";
+            return end(1008, "");
+          }
+        }
+      };
+    });
+  }
+
+  /** False: there is no room for it. It comes again on the next connection. */
+  #frame(socket: WebSocket, frame: Json): boolean {
+    if (frame.type === "inbound" || frame.type === "passthrough_forward") {
+      this.lastMs = Date.now();
+      const id = String(frame.bufferId ?? "");
+      if (this.#seen.has(id)) {
+        ack(socket, id);
+      } else if (!this.#held.has(id) && !this.#givenUp.has(id)) {
+        if (this.#held.size >= HELD_MAX) return false;
+        this.#held.set(id, undefined);
+        this.#receiver.take(
+          frame.type === "inbound" ? { id, event: frame.event as Json } : { id, forward: frame.forward as Json },
+        );
+      }
+    } else if (frame.type === "outbound_result") {
+      this.#waiting.get(String(frame.requestId))?.resolve(frame.result as Json);
+    } else if (frame.type === "going_idle_ack") {
+      this.#idleAck?.();
+    } else if (frame.type === "interrupt_inbound") {
+      this.#receiver.interrupt(String(frame.session_key ?? ""), String(frame.chat_id ?? ""));
+    }
+    return true;
+  }
+
+  /**
+   * Acks are in order, because the server takes one that was left out for lost. Only where a slow handler would hold up all
+   * other chats they are not.
+   */
+  done(delivery: Delivery, handled: boolean): void {
+    this.lastMs = Date.now();
+    remember(handled ? this.#seen : this.#givenUp, delivery.id);
+    if (!this.#held.has(delivery.id)) return;
+    this.#held.set(delivery.id, handled);
+    const finished = [...this.#held.values()].filter((state) => state !== undefined).length;
+    for (const [id, state] of this.#held) {
+      if (state === undefined && finished > WAITING_ACKS_MAX) continue;
+      if (state === undefined) return;
+      this.#held.delete(id);
+      if (state && this.#socket) ack(this.#socket, id);
+    }
+  }
+
+  #sayWhatIsHandled(): void {
+    const bufferIds = [...this.#held].filter(([, state]) => state === undefined).map(([id]) => id);
+    if (bufferIds.length > 0) this.#socket?.send(`${JSON.stringify({ type: "inbound_working", bufferIds })}\n`);
+  }
+
+  /** The next connection that is up, if there is none now. */
+  async #whenUp(): Promise<WebSocket> {
+    if (this.#waitingForUp.size >= WAITING_MAX) throw new Closed();
+    const limit = new AbortController();
+    const go = (): void => limit.abort();
+    this.#waitingForUp.add(go);
+    await pause(UP_TIME_MS, limit.signal);
+    this.#waitingForUp.delete(go);
+    if (!this.#socket) throw new Closed();
+    return this.#socket;
+  }
+
+  /** Sends an action and returns its result. */
+  async act(action: Json, platform?: string): Promise<Json> {
+    this.lastMs = Date.now();
+    const socket = this.#socket?.readyState === WebSocket.OPEN ? this.#socket : await this.#whenUp();
+    if (this.#waiting.size >= WAITING_MAX || socket.bufferedAmount > UNSENT_MAX_BYTES) {
+      throw new FrontdeskError("too many actions wait for the server", "rate_limited");
+    }
+    const requestId = `t${this.#requests}${(this.#requestCount++).toString(36)}`;
+    const line = `${JSON.stringify({ type: "outbound", requestId, action, ...(platform ? { platform } : {}) })}\n`;
+    if (new TextEncoder().encode(line).length > FRAME_MAX_BYTES) {
+      throw new FrontdeskError(`the action is larger than ${FRAME_MAX_BYTES} bytes`, "too_large");
+    }
+    this.lastMs = Date.now();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    try {
+      // The result may come on the next connection.
+      const result = await new Promise<Json>((resolve, reject) => {
+        this.#waiting.set(requestId, { resolve, reject });
+        timer = setTimeout(
+          () => reject(new FrontdeskError("the server did not answer in time", "timeout", true)),
+          RESULT_TIME_MS,
+        );
+        socket.send(line);
+      });
+      if (result.success) return result;
+      throw new FrontdeskError(String(result.error ?? "refused"), String(result.code ?? "unknown"), result.ambiguous === true);
+    } finally {
+      clearTimeout(timer);
+      this.#waiting.delete(requestId);
+      this.lastMs = Date.now();
+    }
+  }
+
+  /** Asks the server to keep messages from now on. True once it has confirmed. */
+  async goIdle(): Promise<boolean> {
+    const socket = this.#socket;
+    if (!socket) return false;
+    const limit = new AbortController();
+    const confirmed = new Promise<boolean>((resolve) => (this.#idleAck = () => resolve(true)));
+    socket.send(`${JSON.stringify({ type: "going_idle" })}\n`);
+    const answer = await Promise.race([confirmed, pause(IDLE_ACK_TIME_MS, limit.signal).then(() => false)]);
+    limit.abort();
+    return answer && this.#socket === socket;
+  }
+
+  /** No more connections. What was sent may have happened. */
+  #fail<E extends FrontdeskError>(error: E): E {
+    const unanswered = new FrontdeskError(`no answer: ${error.message}`, error.code, true);
+    for (const waiting of this.#waiting.values()) waiting.reject(unanswered);
+    for (const resolve of this.#waitingForUp) resolve();
+    return error;
+  }
+}
+
+function parsed(line: string): Json | undefined {
+  if (!line) return undefined;
+  try {
+    return JSON.parse(line) as Json;
+  } catch {
+    return undefined; // not a frame; what it was about comes again
+  }
+}
+
+function ack(socket: WebSocket, bufferId: string): void {
+  // On a closed socket this does nothing: it comes again, and is acked then.
+  socket.send(`${JSON.stringify({ type: "inbound_ack", bufferId })}\n`);
+}
+
+function remember(ids: Set<string>, id: string): void {
+  ids.add(id);
+  for (const oldest of ids) {
+    if (ids.size <= SEEN_MAX) return;
+    ids.delete(oldest);
+  }
+}

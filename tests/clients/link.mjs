@@ -1,0 +1,592 @@
+// The TypeScript client against a scripted server: frames, acks, reconnects, alarms and letters at moments that a real server
+// rarely shows.
+//
+//   FRONTDESK_CLIENT=folder-with-the-package node tests/clients/link.mjs [pattern]
+//
+// One line per check; the last line is the tally.
+
+import assert from "node:assert/strict";
+import { createHash, createHmac } from "node:crypto";
+import { createServer } from "node:http";
+import path from "node:path";
+import process from "node:process";
+import { setTimeout as sleep } from "node:timers/promises";
+import { pathToFileURL } from "node:url";
+import { inspect } from "node:util";
+
+const { Agent } = await import(pathToFileURL(path.join(process.env.FRONTDESK_CLIENT, "dist/index.js")).href);
+const SECRET = "a-secret-that-is-never-shown";
+const LIMIT_MS = 10_000;
+
+// ---- a server ------------------------------------------------------------------------------
+
+async function until(probe, what) {
+  for (const end = Date.now() + LIMIT_MS; ; await sleep(5)) {
+    const value = probe();
+    if (value) return value;
+    if (Date.now() > end) throw new Error(`${what}: not within ${LIMIT_MS / 1000} s`);
+  }
+}
+
+/** One connection: the frames that came, and whether it is closed. */
+class Peer {
+  frames = [];
+  closed = false;
+  #rest = Buffer.alloc(0);
+
+  constructor(request, socket) {
+    this.socket = socket;
+    this.protocols = request.headers["sec-websocket-protocol"].split(/, */);
+    const accept = createHash("sha1").update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`);
+    const lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"];
+    lines.push(`Sec-WebSocket-Accept: ${accept.digest("base64")}`, "Sec-WebSocket-Protocol: frontdesk.relay");
+    socket.write(`${lines.join("\r\n")}\r\n\r\n`);
+    socket.on("data", (data) => this.#read(data));
+    socket.on("error", () => undefined);
+    socket.on("close", () => (this.closed = true));
+  }
+
+  #read(data) {
+    this.#rest = Buffer.concat([this.#rest, data]);
+    for (;;) {
+      if (this.#rest.length < 2) return;
+      let [size, at] = [this.#rest[1] & 127, 2];
+      if (size >= 126 && this.#rest.length < 10) return;
+      if (size === 126) [size, at] = [this.#rest.readUInt16BE(2), 4];
+      else if (size === 127) [size, at] = [Number(this.#rest.readBigUInt64BE(2)), 10];
+      if (this.#rest.length < at + 4 + size) return;
+      const mask = this.#rest.subarray(at, at + 4);
+      const body = Buffer.from(this.#rest.subarray(at + 4, at + 4 + size).map((byte, index) => byte ^ mask[index % 4]));
+      if ((this.#rest[0] & 15) === 1)
+        for (const line of body.toString().split("\n").filter(Boolean)) this.#take(JSON.parse(line));
+      if ((this.#rest[0] & 15) === 8) this.socket.end();
+      this.#rest = this.#rest.subarray(at + 4 + size);
+    }
+  }
+
+  #take(frame) {
+    this.frames.push(frame);
+    if (frame.type === "going_idle") this.send({ type: "going_idle_ack" });
+  }
+
+  #write(opcode, body) {
+    const head = body.length < 126 ? [body.length] : [126, body.length >> 8, body.length & 255];
+    this.socket.write(Buffer.concat([Buffer.from([0x80 | opcode, ...head]), body]));
+  }
+
+  raw(text) {
+    this.#write(1, Buffer.from(text));
+  }
+
+  send(...frames) {
+    this.raw(frames.map((frame) => `${JSON.stringify(frame)}\n`).join(""));
+  }
+
+  close(code, reason) {
+    this.#write(8, Buffer.concat([Buffer.from([code >> 8, code & 255]), Buffer.from(reason)]));
+  }
+
+  /** As `hello` is answered. */
+  async welcome() {
+    await until(() => this.frames.some((frame) => frame.type === "hello"), "a hello");
+    this.send({ type: "descriptor", descriptor: { supported_ops: ["send"] } });
+    return this;
+  }
+
+  say(bufferId, text, source = {}) {
+    const event = { text, message_id: `m-${bufferId}`, source: { platform: "relay", chat_id: "c", ...source } };
+    this.send({ type: "inbound", bufferId, event });
+  }
+
+  /** The call of an alarm. */
+  fire(bufferId, job_id, fire_at) {
+    const bodyB64 = Buffer.from(JSON.stringify({ job_id, fire_at })).toString("base64");
+    this.send({ type: "passthrough_forward", bufferId, forward: { platform: "cron", path: "/api/cron/fire", bodyB64 } });
+  }
+
+  get acks() {
+    return this.frames.filter((frame) => frame.type === "inbound_ack").map((frame) => frame.bufferId);
+  }
+
+  get actions() {
+    return this.frames.filter((frame) => frame.type === "outbound");
+  }
+
+  answer(frame, result = { success: true, message_id: "1" }) {
+    this.send({ type: "outbound_result", requestId: frame.requestId, result });
+  }
+}
+
+class Scene {
+  peers = [];
+  logs = [];
+  /** Alarms at the server, by job; and the calls that changed them. */
+  armed = new Map();
+  calls = [];
+  /** The stream of the inbox, and from where it was read. */
+  stream = undefined;
+  after = undefined;
+  state = undefined;
+
+  #serve(request, response) {
+    const call = request.url.replace("/api/agent-cron/", "");
+    let body = "";
+    request.on("data", (data) => (body += data));
+    request.on("end", () => {
+      if (request.url.includes("/inbox/stream")) {
+        this.after = new URL(request.url, "http://x").searchParams.get("after");
+        response.writeHead(200, { "content-type": "text/event-stream" }).flushHeaders();
+        this.stream = response;
+        return;
+      }
+      const { job_id, fire_at } = JSON.parse(body || "{}");
+      if (job_id) this.calls.push([call, job_id]);
+      if (call === "provision") this.armed.set(job_id, fire_at);
+      if (call === "cancel") this.armed.delete(job_id);
+      const armed = [...this.armed].map(([id, at]) => ({ job_id: id, fire_at: at, schedule_id: id }));
+      response.writeHead(200).end(JSON.stringify(call === "list" ? { armed } : {}));
+    });
+  }
+
+  letter(seq, text, meta = {}) {
+    const data = JSON.stringify({ seq, delivery_id: `d-${seq}`, type: "augment", text, meta, at: 0 });
+    this.stream.write(`id: ${seq}\nevent: message\ndata: ${data}\n\n`);
+  }
+
+  async open() {
+    this.server = createServer((request, response) => this.#serve(request, response)).on("upgrade", (request, socket) =>
+      this.peers.push(new Peer(request, socket)),
+    );
+    await new Promise((resolve) => this.server.listen(0, "127.0.0.1", resolve));
+  }
+
+  /** Starts an agent with this handler and returns its first connection. */
+  async start(handler, options = {}) {
+    this.make(handler, options);
+    return await this.peer(0);
+  }
+
+  make(handler, { setUp, ...options } = {}) {
+    const url = `http://127.0.0.1:${this.server.address().port}`;
+    const state = { load: async () => this.state, save: async (text) => void (this.state = text) };
+    const log = (level, text) => this.logs.push(`${level} ${text}`);
+    this.agent = new Agent({ url, gatewayId: "g:1", secret: SECRET, state, log, ...options });
+    this.agent.onMessage(handler);
+    setUp?.(this.agent);
+    this.end = new AbortController();
+    this.running = this.agent.run({ signal: this.end.signal });
+    this.running.catch(() => undefined);
+  }
+
+  async peer(number) {
+    return await (await until(() => this.peers[number], `connection ${number + 1}`)).welcome();
+  }
+
+  async close() {
+    this.end.abort();
+    await this.running.catch(() => undefined);
+    this.server.closeAllConnections();
+    for (const peer of this.peers) peer.socket.destroy();
+    this.server.close();
+  }
+}
+
+// ---- checks --------------------------------------------------------------------------------
+
+const checks = {
+  async "the token is offered as a protocol, and names the gateway"(scene) {
+    const peer = await scene.start(() => undefined);
+    const [protocol, bearer] = peer.protocols;
+    assert.equal(protocol, "frontdesk.relay");
+    const token = Buffer.from(bearer.replace(/^bearer\./, ""), "base64url").toString();
+    const [, signed, tag] = /^(g:1:\d+):([0-9a-f]{64})$/.exec(token);
+    assert.equal(tag, createHmac("sha256", SECRET).update(signed).digest("hex"));
+    assert.deepEqual(peer.frames[0], { type: "hello", platform: "relay", botId: "", ready: true });
+  },
+
+  async "frames share messages and span them, and hold any character"(scene) {
+    const heard = [];
+    const peer = await scene.start((m) => void heard.push(m.text));
+    const frame = (bufferId, text) => {
+      const event = { text, source: { platform: "relay", chat_id: "c" } };
+      return `${JSON.stringify({ type: "inbound", bufferId, event })}\n`;
+    };
+    const text = frame("1", "one") + frame("2", "line\u2028separator \u0085 and\nnewline") + frame("3", "three");
+    peer.raw(text.slice(0, 90));
+    peer.raw(text.slice(90, 200));
+    peer.raw(`${text.slice(200)}not JSON\n{"type":"unknown"}\n`);
+    await until(() => peer.acks.length === 3, "three acks");
+    assert.deepEqual(heard, ["one", "line\u2028separator \u0085 and\nnewline", "three"]);
+  },
+
+  async "a repeated delivery is acked again and not handled again"(scene) {
+    let count = 0;
+    const peer = await scene.start(() => void count++);
+    peer.say("1", "one");
+    await until(() => peer.acks.length === 1, "an ack");
+    peer.say("1", "one");
+    await until(() => peer.acks.length === 2, "a second ack");
+    assert.deepEqual([count, peer.acks], [1, ["1", "1"]]);
+  },
+
+  async "an ack follows the handler, and acks wait for an earlier one"(scene) {
+    const open = {};
+    const peer = await scene.start((m) => new Promise((resolve) => (open[m.text] = resolve)));
+    for (const name of ["a", "b", "c"]) peer.say(name, name, { chat_id: name });
+    await until(() => open.a && open.b && open.c, "three handlers at once");
+    assert.deepEqual(peer.acks, []);
+    open.c();
+    open.b();
+    // An ack would be written before this action.
+    const sending = scene.agent.send("d", "text");
+    peer.answer(await until(() => peer.actions[0], "the action"));
+    await sending;
+    assert.deepEqual(peer.acks, [], "while the first is being handled");
+    open.a();
+    await until(() => peer.acks.length === 3, "the acks");
+    assert.deepEqual(peer.acks, ["a", "b", "c"]);
+  },
+
+  async "a slow handler holds up the acks of 16 others at most"(scene) {
+    let release;
+    const peer = await scene.start((m) => (m.text === "slow" ? new Promise((resolve) => (release = resolve)) : undefined));
+    peer.say("slow", "slow", { chat_id: "slow" });
+    for (let number = 0; number < 17; number++) peer.say(`n${number}`, "quick", { chat_id: `c${number}` });
+    await until(() => peer.acks.length === 17, "acks past the slow one");
+    assert.ok(!peer.acks.includes("slow"));
+    release();
+    await until(() => peer.acks.includes("slow"), "its own ack");
+  },
+
+  async "the server is told what is being handled, so that it is not taken for lost"(scene) {
+    let release;
+    const peer = await scene.start((m) => (m.text === "slow" ? new Promise((resolve) => (release = resolve)) : undefined));
+    peer.say("quick", "quick");
+    peer.say("slow", "slow");
+    const told = await until(() => peer.frames.find((frame) => frame.type === "inbound_working"), "a frame");
+    assert.deepEqual([told.bufferIds, peer.acks], [["slow"], ["quick"]]);
+    release();
+  },
+
+  async "messages of one chat wait for each other, threads are chats of their own"(scene) {
+    const order = [];
+    const open = {};
+    const peer = await scene.start(async (m) => {
+      order.push(m.text);
+      await new Promise((resolve) => (open[m.text] = resolve));
+    });
+    peer.say("1", "first");
+    peer.say("2", "second");
+    peer.say("3", "in a thread", { thread_id: "t" });
+    await until(() => order.length === 2, "two handlers");
+    assert.deepEqual(order, ["first", "in a thread"]);
+    open.first();
+    await until(() => open.second, "the second message");
+    open.second();
+    open["in a thread"]();
+    await until(() => peer.acks.length === 3, "the acks");
+  },
+
+  async "a result may come on the next connection, and what is being handled is not handled twice"(scene) {
+    let count = 0;
+    const peer = await scene.start(async (m) => {
+      count++;
+      await m.reply("answer");
+    });
+    peer.say("1", "one");
+    const action = await until(() => peer.actions[0], "an action");
+    assert.deepEqual(action.action, { op: "send", chat_id: "c", content: "answer", reply_to: "m-1" });
+    peer.socket.destroy();
+    const next = await scene.peer(1);
+    next.say("1", "one");
+    next.answer(action);
+    await until(() => next.acks.length === 1, "the ack");
+    assert.equal(count, 1);
+  },
+
+  async "an action waits for a connection"(scene) {
+    const peer = await scene.start(async (m) => {
+      peer.socket.destroy();
+      await until(() => peer.closed, "the end of the connection");
+      await sleep(20);
+      await m.reply("later");
+    });
+    peer.say("1", "one");
+    const next = await scene.peer(1);
+    const action = await until(() => next.actions[0], "the action");
+    next.answer(action);
+    next.say("1", "one");
+    await until(() => next.acks.length === 1, "the ack");
+  },
+
+  async "a refusal has a code and says whether it may have happened"(scene) {
+    const peer = await scene.start(() => undefined);
+    for (const result of [
+      { success: false, error: "no such chat", code: "not_found" },
+      { success: false, error: "timed out", code: "unknown", ambiguous: true },
+    ]) {
+      const sending = scene.agent.send("c", "text");
+      sending.catch(() => undefined);
+      const count = peer.actions.length;
+      peer.answer(await until(() => peer.actions[count], "the action"), result);
+      const { code, error: message, ambiguous = false } = result;
+      await assert.rejects(sending, { code, message, ambiguous });
+    }
+    await assert.rejects(scene.agent.send("c", "x".repeat(1 << 20)), { code: "too_large", ambiguous: false });
+  },
+
+  async "/stop aborts the handler of its thread only"(scene) {
+    const stopped = [];
+    let began = 0;
+    const peer = await scene.start(async (m) => {
+      began++;
+      await new Promise((resolve) => m.signal.addEventListener("abort", resolve));
+      stopped.push(m.text);
+      throw new Error("aborted");
+    });
+    peer.say("1", "main", { user_id: "u" });
+    peer.say("2", "thread", { user_id: "u", thread_id: "t" });
+    await until(() => began === 2, "two handlers");
+    peer.send({ type: "interrupt_inbound", session_key: "agent:main:relay:dm:c:t", chat_id: "c" });
+    await until(() => stopped.length === 1, "the end of a handler");
+    assert.deepEqual(stopped, ["thread"]);
+    peer.send({ type: "interrupt_inbound", session_key: "agent:main:relay:dm:c", chat_id: "c" });
+    await until(() => peer.acks.length === 2, "the acks: it counts as handled");
+  },
+
+  async "a handler that ignores /stop does not hold up the chat for ever"(scene) {
+    const heard = [];
+    const peer = await scene.start((m) => {
+      heard.push(m.text);
+      return m.text === "deaf" ? new Promise(() => undefined) : undefined;
+    });
+    peer.say("1", "deaf");
+    peer.say("2", "next");
+    await until(() => heard.length === 1, "the handler");
+    peer.send({ type: "interrupt_inbound", session_key: "agent:main:relay:dm:c", chat_id: "c" });
+    await until(() => peer.acks.length === 2, "the acks");
+    assert.deepEqual(heard, ["deaf", "next"]);
+  },
+
+  async "a message that is stopped before its handler began is acked and not handled"(scene) {
+    const heard = [];
+    const peer = await scene.start(
+      (m) => {
+        heard.push(m.text);
+        return new Promise((resolve) => m.signal.addEventListener("abort", resolve));
+      },
+      { concurrency: 1 },
+    );
+    peer.say("1", "busy", { chat_id: "other" });
+    peer.say("2", "waits");
+    await until(() => heard.length === 1, "a handler");
+    peer.send({ type: "interrupt_inbound", session_key: "agent:main:relay:dm:c", chat_id: "c" });
+    peer.send({ type: "interrupt_inbound", session_key: "agent:main:relay:dm:other", chat_id: "other" });
+    await until(() => peer.acks.length === 2, "the acks");
+    assert.deepEqual(heard, ["busy"]);
+  },
+
+  async "what is not handled when the agent ends is not acked"(scene) {
+    let began;
+    const peer = await scene.start((m) => {
+      began = true;
+      return new Promise((_, reject) => m.signal.addEventListener("abort", () => reject(m.signal.reason)));
+    });
+    peer.say("1", "one");
+    await until(() => began, "the handler");
+    const sending = scene.agent.send("d", "text");
+    sending.catch(() => undefined);
+    await until(() => peer.actions[0], "an action");
+    scene.end.abort();
+    await scene.running;
+    await until(() => peer.closed, "the end of the connection");
+    assert.deepEqual(peer.acks, []);
+    await assert.rejects(sending, { ambiguous: true });
+  },
+
+  async "an expired token is renewed, a revoked one ends the agent"(scene) {
+    const first = await scene.start(() => undefined);
+    first.close(4401, "expired");
+    const second = await scene.peer(1);
+    second.close(4401, "unauthorized");
+    await assert.rejects(scene.running, { name: "Revoked", code: "unauthorized" });
+  },
+
+  async "a refused platform ends the agent with the reason"(scene) {
+    scene.make(() => undefined, { platforms: { telegram: "bot" } });
+    const peer = await until(() => scene.peers[0], "a connection");
+    await until(() => peer.frames[0], "a hello");
+    peer.close(4403, "this tenant has no such platform or bot");
+    await assert.rejects(scene.running, { code: "unknown_identity", message: /no such platform or bot/ });
+  },
+
+  async "an agent without work tells the server, then sleeps"(scene) {
+    const peer = await scene.start(() => undefined, { sleepAfter: 0.2 });
+    await scene.running;
+    assert.equal(peer.frames.at(-1).type, "going_idle");
+    await until(() => peer.closed, "the end of the connection");
+  },
+
+  async "what comes while it goes to sleep is handled first"(scene) {
+    let handled = false;
+    const peer = await scene.start(
+      async (m) => {
+        await m.reply("answer");
+        handled = true;
+      },
+      { sleepAfter: 0.2 },
+    );
+    const send = peer.send.bind(peer);
+    peer.send = (frame) => {
+      if (frame.type === "going_idle_ack") peer.say("1", "in between");
+      send(frame);
+    };
+    peer.answer(await until(() => peer.actions[0], "the action"));
+    await scene.running;
+    assert.ok(handled);
+    await until(() => peer.acks.length === 1, "the ack");
+  },
+
+  async "jobs are armed at the start, what is not declared is cancelled, and what is not ours is left alone"(scene) {
+    const due = new Date(Date.now() - 1000).toISOString();
+    for (const [id, at] of [
+      ["cron:old", due],
+      ["cron:due", due],
+      ["cron:moved", due.replace(/^..../, "2099")],
+    ])
+      scene.armed.set(id, at);
+    scene.armed.set("alarm:tea", due).set("somebody-else", due);
+    const setUp = (agent) => {
+      for (const name of ["due", "moved", "new"]) agent.cron(name, "0 0 1 1 *", () => undefined);
+      agent.every("often", 3600, () => undefined);
+    };
+    await scene.start(() => undefined, { setUp, identityToken: "i" });
+    await until(() => scene.calls.length === 4, "the calls");
+    const wanted = [
+      ["provision", "cron:moved"],
+      ["provision", "cron:new"],
+      ["provision", "cron:often"],
+      ["cancel", "cron:old"],
+    ];
+    assert.deepEqual(scene.calls, wanted);
+    assert.match(scene.armed.get("cron:new"), /^20\d\d-01-01T00:00:00Z$/);
+    assert.match(scene.armed.get("cron:often"), /:00:00Z$/);
+    assert.equal(scene.armed.get("cron:due"), due);
+  },
+
+  async "the next time of a job is armed before its handler runs, and once if that fails"(scene) {
+    const seen = [];
+    const setUp = (agent) =>
+      agent.cron("job", "0 0 1 1 *", (fire) => {
+        seen.push([fire.name, fire.at.toISOString(), scene.armed.has("cron:job")]);
+        if (seen.length === 1) throw new Error("as the test wants it");
+      });
+    const peer = await scene.start(() => undefined, { setUp, identityToken: "i" });
+    await until(() => scene.armed.has("cron:job"), "the first alarm");
+    const at = scene.armed.get("cron:job");
+    scene.armed.delete("cron:job");
+    peer.fire("1", "cron:job", at);
+    await until(() => seen.length === 1, "the handler");
+    assert.deepEqual(peer.acks, []);
+    await until(() => peer.acks.length === 1, "the ack after the second attempt");
+    const run = ["job", new Date(at).toISOString(), true];
+    assert.deepEqual(seen, [run, run]);
+    assert.equal(Number(scene.armed.get("cron:job").slice(0, 4)), Number(at.slice(0, 4)) + 1);
+    assert.equal(scene.calls.length, 2);
+    peer.fire("2", "cron:forgotten", at);
+    await until(() => peer.acks.length === 2, "the ack of a job that is not declared");
+  },
+
+  async "an alarm has its payload, also when it is set again by its handler"(scene) {
+    const seen = [];
+    const setUp = (agent) =>
+      agent.onAlarm(async (fire) => {
+        seen.push(fire.payload);
+        if (seen.length === 1) await agent.alarm("tea", 3600, "second");
+      });
+    const peer = await scene.start(() => undefined, { setUp, identityToken: "i" });
+    await scene.agent.alarm("tea", 60, "first");
+    for (const number of [1, 2]) {
+      peer.fire(String(number), "alarm:tea", scene.armed.get("alarm:tea"));
+      await until(() => peer.acks.length === number, "the ack");
+    }
+    assert.deepEqual(seen, ["first", "second"]);
+    assert.deepEqual(JSON.parse(scene.state), { alarms: {} });
+  },
+
+  async "a letter is acked on the socket when the loop is done with it, and its place is remembered"(scene) {
+    scene.state = JSON.stringify({ inbox: 4, letters: ["d-4"] });
+    const heard = [];
+    let release;
+    const read = async (agent) => {
+      for await (const letter of agent.inbox()) {
+        heard.push(letter.text);
+        await new Promise((resolve) => (release = resolve));
+      }
+    };
+    const handler = () => assert.fail("a letter came to onMessage");
+    const peer = await scene.start(handler, { setUp: (agent) => void read(agent), agentToken: "a", sleepAfter: 0.2 });
+    await until(() => scene.stream, "the stream");
+    assert.equal(scene.after, "4");
+    const copy = (seq) => {
+      const source = { platform: "relay", chat_id: "agent:bob" };
+      peer.send({ type: "inbound", bufferId: `b-${seq}`, event: { text: "x", source, delivery: { delivery_id: `d-${seq}` } } });
+    };
+    copy(4); // handled before, by a process that could not ack it
+    await until(() => peer.acks.length === 1, "an ack at once");
+    copy(5);
+    scene.letter(5, "five");
+    await until(() => release, "the letter");
+    await sleep(400); // longer than it takes to fall asleep
+    assert.deepEqual([heard, peer.acks, JSON.parse(scene.state).inbox], [["five"], ["b-4"], 4]);
+    release();
+    await until(() => peer.acks.length === 2, "the ack");
+    assert.deepEqual(JSON.parse(scene.state), { inbox: 5, letters: ["d-4", "d-5"] });
+    await scene.running; // it sleeps, and the loop has ended
+  },
+
+  async "a letter whose loop fails stays, and a place above the newest letter moves back"(scene) {
+    scene.state = JSON.stringify({ inbox: 9 });
+    let failure;
+    const read = async (agent) => {
+      for await (const letter of agent.inbox()) throw new Error(letter.text);
+    };
+    const setUp = (agent) => void read(agent).catch((error) => (failure = error));
+    const peer = await scene.start(() => undefined, { setUp, agentToken: "a" });
+    await until(() => scene.stream, "the stream");
+    scene.stream.write('event: ready\ndata: {"newest":2}\n\n');
+    await until(() => JSON.parse(scene.state).inbox === 2, "the place");
+    const source = { platform: "relay", chat_id: "agent:bob" };
+    peer.send({ type: "inbound", bufferId: "b", event: { text: "x", source, delivery: { delivery_id: "d-3" } } });
+    scene.letter(3, "three");
+    await until(() => failure, "the failure");
+    assert.equal(failure.message, "three");
+    assert.deepEqual([JSON.parse(scene.state).inbox, peer.acks], [2, []]);
+  },
+
+  async "secrets are in no text of an agent"(scene) {
+    await scene.start(() => undefined, { agentToken: "token-1", identityToken: "token-2" });
+    const shown = `${inspect(scene.agent, { depth: 9, showHidden: true })}${JSON.stringify(scene.agent)}${scene.logs}`;
+    for (const secret of [SECRET, "token-1", "token-2"]) assert.ok(!shown.includes(secret));
+  },
+};
+
+const results = [];
+for (const [name, check] of Object.entries(checks)) {
+  if (!new RegExp(process.argv[2] ?? "").test(name)) continue;
+  const scene = new Scene();
+  const began = Date.now();
+  try {
+    await scene.open();
+    await check(scene);
+    console.log(`ok ${name} (${((Date.now() - began) / 1000).toFixed(1)} s)`);
+    results.push(true);
+  } catch (error) {
+    console.log(`FAILED ${name}: ${error.message}\n    ${scene.logs.join("\n    ")}`);
+    results.push(false);
+  } finally {
+    await scene.close();
+  }
+}
+console.log(`${results.filter(Boolean).length} passed, ${results.filter((it) => !it).length} failed`);
+process.exit(results.length > 0 && results.every(Boolean) ? 0 : 1);
