@@ -93,6 +93,16 @@ class Agent:
         self.stage.tenant.say(f"{self.name}-{chat}", text, user=self.name)
         return self.stage.tenant.answer(f"{self.name}-{chat}", wanted, timeout)
 
+    def remembers(self):
+        """It answers with the model, sleeps, is woken, and still knows what was said in the chat, and only there."""
+        self.ask("one", "do tell mark-one", "The stub heard mark-one")
+        wait_for(lambda: self.process.poll() is not None, "sleep", timeout=30)
+        same(self.process.returncode, 0, "how it ended")
+        for chat, mark, turns in (("one", "mark-two", 2), ("two", "mark-three", 1)):
+            self.ask(chat, f"do tell {mark}", f"The stub heard {mark}")
+            asked = [it for it in self.stage.model.asked if it["mark"] == mark]
+            same([it["turns"] for it in asked], [turns], f"messages of the user that the model was asked with, for {mark}")
+
     def shown(self):
         return self.log.read_text(errors="replace").splitlines()[-12:] if self.log.exists() else []
 
@@ -111,6 +121,15 @@ def shell(s):
     agent.ask("one", "notes", "buy milk\nand bread")
     agent.ask("two", "notes", "Nothing yet.")
     agent.ask("two", "what?", 'Say "note TEXT" or "notes".')
+
+
+@checks
+def vercel_ai_sdk(s):
+    home = page("vercel-ai-sdk")
+    (home / "node_modules").symlink_to(os.environ["FRONTDESK_RECIPES_NODE"])
+    (home / "package.json").write_text('{"type": "module"}')
+    agent = s.agent("vercel", [os.environ["FRONTDESK_NODE"], "agent.ts"], home, MODEL="stub-model", SLEEP_AFTER="1")
+    agent.remembers()
 
 
 @checks

@@ -38,7 +38,7 @@ export async function upload(base: string, bearer: string, file: FileSource, opt
   const headers: Record<string, string> = { "content-type": mime };
   if (filename) headers["x-media-filename"] = encodeURIComponent(filename);
   const { id } = await request<{ id: string }>(`${base}/relay/media`, { bearer, body, headers, timeoutMs: TIME_MS });
-  return { url: `${base}/relay/media/${id}`, kind: mediaKind(mime), filename };
+  return { url: `/relay/media/${id}`, kind: mediaKind(mime), filename };
 }
 
 /** The token goes to this server only, whatever it calls itself in the URLs of its files. */

@@ -24,8 +24,6 @@ const UNSENT_MAX_BYTES = 16 << 20;
 const WAITING_MAX = 1024;
 /** Deliveries without an ack. The server sends a few dozen at most. */
 const HELD_MAX = 1024;
-/** Acks that wait for an earlier one. The server sends nothing more after 32 messages without an ack. */
-const WAITING_ACKS_MAX = 16;
 /** Ids of handled deliveries, to drop repetitions. */
 const SEEN_MAX = 4096;
 const UNAUTHORIZED = 4401;
@@ -66,8 +64,8 @@ export class Link {
   readonly #log: Log;
   /** Set while it is up. */
   #socket: WebSocket | undefined;
-  /** In the order in which they came: `undefined` while a handler has it, then whether it is to be acked. */
-  #held = new Map<string, boolean | undefined>();
+  /** What handlers have. It may come again on the next connection meanwhile. */
+  readonly #held = new Set<string>();
   readonly #seen = new Set<string>();
   /** What failed for good here. The server keeps it, and reports it after some repetitions. */
   readonly #givenUp = new Set<string>();
@@ -153,8 +151,6 @@ export class Link {
       };
       signal.addEventListener("abort", stop);
       socket.onopen = () => {
-        // What was handed over on the last connection and is still being handled comes again here.
-        this.#held = new Map([...this.#held].filter(([, state]) => state === undefined));
         for (const [platform, botId] of Object.entries(platforms)) {
           socket.send(`${JSON.stringify({ type: "hello", platform, botId, ready: true })}\n`);
         }
@@ -199,7 +195,7 @@ export class Link {
         ack(socket, id);
       } else if (!this.#held.has(id) && !this.#givenUp.has(id)) {
         if (this.#held.size >= HELD_MAX) return false;
-        this.#held.set(id, undefined);
+        this.#held.add(id);
         this.#receiver.take(
           frame.type === "inbound" ? { id, event: frame.event as Json } : { id, forward: frame.forward as Json },
         );
@@ -214,26 +210,15 @@ export class Link {
     return true;
   }
 
-  /**
-   * Acks are in order, because the server takes one that was left out for lost. Only where a slow handler would hold up all
-   * other chats they are not.
-   */
   done(delivery: Delivery, handled: boolean): void {
     this.lastMs = Date.now();
     remember(handled ? this.#seen : this.#givenUp, delivery.id);
-    if (!this.#held.has(delivery.id)) return;
-    this.#held.set(delivery.id, handled);
-    const finished = [...this.#held.values()].filter((state) => state !== undefined).length;
-    for (const [id, state] of this.#held) {
-      if (state === undefined && finished > WAITING_ACKS_MAX) continue;
-      if (state === undefined) return;
-      this.#held.delete(id);
-      if (state && this.#socket) ack(this.#socket, id);
-    }
+    this.#held.delete(delivery.id);
+    if (handled && this.#socket) ack(this.#socket, delivery.id);
   }
 
   #sayWhatIsHandled(): void {
-    const bufferIds = [...this.#held].filter(([, state]) => state === undefined).map(([id]) => id);
+    const bufferIds = [...this.#held];
     if (bufferIds.length > 0) this.#socket?.send(`${JSON.stringify({ type: "inbound_working", bufferIds })}\n`);
   }
 
