@@ -1,8 +1,9 @@
 """The recipes in docs/recipes, run as they are printed there, against a real server and a stub model.
 
-  FRONTDESK_BIN=path tests/recipes/run.py [--only PATTERN]
+  FRONTDESK_BIN=path [FRONTDESK_RECIPES=folder] tests/recipes/run.py [--only PATTERN]
 
-A code block whose first line is a comment with the name of a file is that file. One line per check; the last line is the tally.
+FRONTDESK_RECIPES is the folder that setup.sh prints (default: where it makes it). A code block whose first line is a comment with the name of a file is that file; only its
+`sleep_after` is made shorter. One line per check; the last line is the tally.
 """
 
 import os
@@ -16,9 +17,13 @@ sys.dont_write_bytecode = True
 here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "hermes"))
 
-from harness import Checks, Desk, Model, Wake, end_process, ensure, folder, request, same, start_process, wait_for  # noqa: E402
+from harness import (  # noqa: E402
+    Checks, Desk, Model, Wake, cache_root, end_process, ensure, folder, request, same, start_process, wait_for)
 
 PAGES = here.parent.parent / "docs" / "recipes"
+SLEEP_AFTER_S = 2
+# Libraries must not report to anybody.
+QUIET = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false", "OTEL_SDK_DISABLED": "true", "LOGFIRE_SEND_TO_LOGFIRE": "false"}
 checks = Checks()
 
 
@@ -28,7 +33,7 @@ def page(name):
     for block in re.findall(r"^```\w+\n(.*?)^```", (PAGES / f"{name}.md").read_text(), re.M | re.S):
         named = re.match(r"(?:#|//) ([\w.-]+\.\w+)\n", block)
         if named:
-            (home / named.group(1)).write_text(block)
+            (home / named.group(1)).write_text(block.replace("sleep_after=300", f"sleep_after={SLEEP_AFTER_S}"))
     ensure(any(home.iterdir()), f"{name}.md has no file")
     return home
 
@@ -83,7 +88,7 @@ class Agent:
                    if not name.startswith(("FRONTDESK_", "GATEWAY_")) and not name.lower().endswith("_proxy")}
             env.update(GATEWAY_RELAY_URL=self.stage.desk.url, GATEWAY_RELAY_ID=self.name,
                        GATEWAY_RELAY_SECRET=self.account["secret"], HOME=str(self.home), OPENAI_API_KEY="x",
-                       OPENAI_BASE_URL=self.stage.model.url, **self.env)
+                       OPENAI_BASE_URL=self.stage.model.url, **QUIET, **self.env)
             with open(self.log, "ab") as log:
                 self.process = start_process(self.command, env=env, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log,
                                              stderr=subprocess.STDOUT)
@@ -92,6 +97,10 @@ class Agent:
     def ask(self, chat, text, wanted, timeout=60.0):
         self.stage.tenant.say(f"{self.name}-{chat}", text, user=self.name)
         return self.stage.tenant.answer(f"{self.name}-{chat}", wanted, timeout)
+
+    def slept(self):
+        """Waits until it has ended by itself."""
+        same(wait_for(lambda: self.process if self.process.poll() is not None else None, "sleep", 20).returncode, 0, "exit code")
 
     def shown(self):
         return self.log.read_text(errors="replace").splitlines()[-12:] if self.log.exists() else []
@@ -111,6 +120,44 @@ def shell(s):
     agent.ask("one", "notes", "buy milk\nand bread")
     agent.ask("two", "notes", "Nothing yet.")
     agent.ask("two", "what?", 'Say "note TEXT" or "notes".')
+
+
+def asked(s, mark, times=1):
+    """Waits until the model was asked so many times with a mark; how many messages of the user it got the last time."""
+    def turns():
+        found = [it["turns"] for it in s.model.asked if it["mark"] == mark]
+        return found[-1] if len(found) >= times else None
+    return wait_for(turns, f"{times} requests with {mark}", 60)
+
+
+def remembers(s, name, stopped, repeated):
+    """`stopped` and `repeated`: how many messages in the memory come from a turn that /stop ended, and from one whose first attempt
+    was killed."""
+    python = Path(os.environ.get("FRONTDESK_RECIPES") or cache_root("recipes")) / "venv" / "bin" / "python"
+    ensure(python.exists(), "run tests/recipes/setup.sh first")
+    agent = s.agent(name, [str(python), "agent.py"], page(name))
+
+    def heard(chat, text, mark, turns):
+        agent.ask(chat, f"{text} {mark}", f"The stub heard {mark}.")
+        same(asked(s, mark), turns, f"messages of the user that came with {mark}")
+
+    heard("one", "first", f"mark-{name[0]}1", 1)
+    heard("one", "second", f"mark-{name[0]}2", 2)
+    agent.slept()
+    pokes = len(agent.wake.pokes)
+    heard("one", "after sleep", f"mark-{name[0]}3", 3)
+    ensure(len(agent.wake.pokes) > pokes, "it was not woken")
+    heard("two", "another chat", f"mark-{name[0]}4", 1)
+
+
+@checks
+def langgraph(s):
+    remembers(s, "langgraph", stopped=1, repeated=2)
+
+
+@checks
+def pydantic_ai(s):
+    remembers(s, "pydantic-ai", stopped=0, repeated=1)
 
 
 @checks
