@@ -2,8 +2,8 @@
 
   FRONTDESK_BIN=path [FRONTDESK_RECIPES=folder] tests/recipes/run.py [--only PATTERN]
 
-FRONTDESK_RECIPES is the folder that setup.sh prints (default: where it makes it). A code block whose first line is a comment with the name of a file is that file; only its
-`sleep_after` is made shorter. One line per check; the last line is the tally.
+FRONTDESK_RECIPES is the folder that setup.sh prints. A code block whose first line is a comment with the name of a file is that
+file; only `sleep_after` is made shorter. One line per check; the last line is the tally.
 """
 
 import os
@@ -23,7 +23,8 @@ from harness import (  # noqa: E402
 PAGES = here.parent.parent / "docs" / "recipes"
 SLEEP_AFTER_S = 2
 # Libraries must not report to anybody.
-QUIET = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false", "OTEL_SDK_DISABLED": "true", "LOGFIRE_SEND_TO_LOGFIRE": "false"}
+QUIET = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false", "OTEL_SDK_DISABLED": "true",
+         "LOGFIRE_SEND_TO_LOGFIRE": "false"}
 checks = Checks()
 
 
@@ -42,7 +43,7 @@ class Stage:
     """A server, a model, and the agent of one recipe at a time, which is started when it is woken."""
 
     def __init__(self):
-        self.desk = Desk("recipes")
+        self.desk = Desk("recipes", FRONTDESK_WAKE_COOLDOWN_MS="1000")  # an agent that was killed is woken after that
         self.tenant = self.desk.tenant("t")
         self.model = Model()
         self.agents = []
@@ -122,32 +123,45 @@ def shell(s):
     agent.ask("two", "what?", 'Say "note TEXT" or "notes".')
 
 
-def asked(s, mark, times=1):
-    """Waits until the model was asked so many times with a mark; how many messages of the user it got the last time."""
-    def turns():
-        found = [it["turns"] for it in s.model.asked if it["mark"] == mark]
-        return found[-1] if len(found) >= times else None
-    return wait_for(turns, f"{times} requests with {mark}", 60)
-
-
 def remembers(s, name, stopped, repeated):
-    """`stopped` and `repeated`: how many messages in the memory come from a turn that /stop ended, and from one whose first attempt
-    was killed."""
+    """`stopped`, `repeated`: how often the memory has a question that /stop ended, and one whose process was killed (at most)."""
     python = Path(os.environ.get("FRONTDESK_RECIPES") or cache_root("recipes")) / "venv" / "bin" / "python"
     ensure(python.exists(), "run tests/recipes/setup.sh first")
     agent = s.agent(name, [str(python), "agent.py"], page(name))
 
-    def heard(chat, text, mark, turns):
-        agent.ask(chat, f"{text} {mark}", f"The stub heard {mark}.")
-        same(asked(s, mark), turns, f"messages of the user that came with {mark}")
+    def turns(mark):
+        """How many messages of the user the model got with each request about this mark."""
+        return [it["turns"] for it in s.model.asked if it["mark"] == mark]
 
-    heard("one", "first", f"mark-{name[0]}1", 1)
-    heard("one", "second", f"mark-{name[0]}2", 2)
+    def hear(chat, mark, *expected):
+        agent.ask(chat, f"I say {mark}", f"The stub heard {mark}.")
+        ensure(turns(mark) in [[it] for it in expected], f"messages with {mark}: {turns(mark)}, and not {expected}")
+
+    def begin(chat, mark):
+        s.tenant.say(f"{name}-{chat}", f"take-your-time {mark}", user=name)
+        wait_for(lambda: turns(mark), f"a request with {mark}", 60)
+
+    letter = name[0]
+    hear("one", f"mark-{letter}1", 1)
+    hear("one", f"mark-{letter}2", 2)
     agent.slept()
     pokes = len(agent.wake.pokes)
-    heard("one", "after sleep", f"mark-{name[0]}3", 3)
+    hear("one", f"mark-{letter}3", 3)
     ensure(len(agent.wake.pokes) > pokes, "it was not woken")
-    heard("two", "another chat", f"mark-{name[0]}4", 1)
+    hear("two", f"mark-{letter}4", 1)
+
+    begin("two", f"mark-{letter}5")
+    s.tenant.say(f"{name}-two", "/stop", user=name)
+    hear("two", f"mark-{letter}6", 2 + stopped)
+
+    hear("three", f"mark-{letter}7", 1)
+    begin("three", f"mark-{letter}8")
+    agent.process.kill()
+    agent.process.wait()
+    s.model.slow.set()
+    s.tenant.answer(f"{name}-three", f"The stub heard mark-{letter}8.", 60)
+    s.model.slow.clear()
+    hear("three", f"mark-{letter}9", 3, 2 + repeated)
 
 
 @checks
