@@ -1,8 +1,9 @@
 """The recipes in docs/recipes, run as they are printed there, against a real server and a stub model.
 
-  FRONTDESK_BIN=path tests/recipes/run.py [--only PATTERN]
+  FRONTDESK_BIN=path [FRONTDESK_RECIPES=folder] tests/recipes/run.py [--only PATTERN]
 
-A code block whose first line is a comment with the name of a file is that file. One line per check; the last line is the tally.
+FRONTDESK_RECIPES is the folder that setup.sh prints. A code block whose first line is a comment with the name of a file is that
+file; only `sleep_after` is made shorter. One line per check; the last line is the tally.
 """
 
 import os
@@ -16,9 +17,14 @@ sys.dont_write_bytecode = True
 here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "hermes"))
 
-from harness import Checks, Desk, Model, Wake, end_process, ensure, folder, request, same, start_process, wait_for  # noqa: E402
+from harness import (  # noqa: E402
+    Checks, Desk, Model, Wake, cache_root, end_process, ensure, folder, request, same, start_process, wait_for)
 
 PAGES = here.parent.parent / "docs" / "recipes"
+SLEEP_AFTER_S = 2
+# Libraries must not report to anybody.
+QUIET = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false", "OTEL_SDK_DISABLED": "true",
+         "LOGFIRE_SEND_TO_LOGFIRE": "false"}
 checks = Checks()
 
 
@@ -28,7 +34,7 @@ def page(name):
     for block in re.findall(r"^```\w+\n(.*?)^```", (PAGES / f"{name}.md").read_text(), re.M | re.S):
         named = re.match(r"(?:#|//) ([\w.-]+\.\w+)\n", block)
         if named:
-            (home / named.group(1)).write_text(block)
+            (home / named.group(1)).write_text(re.sub(r"(sleep_?after(?:=|: ))300", rf"\g<1>{SLEEP_AFTER_S}", block, flags=re.I))
     ensure(any(home.iterdir()), f"{name}.md has no file")
     return home
 
@@ -37,7 +43,7 @@ class Stage:
     """A server, a model, and the agent of one recipe at a time, which is started when it is woken."""
 
     def __init__(self):
-        self.desk = Desk("recipes")
+        self.desk = Desk("recipes", FRONTDESK_WAKE_COOLDOWN_MS="1000")  # an agent that was killed is woken after that
         self.tenant = self.desk.tenant("t")
         self.model = Model()
         self.agents = []
@@ -83,7 +89,7 @@ class Agent:
                    if not name.startswith(("FRONTDESK_", "GATEWAY_")) and not name.lower().endswith("_proxy")}
             env.update(GATEWAY_RELAY_URL=self.stage.desk.url, GATEWAY_RELAY_ID=self.name,
                        GATEWAY_RELAY_SECRET=self.account["secret"], HOME=str(self.home), OPENAI_API_KEY="x",
-                       OPENAI_BASE_URL=self.stage.model.url, **self.env)
+                       OPENAI_BASE_URL=self.stage.model.url, **QUIET, **self.env)
             with open(self.log, "ab") as log:
                 self.process = start_process(self.command, env=env, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log,
                                              stderr=subprocess.STDOUT)
@@ -93,15 +99,9 @@ class Agent:
         self.stage.tenant.say(f"{self.name}-{chat}", text, user=self.name)
         return self.stage.tenant.answer(f"{self.name}-{chat}", wanted, timeout)
 
-    def remembers(self):
-        """It answers with the model, sleeps, is woken, and still knows what was said in the chat, and only there."""
-        self.ask("one", "do tell mark-one", "The stub heard mark-one")
-        wait_for(lambda: self.process.poll() is not None, "sleep", timeout=30)
-        same(self.process.returncode, 0, "how it ended")
-        for chat, mark, turns in (("one", "mark-two", 2), ("two", "mark-three", 1)):
-            self.ask(chat, f"do tell {mark}", f"The stub heard {mark}")
-            asked = [it for it in self.stage.model.asked if it["mark"] == mark]
-            same([it["turns"] for it in asked], [turns], f"messages of the user that the model was asked with, for {mark}")
+    def slept(self):
+        """Waits until it has ended by itself."""
+        same(wait_for(lambda: self.process if self.process.poll() is not None else None, "sleep", 20).returncode, 0, "exit code")
 
     def shown(self):
         return self.log.read_text(errors="replace").splitlines()[-12:] if self.log.exists() else []
@@ -123,13 +123,68 @@ def shell(s):
     agent.ask("two", "what?", 'Say "note TEXT" or "notes".')
 
 
+def in_python(s, name):
+    python = Path(os.environ.get("FRONTDESK_RECIPES") or cache_root("recipes")) / "venv" / "bin" / "python"
+    ensure(python.exists(), "run tests/recipes/setup.sh first")
+    return s.agent(name, [str(python), "agent.py"], page(name))
+
+
+def remembers(s, agent, stopped, repeated):
+    """`stopped`, `repeated`: how often the memory has a question that /stop ended, and one whose process was killed (at most)."""
+    name = agent.name
+
+    def turns(mark):
+        """How many messages of the user the model got with each request about this mark."""
+        return [it["turns"] for it in s.model.asked if it["mark"] == mark]
+
+    def hear(chat, mark, *expected):
+        agent.ask(chat, f"I say {mark}", f"The stub heard {mark}.")
+        ensure(turns(mark) in [[it] for it in expected], f"messages with {mark}: {turns(mark)}, and not {expected}")
+
+    def begin(chat, mark):
+        s.tenant.say(f"{name}-{chat}", f"take-your-time {mark}", user=name)
+        wait_for(lambda: turns(mark), f"a request with {mark}", 60)
+
+    letter = name[0]
+    hear("one", f"mark-{letter}1", 1)
+    hear("one", f"mark-{letter}2", 2)
+    agent.slept()
+    pokes = len(agent.wake.pokes)
+    hear("one", f"mark-{letter}3", 3)
+    ensure(len(agent.wake.pokes) > pokes, "it was not woken")
+    hear("two", f"mark-{letter}4", 1)
+
+    begin("two", f"mark-{letter}5")
+    s.tenant.say(f"{name}-two", "/stop", user=name)
+    hear("two", f"mark-{letter}6", 2 + stopped)
+
+    hear("three", f"mark-{letter}7", 1)
+    begin("three", f"mark-{letter}8")
+    agent.process.kill()
+    agent.process.wait()
+    s.model.slow.set()
+    s.tenant.answer(f"{name}-three", f"The stub heard mark-{letter}8.", 60)
+    s.model.slow.clear()
+    hear("three", f"mark-{letter}9", 3, 2 + repeated)
+
+
+@checks
+def langgraph(s):
+    remembers(s, in_python(s, "langgraph"), stopped=1, repeated=2)
+
+
+@checks
+def pydantic_ai(s):
+    remembers(s, in_python(s, "pydantic-ai"), stopped=0, repeated=1)
+
+
 @checks
 def vercel_ai_sdk(s):
     home = page("vercel-ai-sdk")
     (home / "node_modules").symlink_to(os.environ["FRONTDESK_RECIPES_NODE"])
     (home / "package.json").write_text('{"type": "module"}')
-    agent = s.agent("vercel", [os.environ["FRONTDESK_NODE"], "agent.ts"], home, MODEL="stub-model", SLEEP_AFTER="1")
-    agent.remembers()
+    agent = s.agent("vercel-ai-sdk", [os.environ["FRONTDESK_NODE"], "agent.ts"], home)
+    remembers(s, agent, stopped=0, repeated=1)
 
 
 @checks
