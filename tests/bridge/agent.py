@@ -75,10 +75,16 @@ class Agent(acp.Agent):
         elif word == "permit":
             await self.client.session_update(session_id, acp.start_tool_call("call-1", "delete everything"))
             answer = await self.client.request_permission(
-                session_id=session_id, tool_call=acp.schema.ToolCallUpdate(tool_call_id="call-1", title="delete everything"),
-                options=[PermissionOption(option_id="yes-once", name="Allow", kind="allow_once"),
+                session_id=session_id, tool_call=acp.schema.ToolCallUpdate(tool_call_id="call-1", raw_input={"path": "/"}),
+                options=[PermissionOption(option_id="yes-always", name="Always", kind="allow_always"),
+                         PermissionOption(option_id="yes-once", name="Allow", kind="allow_once"),
                          PermissionOption(option_id="no-once", name="Deny", kind="reject_once")])
             await self.say(session_id, f"outcome {getattr(answer.outcome, 'option_id', 'cancelled')}")
+        elif word == "silently":
+            answer = await self.client.request_permission(
+                session_id=session_id, tool_call=acp.schema.ToolCallUpdate(tool_call_id="call-2"),
+                options=[PermissionOption(option_id="yes-once", name="Allow", kind="allow_once")])
+            await self.say(session_id, f"outcome {answer.outcome.outcome}")
         elif word == "hang":
             await self.say(session_id, "waiting")
             await stopped.wait()

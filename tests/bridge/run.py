@@ -346,11 +346,13 @@ def permission_is_asked_with_buttons(s):
     a = s.acp("permit", "--permission-time", "2")
     for chat, label, wanted in (("deny", "Deny", "no-once"), ("allow", "Allow", "yes-once"), ("nobody", None, "no-once")):
         a.say(chat, "permit")
-        shown = a.answer(chat, "The agent asks for permission: delete everything")
-        same([o["label"] for o in shown["prompt"]["options"]], ["Allow", "Deny"], "the buttons")
+        shown = a.answer(chat, 'The agent asks for permission: delete everything\n{"path":"/"}')
+        same([o["label"] for o in shown["prompt"]["options"]], ["Allow", "Deny"], "the buttons: nothing is allowed for always")
         if label:
             a.press(chat, shown, label)
         a.answer(chat, f"outcome {wanted}")
+    a.say("silently", "silently")
+    a.answer("silently", "outcome cancelled")
     b = s.acp("refuse", "--permissions", "deny")
     b.say("c", "permit")
     b.answer("c", "outcome no-once")
@@ -360,14 +362,72 @@ def permission_is_asked_with_buttons(s):
 
 @check
 def only_who_asked_may_allow(s):
-    a = s.acp("others", "--permission-time", "4")
+    a = s.acp("others")
     s.tenant.bind("eve", "others")
     a.say("c", "permit")
     shown = a.answer("c", "The agent asks for permission")
     path = f"{s.desk.url}/chat/v1/chats/others-c/messages/{shown['message_id']}/press"
     body = {"user_id": "eve", "prompt_id": shown["prompt"]["prompt_id"], "option_id": "0"}
     request("POST", path, body, s.tenant.chat_token)
-    a.answer("c", "outcome no-once")
+    a.press("c", a.answer("c", "Only the person who wrote the message may answer. The agent asks"), "Allow")
+    a.answer("c", "outcome yes-once")
+
+
+@check
+def another_agent_gets_the_answer(s):
+    a = s.acp("answers")
+    meta = {"dispatch_id": "d-1", "sent_at": 0, "origin": {"trigger_kind": "cli"}, "correlation_id": "q-1"}
+    status, told = request("POST", f"{s.desk.url}/v1/agents/answers/exchange", {
+        "kind": "augment", "content": "stream one two", "meta": meta, "timeout_ms": 30000}, s.tenant.token("agents"), timeout=40)
+    same((status, told.get("content")), (200, "one two"), f"the answer ({told})")
+    a.settled()
+
+
+@check
+def a_slow_chat_holds_up_no_other_one(s):
+    go = folder("slow") / "go"
+    a = s.shell("slow", f'read -r text; [ "$text" = wait ] && while [ ! -e {go} ]; do sleep 0.05; done; echo "got $text"')
+    for text in ("wait", *(str(number) for number in range(60))):
+        a.say("c", text)
+    a.say("d", "other")
+    a.answer("d", "got other")
+    same(a.outs("c"), [], "the slow chat")
+    go.write_text("")
+    a.answer("c", "got 59")
+    same(a.outs("c"), ["got wait", *(f"got {number}" for number in range(60))], "its answers")
+    a.settled()
+
+
+@check
+def stop_reaches_a_message_that_waits(s):
+    go = folder("room") / "go"
+    script = f'read -r text; [ "$text" = wait ] && while [ ! -e {go} ]; do sleep 0.05; done; echo "got $text"'
+    a = s.shell("room", script, "--concurrency", "1")
+    a.say("c", "wait")
+    wait_for(lambda: children(a.process.pid) if a.process else None, "the child", timeout=20)
+    same(a.say("d", "never")["verdict"]["delivery"], "pushed", "the second message")
+    a.say("d", "/stop")
+
+    def stopped():
+        rows = s.desk.admin("GET", f"/instances/room/mail?tenant={s.tenant.name}")["mail"]
+        return not [row for row in rows if row["chat_id"] == "room-d" and row["state"] != "acked"]
+
+    # While the first message is being handled, the second one waits, or has been stopped already.
+    go.write_text("")
+    wait_for(stopped, "the end of both", timeout=20)
+    a.answer("c", "got wait")
+    a.say("d", "next")
+    a.answer("d", "got next")
+    same(a.outs("d"), ["got next"], "the message that was stopped was not handed over")
+
+
+@check
+def a_platform_that_the_tenant_does_not_have_is_told(s):
+    a = s.shell("nobot", "cat", "--platform", "telegram=none")
+    a.start()
+    wait_for(lambda: a.process.poll() is not None, "its end", timeout=30)
+    same(a.process.returncode, 1, "how it ended")
+    ensure("this tenant has no such platform or bot" in a.logged(), a.logged())
 
 
 @check
@@ -424,10 +484,7 @@ def a_press_that_comes_too_late_is_told(s):
     a.say("c", "permit")
     shown = a.answer("c", "The agent asks for permission")
     a.answer("c", "outcome no-once")
-    try:
-        a.press("c", shown, "Allow")
-    except Exception:
-        return  # the server knows the time as well
+    a.press("c", shown, "Allow")
     a.answer("c", "(This question is not open any more.)")
 
 
@@ -479,6 +536,16 @@ def hermes_acp_answers(s):
     ensure(next(it["turns"] for it in reversed(model.asked) if it["mark"] == "mark-two") > 1, "the session was not continued")
     a.settled()
     model.close()
+
+
+@check
+def a_problem_is_told_again_after_the_server_was_restarted(s):
+    a = s.shell("again", "sleep 100", "--turn-time", "0.2")
+    for number in range(2):
+        a.say(f"c{number}", "go")
+        a.answer(f"c{number}", "The agent failed: the command did not end")
+        s.told_to_the_operator(a, "did not end within")
+        s.desk.restart()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{Act, Action, ActionResult, Code, MessageEvent};
+use frontdesk_wire::{Act, Action, ActionResult, Code, MessageEvent, build_session_key};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -83,7 +83,8 @@ type Place = (String, String, Option<String>);
 #[derive(Default)]
 struct Chat {
     waiting: VecDeque<(MessageEvent, oneshot::Sender<bool>)>,
-    running: Option<CancellationToken>,
+    /// The session of the first one that is not done, and what stops it.
+    running: Option<(String, CancellationToken)>,
 }
 
 /// Connects as a gateway and serves messages.
@@ -146,9 +147,10 @@ impl Agent {
                 () = self.quiet(sleep_after) => {}
             }
             // What came before the server confirmed is handled first.
-            if self.transport.go_idle().await && lock(&self.chats).is_empty() {
+            if self.transport.go_idle().await && lock(&self.chats).is_empty() && !self.transport.is_busy() {
                 return Ok(());
             }
+            self.transport.redial();
             self.stir();
         }
     }
@@ -178,6 +180,10 @@ impl Agent {
     pub async fn act(&self, event: &MessageEvent, act: Act) -> Result<ActionResult, ActError> {
         self.stir();
         let mut action = Action::from(act);
+        if event.delivery.is_some() && matches!(action.act, Act::Send { .. }) {
+            // In a thread, another text would count as progress of the answer that another agent waits for.
+            action.metadata.insert("notify".into(), true.into());
+        }
         if let Some(thread) = &event.source.thread_id {
             action.metadata.insert("thread_id".into(), thread.as_str().into());
         }
@@ -196,12 +202,10 @@ impl Agent {
     fn take(self: &Arc<Self>, what: &Arc<dyn Serve>, inbound: Inbound) -> BoxFuture<'static, bool> {
         self.stir();
         match inbound {
-            Inbound::Interrupt { chat_id, .. } => {
-                for (_, chat) in lock(&self.chats).iter().filter(|((_, id, _), _)| *id == chat_id) {
-                    if let Some(running) = &chat.running {
-                        running.cancel();
-                    }
-                }
+            Inbound::Interrupt { session_key, .. } => {
+                let chats = lock(&self.chats);
+                let running = chats.values().filter_map(|chat| chat.running.as_ref());
+                running.filter(|(key, _)| *key == session_key).for_each(|(_, stopped)| stopped.cancel());
                 Box::pin(async { true })
             }
             Inbound::Forward(forward) => what.clone().forward(forward),
@@ -224,27 +228,31 @@ impl Agent {
 
     /// Handles the messages of one chat, one after another.
     async fn work(self: Arc<Self>, place: Place, what: Arc<dyn Serve>) {
-        loop {
+        while let Some((event, done, stopped)) = self.next_in(&place) {
             let Ok(_room) = self.room.acquire().await else { return };
-            let stopped = CancellationToken::new();
-            let next = {
-                let mut chats = lock(&self.chats);
-                let next = chats.get_mut(&place).and_then(|chat| {
-                    chat.running = Some(stopped.clone());
-                    chat.waiting.pop_front()
-                });
-                if next.is_none() {
-                    chats.remove(&place);
-                }
-                next
-            };
             self.stir();
-            let Some((event, done)) = next else { return };
-            let is_done = attempts(&stopped, |attempt| {
-                what.clone().message(Turn { event: event.clone(), stopped: stopped.clone(), attempt })
-            });
-            let _ = done.send(is_done.await); // the socket may be gone
+            let is_done = stopped.is_cancelled()
+                || attempts(&stopped, |attempt| {
+                    what.clone().message(Turn { event: event.clone(), stopped: stopped.clone(), attempt })
+                })
+                .await;
+            let _ = done.send(is_done); // the socket may be gone
+            self.stir();
         }
+        self.stir();
+    }
+
+    /// The next message of a chat, which can be stopped from now on.
+    fn next_in(&self, place: &Place) -> Option<(MessageEvent, oneshot::Sender<bool>, CancellationToken)> {
+        let mut chats = lock(&self.chats);
+        let chat = chats.get_mut(place)?;
+        let Some((event, done)) = chat.waiting.pop_front() else {
+            chats.remove(place);
+            return None;
+        };
+        let stopped = CancellationToken::new();
+        chat.running = Some((build_session_key(&event.source), stopped.clone()));
+        Some((event, done, stopped))
     }
 }
 

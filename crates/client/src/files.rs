@@ -48,9 +48,11 @@ fn accepted(response: Response) -> Result<Response, FileError> {
 impl SocketTransport {
     /// Fetches a file of a message. Whatever the URL says, the server is asked for it: the token goes nowhere else.
     pub async fn fetch_file(&self, url: &str, max_bytes: usize) -> Result<Vec<u8>, FileError> {
-        let path = url.find("/relay/media/").map(|at| &url[at..]).ok_or(FileError::Elsewhere)?;
+        let (_, id) = url.split_once("/relay/media/").ok_or(FileError::Elsewhere)?;
+        let id = crate::agents::segment(id).map_err(|_| FileError::Elsewhere)?;
         let (base, token) = self.access();
-        let mut response = accepted(client()?.get(format!("{base}{path}")).bearer_auth(token).send().await?)?;
+        let mut response =
+            accepted(client()?.get(format!("{base}/relay/media/{id}")).bearer_auth(token).send().await?)?;
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             if bytes.len() + chunk.len() > max_bytes {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,6 +22,8 @@ use crate::transport::{BoxFuture, Handler, Inbound, RelayTransport, TransportErr
 const RESULT_TIME: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
 const IDLE_ACK_TIME: Duration = Duration::from_secs(10);
+/// Close code for a platform or bot that the tenant does not have.
+const NO_SUCH_BOT: u16 = 4403;
 const WORKING_EVERY: Duration = Duration::from_secs(5);
 const FINISH_TIME: Duration = Duration::from_secs(2);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
@@ -30,8 +32,9 @@ const TOKEN_TTL_S: u64 = 300;
 const FRAME_MAX_BYTES: usize = 1 << 20;
 /// Buffer ids kept to drop duplicates.
 const SEEN_MAX: usize = 4096;
-/// Lines waiting to be sent, and events waiting for the handler.
-const QUEUE_MAX: usize = 256;
+/// Lines waiting to be sent, events waiting for the handler, and those that a concurrent one has: more than a server sends
+/// without acks.
+const QUEUE_MAX: usize = 1024;
 
 /// Where to connect, and as which gateway.
 #[derive(Clone)]
@@ -71,6 +74,10 @@ struct Shared {
     /// twice.
     handling: Mutex<HashMap<String, Instant>>,
     handled: tokio::sync::Notify,
+    /// Deliveries that were read and are not handed over yet.
+    queued: AtomicUsize,
+    /// Connections that were up so far.
+    connections: AtomicU64,
     handshaken: AtomicBool,
     dormant: AtomicBool,
     wake: tokio::sync::Notify,
@@ -117,6 +124,8 @@ impl SocketTransport {
             seen: Mutex::default(),
             handling: Mutex::default(),
             handled: tokio::sync::Notify::new(),
+            queued: AtomicUsize::new(0),
+            connections: AtomicU64::new(0),
             handshaken: AtomicBool::new(false),
             dormant: AtomicBool::new(false),
             wake: tokio::sync::Notify::new(),
@@ -185,6 +194,21 @@ impl SocketTransport {
         };
         lock(&self.shared.pending).remove(&request_id);
         result
+    }
+
+    /// Number of the connection, which changes when there is another one.
+    pub fn connection(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Something was received that is not done yet.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.shared.queued.load(Ordering::SeqCst) > 0 || !lock(&self.shared.handling).is_empty()
+    }
+
+    /// Connects anew: a server that was told to keep messages does so until then.
+    pub(crate) fn redial(&self) {
+        *lock(&self.shared.lines) = None; // closing the channel closes the socket
     }
 
     /// Tells the operator of a problem that the agent has; `None`: it has none any more.
@@ -302,7 +326,12 @@ async fn supervise(shared: Arc<Shared>) {
             shared.phase.send_replace(Phase::Ended(TransportError::NotConnected));
             return;
         }
+        let is_final = shared.is_strict && matches!(run, Err(TransportError::Closed { code: NO_SUCH_BOT, .. }));
         match run {
+            Err(end) if is_final => {
+                shared.phase.send_replace(Phase::Ended(end));
+                return;
+            }
             Err(end @ (TransportError::Revoked | TransportError::BadUrl(_))) => {
                 tracing::warn!(%end, "the relay transport ended");
                 shared.phase.send_replace(Phase::Ended(end));
@@ -337,6 +366,23 @@ fn upgrade_token(dial: &Dial) -> String {
     token::mint(&dial.gateway_id, &dial.secret, now_s + TOKEN_TTL_S)
 }
 
+/// Lines that were not written when a socket ended. Their actions were certainly not carried out.
+struct Unsent<'a> {
+    shared: &'a Shared,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        self.lines.close();
+        while let Ok(line) = self.lines.try_recv() {
+            let frame: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+            // Whoever waits for the result is told that there is no connection.
+            lock(&self.shared.pending).remove(frame["requestId"].as_str().unwrap_or_default());
+        }
+    }
+}
+
 /// One socket from connect to close. `Ok` if it had been up.
 async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let uri: http::Uri = relay_url(&shared.dial.url).parse().map_err(|e| TransportError::BadUrl(format!("{e}")))?;
@@ -354,7 +400,8 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
         let hello = GatewayLine::Hello { platform, bot_id, ready }.line();
         sink.send(Message::text(hello)).await.map_err(|e| closed(e.to_string()))?;
     }
-    let (line_tx, mut line_rx) = mpsc::channel::<String>(QUEUE_MAX);
+    let (line_tx, line_rx) = mpsc::channel::<String>(QUEUE_MAX);
+    let mut line_rx = Unsent { shared, lines: line_rx };
     let (event_tx, event_rx) = mpsc::channel(QUEUE_MAX);
     tokio::spawn(hand_over(shared.clone(), event_rx, line_tx.downgrade())); // it ends after `event_tx` is dropped
     let mut lines = Lines::new(FRAME_MAX_BYTES);
@@ -373,9 +420,9 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     sink.send(Message::text(line)).await.map_err(|e| closed(e.to_string()))?;
                 }
             }
-            line = line_rx.recv() => {
+            line = line_rx.lines.recv() => {
                 let Some(mut line) = line else { break }; // all senders are dropped: dormant
-                while let Ok(more) = line_rx.try_recv() {
+                while let Ok(more) = line_rx.lines.try_recv() {
                     line.push_str(&more); // several frames may share one message
                 }
                 sink.send(Message::text(line)).await.map_err(|e| closed(e.to_string()))?;
@@ -386,6 +433,9 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     let is_final = shared.is_strict || shared.handshaken.load(Ordering::SeqCst);
                     if code == 4401 && reason != "expired" && is_final {
                         return Err(TransportError::Revoked);
+                    }
+                    if code == NO_SUCH_BOT {
+                        return Err(TransportError::Closed { code, reason });
                     }
                     return if up { Ok(()) } else { Err(TransportError::Closed { code, reason }) };
                 }
@@ -399,6 +449,7 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                             if !up {
                                 up = true;
                                 shared.handshaken.store(true, Ordering::SeqCst);
+                                shared.connections.fetch_add(1, Ordering::SeqCst);
                                 *lock(&shared.lines) = offered.take();
                                 shared.descriptor.send_replace(Some(descriptor.clone()));
                                 shared.phase.send_replace(Phase::Up);
@@ -435,6 +486,10 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
             Err(error) => return tracing::warn!(%error, "skipped an invalid event of the server"),
         },
         DeskFrame::PassthroughForward { forward, buffer_id } => (Inbound::Forward(forward), buffer_id),
+        // Behind the event that it is about, which does not wait for others here.
+        DeskFrame::InterruptInbound { session_key, chat_id } if shared.in_flight_max > 1 => {
+            (Inbound::Interrupt { session_key, chat_id }, None)
+        }
         DeskFrame::InterruptInbound { session_key, chat_id } => {
             // Bypasses the queue, because the turn to be stopped may be blocking it.
             let handler = lock(&shared.handler).clone();
@@ -448,7 +503,10 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
         }
         DeskFrame::Descriptor { .. } | DeskFrame::Unknown => return,
     };
-    let _ = events.send((inbound, buffer_id)).await; // if this fails it stays unacked and is sent again
+    shared.queued.fetch_add(1, Ordering::SeqCst);
+    if events.send((inbound, buffer_id)).await.is_err() {
+        shared.queued.fetch_sub(1, Ordering::SeqCst); // it stays unacked and is sent again
+    }
 }
 
 /// Hands deliveries to the handler in order, up to a number at once, and acks each one when it is done.
@@ -462,7 +520,10 @@ async fn hand_over(
     loop {
         tokio::select! {
             next = events.recv(), if is_open && running.len() < shared.in_flight_max => match next {
-                Some((inbound, buffer_id)) => running.push(handle(shared.clone(), inbound, buffer_id)),
+                Some((inbound, buffer_id)) => {
+                    running.push(handle(shared.clone(), inbound, buffer_id));
+                    shared.queued.fetch_sub(1, Ordering::SeqCst);
+                }
                 None => is_open = false,
             },
             Some(acked) = running.next(), if !running.is_empty() => {

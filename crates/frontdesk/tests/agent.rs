@@ -11,7 +11,9 @@ use frontdesk_client::agent::Failure;
 use frontdesk_client::memory::Seen;
 use frontdesk_client::transport::BoxFuture;
 use frontdesk_client::wake::WakeListener;
-use frontdesk_client::{Agent, Dial, Handler, Inbound, MemoryTransport, RelayTransport, Serve, SocketTransport, TransportError, Turn};
+use frontdesk_client::{
+    Agent, Dial, Handler, Inbound, MemoryTransport, RelayTransport, Serve, SocketTransport, TransportError, Turn,
+};
 use frontdesk_wire::{Act, ActionResult, MessageEvent, Secret, build_session_key};
 use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::json;
@@ -220,7 +222,8 @@ async fn a_problem_that_an_agent_reports_is_told_to_the_operator() {
         let reached = async {
             loop {
                 let found = harness.admin("GET", "/doctor", &json!({})).await.expect(200);
-                let texts: Vec<String> = found["findings"].as_array().unwrap().iter().map(|it| it["text"].to_string()).collect();
+                let texts: Vec<String> =
+                    found["findings"].as_array().unwrap().iter().map(|it| it["text"].to_string()).collect();
                 if texts.iter().any(|text| text.contains("agent reports: the model is gone")) == wanted {
                     return;
                 }

@@ -145,8 +145,7 @@ class Link:
                 self.socket = None
                 self.up.clear()
                 working.cancel()
-                with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
-                    await working
+                await asyncio.wait({working})
         return was_up
 
     async def _write(self, socket: ClientConnection, frame: Json) -> None:
@@ -192,7 +191,8 @@ class Link:
             await asyncio.sleep(WORKING_EVERY_S)
             slow = [ident for ident, since_s in self.held.items() if time.monotonic() - since_s >= WORKING_EVERY_S / 2]
             if slow and self.socket is socket:
-                await self._write(socket, {"type": "inbound_working", "bufferIds": slow})
+                with contextlib.suppress(ConnectionClosed):
+                    await self._write(socket, {"type": "inbound_working", "bufferIds": slow})
 
     async def act(self, action: Json, platform: str | None = None) -> Json:
         """Sends an action and returns its result. Raises FrontdeskError."""

@@ -79,7 +79,7 @@ class Turns:
     def interrupt(self, chat_id: str) -> None:
         """The user said /stop: the handler that runs is cancelled, and its message counts as handled."""
         for key, queue in self._queues.items():
-            if key[1] == chat_id and queue:
+            if key[1] == chat_id and queue and queue[0].event is not None:
                 self._stopped.add(queue[0].ident)
                 if key in self._running:
                     self._running[key].cancel()

@@ -111,7 +111,7 @@ fn refusal(status: u16, body: &[u8]) -> Fault {
 }
 
 /// One path segment, encoded once. `.` and `..` are path steps however they are encoded, so they are refused.
-pub(super) fn segment(text: &str) -> Result<String, Fault> {
+pub(crate) fn segment(text: &str) -> Result<String, Fault> {
     match text {
         "" | "." | ".." => Err(Fault::invalid(format!("{text:?} cannot be used in a URL path"))),
         _ => Ok(encoded(text)),

@@ -10,5 +10,5 @@ mod stream;
 
 pub use frontdesk_wire::sse::{Event, Events, TooLong};
 pub use http::AgentsClient;
-pub(crate) use http::encoded;
+pub(crate) use http::{encoded, segment};
 pub use stream::{InboxEvent, InboxStream};

@@ -10,10 +10,13 @@ use crate::tail::Tail;
 
 /// Length of a problem.
 const PROBLEM_MAX_CHARS: usize = 300;
+/// An agent whose problem changes all the time is logged so often.
+const LOG_EVERY_MS: u64 = 5_000;
 
 /// At most one for each instance. In memory: an agent repeats what still holds.
 pub struct Reports {
-    problems: Mutex<HashMap<InstanceNo, String>>,
+    /// The problem, and when it was last logged.
+    problems: Mutex<HashMap<InstanceNo, (String, u64)>>,
     tail: Arc<Tail>,
 }
 
@@ -22,12 +25,12 @@ impl Reports {
         Self { problems: Mutex::default(), tail }
     }
 
-    fn problems(&self) -> MutexGuard<'_, HashMap<InstanceNo, String>> {
+    fn problems(&self) -> MutexGuard<'_, HashMap<InstanceNo, (String, u64)>> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn problem(&self, no: InstanceNo) -> Option<String> {
-        self.problems().get(&no).cloned()
+        self.problems().get(&no).map(|(text, _)| text.clone())
     }
 
     pub(super) fn forget(&self, no: InstanceNo) {
@@ -35,12 +38,18 @@ impl Reports {
     }
 
     /// An agent has a problem, or none any more.
-    pub(super) fn note(&self, caller: &Caller, problem: Option<&str>) {
+    pub(super) fn note(&self, caller: &Caller, problem: Option<&str>, now_ms: u64) {
         let no = caller.instance.no;
         let (step, text) = match problem {
             Some(problem) => {
                 let text: String = problem.chars().filter(|c| !c.is_control()).take(PROBLEM_MAX_CHARS).collect();
-                if self.problems().insert(no, text.clone()).as_ref() == Some(&text) {
+                let mut problems = self.problems();
+                let before = problems.get(&no).cloned();
+                let is_quiet = before.as_ref().is_some_and(|(_, at_ms)| now_ms.saturating_sub(*at_ms) < LOG_EVERY_MS);
+                let at_ms = before.as_ref().filter(|_| is_quiet).map_or(now_ms, |(_, at_ms)| *at_ms);
+                problems.insert(no, (text.clone(), at_ms));
+                drop(problems);
+                if is_quiet || before.is_some_and(|(before, _)| before == text) {
                     return;
                 }
                 let instance = caller.instance.name.as_str();

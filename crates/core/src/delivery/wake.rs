@@ -68,6 +68,8 @@ struct Sleeper {
     /// Queue and time of the next call; `None` while one is running, or if none is possible.
     poke: Option<(Queue, u64)>,
     notice: Option<u64>,
+    /// The wake URL changed while it was called.
+    again: bool,
 }
 
 /// The last call for an instance.
@@ -136,19 +138,24 @@ impl Waker {
         self.lines[Queue::First as usize].insert((poke_ms, instance));
         self.lines[Queue::Notice as usize].insert((notice_ms, instance));
         let (wait, poke) = (self.number(), Some((Queue::First, poke_ms)));
-        let sleeper = Sleeper { wait, dials, failures: 0, unanswered: 0, poke, notice: Some(notice_ms) };
+        let sleeper = Sleeper { wait, dials, failures: 0, unanswered: 0, poke, notice: Some(notice_ms), again: false };
         self.sleepers.insert(instance, sleeper);
     }
 
-    /// It has another wake URL, which is called at once if mail waits. Results of calls of the previous one are ignored.
+    /// It has another wake URL. If mail waits, it is called at once, or after the call that is running.
     pub fn url_changed(&mut self, instance: InstanceNo, now_ms: u64) {
         self.poked.remove(&instance);
-        let wait = self.number();
         let Some(sleeper) = self.sleepers.get_mut(&instance) else { return };
+        (sleeper.failures, sleeper.unanswered) = (0, 0);
+        let wait = sleeper.wait;
+        let is_running = |call: &Call| call.instance == instance && call.wait == wait && call.queue != Queue::Notice;
+        if self.calls.values().any(is_running) {
+            sleeper.again = true;
+            return;
+        }
         if let Some((queue, at_ms)) = sleeper.poke {
             self.lines[queue as usize].remove(&(at_ms, instance));
         }
-        (sleeper.wait, sleeper.failures, sleeper.unanswered) = (wait, 0, 0);
         sleeper.poke = Some((Queue::First, now_ms));
         self.lines[Queue::First as usize].insert((now_ms, instance));
     }
@@ -214,6 +221,11 @@ impl Waker {
         let Some(Call { instance, wait, queue }) = self.calls.remove(&call) else { return };
         self.in_flight[queue as usize] -= 1;
         let Some(sleeper) = self.sleepers.get_mut(&instance).filter(|it| it.wait == wait) else { return };
+        if queue != Queue::Notice && std::mem::take(&mut sleeper.again) {
+            sleeper.poke = Some((Queue::Retry, now_ms));
+            self.lines[Queue::Retry as usize].insert((now_ms, instance));
+            return;
+        }
         let delay_ms = match how {
             Ended::Answered => {
                 sleeper.failures = 0;
@@ -363,7 +375,10 @@ mod tests {
         // While the previous one is being called, and when nothing waited.
         let mut waker = waker();
         let Some(WakeTask::Poke(_, previous)) = waker.due(0).pop() else { panic!("no poke") };
-        waker.url_changed(InstanceNo(1), 500);
+        for _ in 0..100 {
+            waker.url_changed(InstanceNo(1), 500);
+            assert_eq!(waker.due(500), [], "one call at a time");
+        }
         waker.ended(previous, Ended::NoWay, 600);
         assert_eq!(poke(&mut waker, Ended::Answered, 700), [1]);
         waker.settled(InstanceNo(1));

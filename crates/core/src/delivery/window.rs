@@ -120,7 +120,7 @@ impl Window {
         }
     }
 
-    /// Number of rows that may be sent now. If a gateway that never acked has answered a row, it has received it: such
+    /// Number of rows that may be sent now. Rows that the gateway is working on do not count, up to a limit. If a gateway that never acked has answered a row, it has received it: such
     /// rows do not count, up to a limit.
     pub fn room(&self, now_ms: u64) -> usize {
         if self.is_frozen(now_ms) {
@@ -128,7 +128,8 @@ impl Window {
         }
         let (mut unanswered, mut bytes) = (0, 0);
         for row in self.flight.iter().filter(|row| self.acks == Acks::Seen || !row.answered) {
-            unanswered += 1;
+            // A slow handler must not hold up the other chats.
+            unanswered += usize::from(row.working_ms.is_none());
             bytes += row.delivery.json.len();
         }
         if bytes >= FLIGHT_MAX_BYTES {
@@ -576,6 +577,7 @@ mod tests {
             let overdue = w.overdue(at_ms + 24_999);
             assert!(overdue.resend.is_empty() && overdue.given_up.is_empty(), "at {at_ms}");
         }
+        assert_eq!(w.room(900_000), 32, "it does not hold up others");
         // It says no more: the usual rule.
         assert_eq!(w.overdue(950_000).resend.len(), 2);
         assert!(w.ack(Seq(1)).is_some());

@@ -146,7 +146,9 @@ mod tests {
         for url in [url(base, "f1"), "/relay/media/f1".into()] {
             assert_eq!(id_in(base, &url), Some("f1"));
         }
-        for other in ["https://other.example/relay/media/f1", "https://desk.example/x", "relay/media/f1", "//x/relay/media/f1"] {
+        for other in
+            ["https://other.example/relay/media/f1", "https://desk.example/x", "relay/media/f1", "//x/relay/media/f1"]
+        {
             assert_eq!(id_in(base, other), None, "{other}");
         }
     }

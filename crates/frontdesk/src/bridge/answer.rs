@@ -17,6 +17,14 @@ const TRIES: u32 = 4;
 /// Length of a message where the platform does not say it.
 const LENGTH: usize = 2000;
 
+/// What is known of a written answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Surely,
+    /// The server does not know it, and repeating it could show it twice.
+    Perhaps,
+}
+
 pub(super) struct Answer {
     agent: Arc<Agent>,
     event: MessageEvent,
@@ -24,6 +32,8 @@ pub(super) struct Answer {
     shown: Option<String>,
     shown_text: String,
     shown_at: Option<Instant>,
+    /// It is not known whether the first preview was sent; there is no other one.
+    is_lost: bool,
     /// Messages that were sent after the shown one, because the text is longer.
     more_sent: usize,
     /// The whole answer, once it is known and could not be sent.
@@ -32,7 +42,16 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn new(agent: Arc<Agent>, event: MessageEvent) -> Self {
-        Self { agent, event, shown: None, shown_text: String::new(), shown_at: None, more_sent: 0, final_text: None }
+        Self {
+            agent,
+            event,
+            shown: None,
+            shown_text: String::new(),
+            shown_at: None,
+            is_lost: false,
+            more_sent: 0,
+            final_text: None,
+        }
     }
 
     /// What was shown so far, and a remark.
@@ -54,7 +73,7 @@ impl Answer {
     pub(super) async fn grow(&mut self, text: &str) {
         let (max, unit, can_edit) = self.limit();
         // Another agent may wait for the answer, and takes the first message for it.
-        let is_shown = can_edit && self.event.delivery.is_none();
+        let is_shown = can_edit && !self.is_lost && self.event.delivery.is_none();
         if !is_shown || text.trim().is_empty() || text == self.shown_text {
             return;
         }
@@ -72,44 +91,38 @@ impl Answer {
                 self.shown = id.or(self.shown.take());
                 self.shown_text = preview;
             }
-            Err(error) => tracing::warn!(%error, "showing a part of an answer failed"),
+            Err(error) => {
+                self.is_lost = self.shown.is_none() && error.is_ambiguous();
+                tracing::warn!(%error, "showing a part of an answer failed");
+            }
         }
     }
 
-    /// Writes the final text. After `Ok` it is there, or the server does not know it (which is logged).
-    pub(super) async fn finish(&mut self, text: &str) -> Result<(), ActError> {
-        let Some(id) = self.shown.clone() else { return self.send_surely(text).await };
+    /// Writes the final text.
+    pub(super) async fn finish(&mut self, text: &str) -> Result<Written, ActError> {
+        let Some(id) = self.shown.clone() else { return perhaps(self.write(None, text).await) };
         let (max, unit, _) = self.limit();
         let parts = split(text, max, unit);
         let first = parts.first().cloned().unwrap_or_default();
+        let mut written = Written::Surely;
         if first != self.shown_text {
-            match self.write(Some(&id), &first).await {
-                Ok(()) => {}
-                Err(error) if error.is_ambiguous() => {
-                    tracing::warn!(%error, "it is not known whether an answer was edited");
-                }
+            match perhaps(self.write(Some(&id), &first).await) {
+                Ok(known) => written = known,
+                Err(error @ ActError::Transport(_)) => return Err(error),
                 Err(error) => {
                     tracing::warn!(%error, "editing an answer failed; it is sent as a new message");
-                    return self.send_surely(text).await;
+                    return perhaps(self.write(None, text).await);
                 }
             }
         }
         self.shown_text = first;
         for part in parts.iter().skip(1 + self.more_sent) {
-            self.send_surely(part).await?;
+            if perhaps(self.write(None, part).await)? == Written::Perhaps {
+                written = Written::Perhaps;
+            }
             self.more_sent += 1;
         }
-        Ok(())
-    }
-
-    async fn send_surely(&self, text: &str) -> Result<(), ActError> {
-        match self.write(None, text).await {
-            Err(error) if error.is_ambiguous() => {
-                tracing::warn!(%error, "it is not known whether an answer was sent; it is not repeated");
-                Ok(())
-            }
-            other => other,
-        }
+        Ok(written)
     }
 
     /// Sends or edits, and repeats what was certainly not carried out.
@@ -140,6 +153,14 @@ impl Answer {
     async fn edit(&self, id: &str, text: &str) -> Result<(), ActError> {
         let (chat_id, message_id) = (self.event.source.chat_id.clone(), id.to_owned());
         self.agent.act(&self.event, Act::Edit { chat_id, message_id, content: text.into() }).await.map(drop)
+    }
+}
+
+fn perhaps(written: Result<(), ActError>) -> Result<Written, ActError> {
+    match written {
+        Ok(()) => Ok(Written::Surely),
+        Err(error) if error.is_ambiguous() => Ok(Written::Perhaps),
+        Err(error) => Err(error),
     }
 }
 

@@ -26,7 +26,12 @@ pub(super) fn start(command: &[String], cwd: &Path, env: Vec<(&str, String)>) ->
     let (program, arguments) = command.split_first().ok_or("there is no command")?;
     let mut builder = Command::new(program);
     builder.args(arguments).current_dir(cwd).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    builder.env_remove("GATEWAY_RELAY_SECRET").env("NO_COLOR", "1").process_group(0).kill_on_drop(true);
+    builder.env("NO_COLOR", "1").process_group(0).kill_on_drop(true);
+    // Tokens of the server and of the agent are not the command's business.
+    let is_ours = |name: &str| name.starts_with("GATEWAY_RELAY_") || name.starts_with("FRONTDESK_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_ours)) {
+        builder.env_remove(name);
+    }
     for (name, value) in env {
         builder.env(name, value.replace('\0', ""));
     }

@@ -38,6 +38,7 @@ impl Exec {
             ("FRONTDESK_USER_NAME", source.user_name.clone().unwrap_or_default()),
             ("FRONTDESK_MESSAGE_ID", event.message_id.clone().unwrap_or_default()),
             ("FRONTDESK_FILES", files.paths().join("\n")),
+            ("FRONTDESK_FILES_MISSING", files.missing.join("\n")),
         ];
         let mut process = child::start(&self.limits.command, &self.limits.cwd, env).map_err(Trouble::Again)?;
         let (Some(mut stdin), Some(stdout)) = (process.child.stdin.take(), process.child.stdout.take()) else {

@@ -44,6 +44,14 @@ pub(super) fn make_folder(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Removes what an earlier process has left.
+pub(super) fn clear(state: &Path) -> io::Result<()> {
+    for left in std::fs::read_dir(state.join("files"))? {
+        std::fs::remove_dir_all(left?.path())?;
+    }
+    Ok(())
+}
+
 /// Fetches the files of a message. One that cannot be fetched is told to the agent, and does not prevent an answer.
 pub(super) async fn fetch(agent: &Agent, event: &MessageEvent, state: &Path) -> Files {
     let mut got = Files { folder: None, list: Vec::new(), missing: Vec::new() };

@@ -24,7 +24,7 @@ use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::acp::Acp;
-use self::answer::Answer;
+use self::answer::{Answer, Written};
 use self::exec::Exec;
 
 /// Exit code if the server does not accept the agent, so that a supervisor does not start it again.
@@ -48,7 +48,7 @@ pub(crate) struct RunArgs {
     /// Id of the agent, from `frontdesk gateway add` or enrolling
     #[arg(long, env = "GATEWAY_RELAY_ID")]
     gateway_id: String,
-    /// Its secret; the command does not see it
+    /// Its secret. Prefer the variable: arguments are visible to all users of the machine
     #[arg(long, env = "GATEWAY_RELAY_SECRET", hide_env_values = true)]
     gateway_secret: String,
     /// Platforms, each with the id of its bot if it has one: `relay`, `telegram=my-bot`
@@ -138,7 +138,8 @@ enum Reported {
     /// It may remember those of an earlier process.
     #[default]
     Unknown,
-    Known(Option<String>),
+    /// On the connection with this number. A server that was restarted knows nothing.
+    Known(u64, Option<String>),
 }
 
 struct Bridge {
@@ -181,7 +182,9 @@ impl RunArgs {
             Some(folder) => std::path::absolute(folder)?,
             None => state_folder()?.join(file_name(&self.gateway_id)),
         };
-        files::make_folder(&state).with_context(|| format!("the folder {} cannot be used", state.display()))?;
+        files::make_folder(&state.join("files"))
+            .and_then(|()| files::clear(&state))
+            .with_context(|| format!("the folder {} cannot be used", state.display()))?;
         Ok(Limits {
             turn: seconds(self.turn_time, "turn-time")?,
             output_max: self.output_max.max(1),
@@ -209,6 +212,11 @@ fn file_name(text: &str) -> String {
 
 /// Serves until the agent sleeps, is refused, or the process gets a signal.
 pub(crate) async fn run(args: RunArgs, stop: CancellationToken) -> anyhow::Result<u8> {
+    // Otherwise the command could read our environment, with the secret in it. One that runs as root still can.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "hiding the environment from the command failed");
+    }
     let sleep_after = args.sleep_after.map(|value| seconds(value, "sleep-after")).transpose()?;
     let limits = Arc::new(args.limits()?);
     let listener = match args.wake_listen {
@@ -273,7 +281,8 @@ impl Bridge {
             format!("{} {} {}", event.source.platform, event.source.chat_id, event.message_id.as_deref().unwrap_or(""));
         if let (Some(_), Command::Acp(_)) = (&event.prompt_response, &self.command) {
             let late = "(This question is not open any more.)";
-            return Ok(Answer::new(self.agent.clone(), event.clone()).finish(late).await?);
+            Answer::new(self.agent.clone(), event.clone()).finish(late).await?;
+            return Ok(());
         }
         let mut answer =
             lock(&self.unfinished).remove(&key).unwrap_or_else(|| Answer::new(self.agent.clone(), event.clone()));
@@ -289,7 +298,13 @@ impl Bridge {
         };
         self.report(problem).await;
         match answer.finish(&text).await {
-            Ok(()) => {}
+            Ok(Written::Surely) => {}
+            Ok(Written::Perhaps) => {
+                let chat = &*event.source.chat_id;
+                tracing::error!(chat, "it is not known whether an answer was sent; it is not repeated");
+                self.report(Some(format!("it is not known whether the last answer in the chat {chat:?} was sent")))
+                    .await;
+            }
             // There is no connection: sent by the next attempt, without asking the agent again.
             Err(error @ ActError::Transport(_)) => {
                 answer.final_text = Some(text);
@@ -306,16 +321,22 @@ impl Bridge {
 
     fn keep(&self, key: String, answer: Answer) {
         let mut unfinished = lock(&self.unfinished);
-        if unfinished.len() < UNFINISHED_MAX {
-            unfinished.insert(key, answer);
+        if unfinished.len() >= UNFINISHED_MAX
+            && let Some(some) = unfinished.keys().next().cloned()
+        {
+            unfinished.remove(&some); // its next attempt asks the command again
         }
+        unfinished.insert(key, answer);
     }
 
     /// The final text, and the problem that the operator should know of. `Err`: worth another attempt.
     async fn outcome(&self, turn: &Turn, answer: &mut Answer) -> Result<(String, Option<String>), String> {
         let event = &turn.event;
-        let files = files::fetch(&self.agent, event, &self.limits.state).await;
         let working = async {
+            let files = tokio::select! {
+                files = files::fetch(&self.agent, event, &self.limits.state) => files,
+                () = turn.stopped.cancelled() => return Err(Trouble::Stopped),
+            };
             match &self.command {
                 Command::Exec(exec) => exec.turn(turn, &files).await,
                 Command::Acp(acp) => acp.turn(turn, &files, answer).await,
@@ -352,7 +373,7 @@ impl Bridge {
 
     /// Tells the operator of the server.
     async fn report(&self, problem: Option<String>) {
-        let told = Reported::Known(problem.clone());
+        let told = Reported::Known(self.agent.transport().connection(), problem.clone());
         if *lock(&self.reported) == told {
             return;
         }
@@ -373,7 +394,7 @@ fn join(text: String, note: Option<&str>) -> String {
     match (text.trim().is_empty(), note) {
         (true, None) => "(the agent ended without a text)".into(),
         (true, Some(note)) => note.into(),
-        (false, None) => text,
+        (false, None) => text.trim_end().to_owned(),
         (false, Some(note)) => format!("{}\n\n{note}", text.trim_end()),
     }
 }

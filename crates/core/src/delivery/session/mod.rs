@@ -286,7 +286,9 @@ impl Session {
                 }
             }
             Ok(GatewayFrame::Report { .. }) if self.serving.is_none() => self.bad_frame("before_hello", now_ms),
-            Ok(GatewayFrame::Report { problem }) => self.delivery.reports.note(&self.caller, problem.as_deref()),
+            Ok(GatewayFrame::Report { problem }) => {
+                self.delivery.reports.note(&self.caller, problem.as_deref(), now_ms);
+            }
             Ok(GatewayFrame::Unknown(_)) => {}
             Err(error) => {
                 tracing::debug!(%error, gateway = %self.caller.gateway, "skipped an invalid frame");

@@ -40,8 +40,11 @@ pub(super) enum RpcError {
 #[derive(Debug)]
 pub(super) enum FromAgent {
     Text(String),
-    /// It does something else, so that text before and after it are different paragraphs.
-    Gap,
+    /// It uses a tool, so that text before and after it are different paragraphs.
+    Tool {
+        id: String,
+        title: Option<String>,
+    },
     Permission {
         id: Value,
         params: Value,
@@ -81,8 +84,8 @@ impl Connection {
     }
 
     pub(super) async fn call(&self, method: &'static str, params: Value, limit: Duration) -> Answer {
-        let answered = self.begin(method, &params).await?;
-        timeout(limit, self.answer(answered)).await.unwrap_or(Err(RpcError::Late { method, limit }))
+        let answer = async { self.answer(self.begin(method, &params).await?).await };
+        timeout(limit, answer).await.unwrap_or(Err(RpcError::Late { method, limit }))
     }
 
     /// Sends a request; its answer is waited for with [`Self::answer`].
@@ -245,7 +248,10 @@ fn update(update: &Value) -> Option<FromAgent> {
             "text" => Some(FromAgent::Text(update["content"]["text"].as_str()?.to_owned())),
             other => Some(FromAgent::Text(format!("({other} that cannot be shown here)"))),
         },
-        "tool_call" => Some(FromAgent::Gap),
+        "tool_call" | "tool_call_update" => Some(FromAgent::Tool {
+            id: update["toolCallId"].as_str()?.to_owned(),
+            title: update["title"].as_str().map(str::to_owned),
+        }),
         _ => None,
     }
 }

@@ -28,6 +28,8 @@ const PROTOCOL_VERSION: u64 = 1;
 const START_TIME: Duration = Duration::from_mins(2);
 /// A session that is loaded sends its whole history.
 const SESSION_TIME: Duration = Duration::from_mins(1);
+/// Time to take a message.
+const WRITE_TIME: Duration = Duration::from_secs(30);
 /// Time to end a turn after it was cancelled.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
 /// Pause before a child is started that has just failed, doubled each time.
@@ -50,6 +52,16 @@ struct Running {
     since: Instant,
 }
 
+/// What a turn needs to know of the child.
+struct Known {
+    connection: Arc<Connection>,
+    /// The method that continues a session.
+    resume: Option<&'static str>,
+    /// The session of the chat, if this child has it.
+    open: Option<String>,
+    is_stuck: bool,
+}
+
 #[derive(Default)]
 struct Keeper {
     running: Option<Running>,
@@ -57,11 +69,41 @@ struct Keeper {
     not_before: Option<Instant>,
 }
 
+/// Turns that run, and when the last one ended.
+struct Turns {
+    count: usize,
+    last: Instant,
+}
+
+/// Counts a turn while it is there.
+struct Counted<'a>(&'a Mutex<Turns>);
+
+impl<'a> Counted<'a> {
+    fn new(turns: &'a Mutex<Turns>) -> Self {
+        lock(turns).count += 1;
+        Self(turns)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let mut turns = lock(self.0);
+        (turns.count, turns.last) = (turns.count - 1, Instant::now());
+    }
+}
+
 /// A question for permission that waits for a button.
 struct Question {
     chat: String,
     user: Option<String>,
-    answer: oneshot::Sender<usize>,
+    answer: oneshot::Sender<Pressed>,
+}
+
+/// What became of a question.
+enum Pressed {
+    Option(usize),
+    /// By somebody who may not answer it.
+    ByOther,
 }
 
 pub(super) struct Acp {
@@ -69,8 +111,7 @@ pub(super) struct Acp {
     limits: Arc<Limits>,
     sessions: Sessions,
     keeper: AsyncMutex<Keeper>,
-    /// Number of turns, and when the last one ended.
-    turns: Mutex<(usize, Instant)>,
+    turns: Mutex<Turns>,
     questions: Mutex<HashMap<String, Question>>,
 }
 
@@ -83,7 +124,7 @@ impl Acp {
             limits,
             sessions,
             keeper: AsyncMutex::default(),
-            turns: Mutex::new((0, Instant::now())),
+            turns: Mutex::new(Turns { count: 0, last: Instant::now() }),
             questions: Mutex::default(),
         });
         tokio::spawn(stop_when_idle(Arc::downgrade(&acp)));
@@ -91,14 +132,8 @@ impl Acp {
     }
 
     pub(super) async fn turn(&self, turn: &Turn, files: &Files, answer: &mut Answer) -> Result<Ended, Trouble> {
-        lock(&self.turns).0 += 1;
-        let outcome = tokio::select! {
-            outcome = self.prompt(turn, files, answer) => outcome,
-            () = sleep(self.limits.turn + CANCEL_TIME * 2) => Err(Trouble::Final(self.too_long())),
-        };
-        let mut turns = lock(&self.turns);
-        (turns.0, turns.1) = (turns.0 - 1, Instant::now());
-        outcome
+        let _counted = Counted::new(&self.turns);
+        self.prompt(turn, files, answer).await
     }
 
     fn too_long(&self) -> String {
@@ -108,16 +143,14 @@ impl Acp {
     /// The user pressed a button of a question.
     pub(super) fn pressed(&self, event: &MessageEvent) -> bool {
         let Some(pressed) = &event.prompt_response else { return false };
-        let mut questions = lock(&self.questions);
-        let Some(question) = questions.get(&pressed.prompt_id) else { return false };
-        // Only who asked for the turn may allow what it does.
-        if question.chat != *event.source.chat_id || question.user != event.source.user_id {
-            tracing::warn!("somebody else answered a question for permission; it is not counted");
-            return true;
-        }
-        if let (Some(question), Ok(option)) = (questions.remove(&pressed.prompt_id), pressed.option_id.parse()) {
-            let _ = question.answer.send(option); // the turn may have ended
-        }
+        let Some(question) = lock(&self.questions).remove(&pressed.prompt_id) else { return false };
+        // Only who asked for the turn may allow what it does; who is not known is nobody.
+        let is_asker = question.user.is_some() && question.user == event.source.user_id;
+        let answer = match pressed.option_id.parse() {
+            Ok(option) if is_asker && question.chat == *event.source.chat_id => Pressed::Option(option),
+            _ => Pressed::ByOther,
+        };
+        let _ = question.answer.send(answer); // the turn may have ended
         true
     }
 
@@ -131,7 +164,7 @@ impl Acp {
     /// A turn did not end. The next one in its session would be mixed with it, so the child is stopped, or, if other chats
     /// need it, the chat gets another session.
     async fn leave_turn(&self, chat: &str) {
-        if lock(&self.turns).0 <= 1 {
+        if lock(&self.turns).count <= 1 {
             return self.stop_child().await;
         }
         if let Some(running) = &mut self.keeper.lock().await.running {
@@ -142,11 +175,10 @@ impl Acp {
 
     // ---- the child and its sessions --------------------------------------------------------
 
-    /// The session of a chat, in a child that is started if there is none. True if the chat begins anew, although it had
-    /// a session.
-    async fn session(&self, chat: &str) -> Result<(Arc<Connection>, String, bool), Trouble> {
+    /// The child, which is started if there is none.
+    async fn child(&self, chat: &str) -> Result<Known, Trouble> {
         let mut keeper = self.keeper.lock().await;
-        if let Some(running) = &mut keeper.running
+        if let Some(running) = &keeper.running
             && let Some(why) = running.connection.end()
         {
             let lived = running.since.elapsed();
@@ -158,36 +190,54 @@ impl Acp {
             if let Some(until) = keeper.not_before {
                 sleep_until(until).await;
             }
-            match timeout(START_TIME, self.start()).await {
-                Ok(Ok(running)) => keeper.running = Some(running),
-                Ok(Err(trouble)) => {
+            match self.start().await {
+                Ok(running) => keeper.running = Some(running),
+                Err(trouble) => {
                     keeper.failed(Duration::ZERO);
                     return Err(trouble);
                 }
-                Err(_) => {
-                    keeper.failed(Duration::ZERO);
-                    let text = format!("the command did not answer `initialize` within {} s", START_TIME.as_secs());
-                    return Err(Trouble::Again(text));
-                }
             }
         }
-        let Some(running) = &mut keeper.running else { return Err(Trouble::Again(ENDED.into())) };
-        let connection = running.connection.clone();
-        if let Some(session) = running.open.get(chat) {
-            return Ok((connection, session.clone(), false));
+        let Some(running) = &keeper.running else { return Err(Trouble::Again(ENDED.into())) };
+        Ok(Known {
+            connection: running.connection.clone(),
+            resume: match (running.can_resume, running.can_load) {
+                (true, _) => Some("session/resume"),
+                (false, true) => Some("session/load"),
+                (false, false) => None,
+            },
+            open: running.open.get(chat).cloned(),
+            is_stuck: running.stuck.contains(chat),
+        })
+    }
+
+    /// The session of a chat. True if the chat begins anew, although it had one.
+    async fn session(&self, chat: &str) -> Result<(Arc<Connection>, String, bool), Trouble> {
+        // The lock of the child is not held here: an agent that is slow with one session must not hold up others.
+        let Known { connection, resume, open, is_stuck } = self.child(chat).await?;
+        if let Some(session) = open {
+            return Ok((connection, session, false));
         }
-        let known = self.sessions.get(chat);
-        let resumed = match &known {
-            Some(session) if !running.stuck.contains(chat) => self.resume(running, session).await,
-            _ => false,
+        let resume = resume.filter(|_| !is_stuck);
+        let made = self.open(&connection, chat, resume).await;
+        let mut keeper = self.keeper.lock().await;
+        let is_same = keeper.running.as_ref().is_some_and(|it| Arc::ptr_eq(&it.connection, &connection));
+        let (session, is_anew) = match made {
+            Ok(made) => made,
+            Err(RpcError::Refused { code: AUTH_REQUIRED, .. }) => return Err(needs_login()),
+            Err(error) => {
+                if is_same && matches!(error, RpcError::Late { .. }) {
+                    keeper.running = None; // it hangs: all chats get another one
+                    keeper.failed(Duration::ZERO);
+                }
+                return Err(Trouble::Again(error.to_string()));
+            }
         };
-        let session = match (&known, resumed) {
-            (Some(session), true) => session.clone(),
-            _ => self.new_session(&connection, chat).await?,
-        };
-        running.stuck.remove(chat);
-        running.open.insert(chat.to_owned(), session.clone());
-        Ok((connection, session, known.is_some() && !resumed))
+        if let Some(running) = keeper.running.as_mut().filter(|_| is_same) {
+            running.stuck.remove(chat);
+            running.open.insert(chat.to_owned(), session.clone());
+        }
+        Ok((connection, session, is_anew))
     }
 
     async fn start(&self) -> Result<Running, Trouble> {
@@ -226,35 +276,33 @@ impl Acp {
         })
     }
 
-    /// True if the session goes on where it ended.
-    async fn resume(&self, running: &Running, session: &str) -> bool {
-        let params = json!({ "sessionId": session, "cwd": self.limits.cwd, "mcpServers": [] });
-        let method = match (running.can_resume, running.can_load) {
-            (true, _) => "session/resume",
-            (false, true) => "session/load",
-            (false, false) => return false,
-        };
-        match running.connection.call(method, params, SESSION_TIME).await {
-            Ok(_) => true,
-            Err(error) => {
-                tracing::warn!(%error, method, "a session cannot be continued; a new one is made");
-                false
+    /// Continues the session of a chat with this method, or makes a new one. True if the chat begins anew, although it had one.
+    async fn open(
+        &self,
+        connection: &Connection,
+        chat: &str,
+        resume: Option<&'static str>,
+    ) -> Result<(String, bool), RpcError> {
+        let known = self.sessions.get(chat);
+        if let (Some(session), Some(method)) = (&known, resume) {
+            let params = json!({ "sessionId": session, "cwd": self.limits.cwd, "mcpServers": [] });
+            match connection.call(method, params, SESSION_TIME).await {
+                Ok(_) => return Ok((session.clone(), false)),
+                Err(error @ RpcError::Refused { .. }) => {
+                    tracing::warn!(%error, method, "a session cannot be continued; a new one is made");
+                }
+                Err(error) => return Err(error),
             }
         }
-    }
-
-    async fn new_session(&self, connection: &Connection, chat: &str) -> Result<String, Trouble> {
         let params = json!({ "cwd": self.limits.cwd, "mcpServers": [] });
-        let made = connection.call("session/new", params, SESSION_TIME).await.map_err(|error| match error {
-            RpcError::Refused { code: AUTH_REQUIRED, .. } => needs_login(),
-            other => Trouble::Again(other.to_string()),
-        })?;
-        let session =
-            made["sessionId"].as_str().ok_or_else(|| Trouble::Again("it made a session without an id".into()))?;
+        let made = connection.call("session/new", params, SESSION_TIME).await?;
+        let Some(session) = made["sessionId"].as_str() else {
+            return Err(RpcError::Refused { code: 0, message: "it made a session without an id".into() });
+        };
         if let Err(error) = self.sessions.put(chat, session) {
             tracing::error!(%error, "storing a session failed; it cannot be continued after a restart");
         }
-        Ok(session.to_owned())
+        Ok((session.to_owned(), known.is_some()))
     }
 
     // ---- a turn ----------------------------------------------------------------------------
@@ -262,15 +310,19 @@ impl Acp {
     async fn prompt(&self, turn: &Turn, files: &Files, answer: &mut Answer) -> Result<Ended, Trouble> {
         let source = &turn.event.source;
         let chat = json!([source.platform, source.chat_id, source.thread_id]).to_string();
-        let (connection, session, is_anew) = self.session(&chat).await?;
+        let (connection, session, is_anew) = tokio::select! {
+            session = self.session(&chat) => session?,
+            () = turn.stopped.cancelled() => return Err(Trouble::Stopped),
+        };
         let mut told = connection.follow(&session);
         let params = json!({ "sessionId": session, "prompt": blocks(&turn.event, files) });
-        let outcome = match connection.begin("session/prompt", &params).await {
-            Ok(answered) => {
+        let outcome = match timeout(WRITE_TIME, connection.begin("session/prompt", &params)).await {
+            Ok(Ok(answered)) => {
                 let mut talk = Talk::new(self, turn, &connection, &session);
                 talk.run(&mut told, answered, answer).await
             }
-            Err(error) => Err(Trouble::Again(error.to_string())),
+            Ok(Err(error)) => Err(Trouble::Again(error.to_string())),
+            Err(_) => Err(Trouble::Final("it does not read its standard input".into())),
         };
         connection.unfollow(&session);
         if matches!(outcome, Err(Trouble::Final(_))) {
@@ -302,12 +354,15 @@ impl Keeper {
 async fn stop_when_idle(acp: std::sync::Weak<Acp>) {
     loop {
         let Some(acp) = acp.upgrade() else { return };
-        let (turns, last) = *lock(&acp.turns);
-        let (idle, limit) = (last.elapsed(), acp.limits.child_idle);
-        if turns == 0 && idle >= limit {
+        let (count, idle) = {
+            let turns = lock(&acp.turns);
+            (turns.count, turns.last.elapsed())
+        };
+        let limit = acp.limits.child_idle;
+        if count == 0 && idle >= limit {
             let mut keeper = acp.keeper.lock().await;
             // A turn that began meanwhile waits for this lock, or has the child already.
-            let running = if lock(&acp.turns).0 == 0 { keeper.running.take() } else { None };
+            let running = if lock(&acp.turns).count == 0 { keeper.running.take() } else { None };
             drop(keeper);
             if let Some(running) = running {
                 tracing::info!("the command was idle and is stopped");

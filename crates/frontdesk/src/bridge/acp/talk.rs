@@ -1,5 +1,7 @@
 //! One turn: text that grows, questions for permission, and its end.
 
+use std::collections::HashMap;
+
 use frontdesk_client::Turn;
 use frontdesk_wire::action::PromptOption;
 use frontdesk_wire::{Act, MessageEvent};
@@ -11,7 +13,7 @@ use super::super::answer::Answer;
 use super::super::files::{self, Files};
 use super::super::{Ended, Permissions, Trouble, cut, lock};
 use super::connection::{Connection, FromAgent, RpcError};
-use super::{AUTH_REQUIRED, Acp, CANCEL_TIME, Question, needs_login};
+use super::{AUTH_REQUIRED, Acp, CANCEL_TIME, Pressed, Question, needs_login};
 
 /// The content of a message for the agent.
 pub(super) fn blocks(event: &MessageEvent, files: &Files) -> Vec<Value> {
@@ -30,6 +32,10 @@ pub(super) fn blocks(event: &MessageEvent, files: &Files) -> Vec<Value> {
 /// Buttons under a question; further options cannot be chosen.
 const OPTIONS_MAX: usize = 10;
 const TITLE_MAX_CHARS: usize = 500;
+/// Tool calls of one turn whose titles are remembered.
+const TITLES_MAX: usize = 1000;
+/// How often a question is shown again that somebody else has answered.
+const REPEATS_MAX: usize = 3;
 
 /// A turn in progress.
 pub(super) struct Talk<'a> {
@@ -43,23 +49,27 @@ pub(super) struct Talk<'a> {
     length: usize,
     is_cut: bool,
     question: Option<Asked>,
+    /// What the agent calls its tool calls, by their ids.
+    titles: HashMap<String, String>,
 }
 
 /// A question for permission.
 struct Asked {
     id: Value,
+    title: String,
     prompt_id: String,
     options: Vec<Value>,
-    answer: oneshot::Receiver<usize>,
+    answer: oneshot::Receiver<Pressed>,
     until: Instant,
+    repeats: usize,
 }
 
 type Answered = oneshot::Receiver<Result<Value, RpcError>>;
 
 impl<'a> Talk<'a> {
     pub(super) fn new(acp: &'a Acp, turn: &'a Turn, connection: &'a Connection, session: &'a str) -> Self {
-        let (text, gap, length, is_cut, question) = (String::new(), false, 0, false, None);
-        Self { acp, turn, connection, session, text, gap, length, is_cut, question }
+        let (text, gap, length, is_cut) = (String::new(), false, 0, false);
+        Self { acp, turn, connection, session, text, gap, length, is_cut, question: None, titles: HashMap::new() }
     }
 
     pub(super) async fn run(
@@ -88,7 +98,11 @@ impl<'a> Talk<'a> {
                         (outcome, None) => self.end(outcome),
                     };
                 }
-                choice = choice(&mut self.question) => self.settle(choice).await,
+                pressed = pressed(&mut self.question) => match pressed {
+                    Some(Pressed::Option(option)) => self.settle(Some(option)).await,
+                    Some(Pressed::ByOther) => self.ask_again().await,
+                    None => self.settle(None).await,
+                },
                 () = self.turn.stopped.cancelled(), if leaving.is_none() => {
                     self.cancel().await;
                     leaving = Some((Trouble::Stopped, Instant::now() + CANCEL_TIME));
@@ -120,13 +134,22 @@ impl<'a> Talk<'a> {
                 self.text.push_str(more);
                 self.is_cut |= is_cut;
             }
-            FromAgent::Gap => self.gap = true,
+            FromAgent::Tool { id, title } => {
+                self.gap = true;
+                if let Some(title) = title.filter(|_| self.titles.len() < TITLES_MAX || self.titles.contains_key(&id)) {
+                    self.titles.insert(id, title);
+                }
+            }
             FromAgent::Permission { id, params } => {
                 let options = params["options"].as_array().cloned().unwrap_or_default();
                 if is_leaving || self.question.is_some() || self.acp.limits.permissions == Permissions::Deny {
                     self.refuse(id, &options).await;
+                } else if let Some(title) = self.title(&params["toolCall"]) {
+                    let until = Instant::now() + self.acp.limits.permission;
+                    self.ask(id, title, options, until, 0).await;
                 } else {
-                    self.ask(id, &params["toolCall"], options).await;
+                    tracing::warn!("the agent asks for permission and does not say for what; it is refused");
+                    self.refuse(id, &options).await;
                 }
             }
         }
@@ -156,10 +179,23 @@ impl<'a> Talk<'a> {
 
     // ---- permission ------------------------------------------------------------------------
 
-    async fn ask(&mut self, id: Value, call: &Value, options: Vec<Value>) {
-        let title: String = call["title"].as_str().unwrap_or("use a tool").chars().take(TITLE_MAX_CHARS).collect();
+    /// What permission is asked for, in the words of the agent and with what it gives to the tool.
+    fn title(&self, call: &Value) -> Option<String> {
+        let known = || self.titles.get(call["toolCallId"].as_str()?).map(String::as_str);
+        let title = call["title"].as_str().or_else(known).filter(|title| !title.trim().is_empty())?;
+        let input = match &call["rawInput"] {
+            Value::Null => String::new(),
+            input => format!("\n{input}"),
+        };
+        Some(format!("{title}{input}").chars().take(TITLE_MAX_CHARS).collect())
+    }
+
+    async fn ask(&mut self, id: Value, title: String, options: Vec<Value>, until: Instant, repeats: usize) {
+        // What is allowed for always would be allowed in the chats of others as well.
+        let options: Vec<Value> =
+            options.into_iter().filter(|it| it["kind"] != "allow_always").take(OPTIONS_MAX).collect();
         let style = |kind: &str| if kind.starts_with("allow") { "primary" } else { "danger" };
-        let shown = options.iter().take(OPTIONS_MAX).enumerate().map(|(number, option)| PromptOption {
+        let shown = options.iter().enumerate().map(|(number, option)| PromptOption {
             id: number.to_string(),
             label: option["name"].as_str().unwrap_or("?").chars().take(80).collect(),
             style: Some(style(option["kind"].as_str().unwrap_or_default()).into()),
@@ -169,21 +205,31 @@ impl<'a> Talk<'a> {
         let (tell, answer) = oneshot::channel();
         let (chat, user) = (event.source.chat_id.to_string(), event.source.user_id.clone());
         lock(&self.acp.questions).insert(prompt_id.clone(), Question { chat, user, answer: tell });
+        let again = if repeats > 0 { "Only the person who wrote the message may answer. " } else { "" };
         let act = Act::Prompt {
             chat_id: event.source.chat_id.clone(),
             prompt_kind: "approval".into(),
             prompt_id: prompt_id.clone(),
-            content: format!("The agent asks for permission: {title}"),
+            content: format!("{again}The agent asks for permission: {title}"),
             options: shown.collect(),
-            timeout_s: Some(self.acp.limits.permission.as_secs_f64()),
+            timeout_s: Some(until.saturating_duration_since(Instant::now()).as_secs_f64()),
             reply_to: event.message_id.clone(),
         };
-        let until = Instant::now() + self.acp.limits.permission;
-        self.question = Some(Asked { id, prompt_id, options, answer, until });
+        self.question = Some(Asked { id, title, prompt_id, options, answer, until, repeats });
         if let Err(error) = self.acp.agent.act(event, act).await {
             tracing::warn!(%error, "a question for permission cannot be shown; it is refused");
             self.settle(None).await;
         }
+    }
+
+    /// Somebody else has answered, and a question is answered once: it is shown again.
+    async fn ask_again(&mut self) {
+        if self.question.as_ref().is_some_and(|asked| asked.repeats >= REPEATS_MAX) {
+            return self.settle(None).await;
+        }
+        let Some(asked) = self.question.take() else { return };
+        lock(&self.acp.questions).remove(&asked.prompt_id);
+        self.ask(asked.id, asked.title, asked.options, asked.until, asked.repeats + 1).await;
     }
 
     /// Answers the open question: with an option, or by refusing.
@@ -213,7 +259,7 @@ impl<'a> Talk<'a> {
 }
 
 /// The button that was pressed; `None` once the time is over. Never returns without a question.
-async fn choice(question: &mut Option<Asked>) -> Option<usize> {
+async fn pressed(question: &mut Option<Asked>) -> Option<Pressed> {
     match question {
         Some(asked) => tokio::select! {
             chosen = &mut asked.answer => chosen.ok(),

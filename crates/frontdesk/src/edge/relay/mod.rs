@@ -92,6 +92,7 @@ fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
         return;
     }
     let why = match (&claimed, &known, close) {
+        (None, ..) if upgrade_token(headers).is_some() => "the upgrade token is malformed",
         (None, ..) => "no upgrade token was sent",
         (Some(_), None, _) => "the gateway is unknown",
         (.., Close::Expired) => "the token has expired",
