@@ -37,8 +37,8 @@ class Scene:
 
     def __init__(self, command):
         self.command = command
-        # A message that is left unacked comes again after six of these.
-        self.desk = Desk("client", FRONTDESK_RELAY_ACK_LIMIT_MS="500")
+        # A message that is left unacked comes again after six of these, and a killed agent is woken again after the cooldown.
+        self.desk = Desk("client", FRONTDESK_RELAY_ACK_LIMIT_MS="500", FRONTDESK_WAKE_COOLDOWN_MS="1000")
         self.tenant = self.desk.tenant("t")
         self.lock = threading.Lock()
         self.process, self.starts = None, 0
