@@ -529,6 +529,7 @@ def hermes_acp_answers(s):
     a.env.update({k: v for k, v in gateway_env("0.19.0", home).items() if k.startswith(("HERMES", "PYTHON", "HOME", "OPENAI"))})
     a.say("c", "do tell mark-one")
     a.answer("c", "The stub heard mark-one", timeout=120)
+    a.settled()  # its turn has ended, and is in its session
     end_process(a.process, signal.SIGKILL)
     a.start()
     a.say("c", "do tell mark-two")
