@@ -103,8 +103,8 @@ impl SocketTransport {
         Self::with(dial, 1, false)
     }
 
-    /// The handler gets deliveries while it still has others; and each is acked when it is done. A refusal of the first connection
-    /// ends this transport.
+    /// The handler gets deliveries while it still has others, and each is acked when it is done. A refusal of the first
+    /// connection ends this transport.
     pub(crate) fn concurrent(dial: Dial) -> Self {
         Self::with(dial, QUEUE_MAX, true)
     }

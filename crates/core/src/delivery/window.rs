@@ -120,8 +120,8 @@ impl Window {
         }
     }
 
-    /// Number of rows that may be sent now. Rows that the gateway is working on do not count, up to a limit. If a gateway that never acked has answered a row, it has received it: such
-    /// rows do not count, up to a limit.
+    /// Number of rows that may be sent now. Rows that the gateway is working on do not count, nor those that a gateway that
+    /// never acked has answered, because it has received them; both up to a limit.
     pub fn room(&self, now_ms: u64) -> usize {
         if self.is_frozen(now_ms) {
             return 0;

@@ -21,7 +21,7 @@ impl Exec {
         let limit = self.limits.turn;
         tokio::select! {
             outcome = timeout(limit, self.ask(turn, files)) => outcome.unwrap_or_else(|_| {
-                Err(Trouble::Final(format!("the command did not end within {} s and was stopped", limit.as_secs())))
+                Err(Trouble::Final(format!("the command did not end within {} s and was stopped", limit.as_secs_f64())))
             }),
             () = turn.stopped.cancelled() => Err(Trouble::Stopped),
         }

@@ -277,8 +277,11 @@ impl Serve for Bridge {
 impl Bridge {
     async fn answer(&self, turn: &Turn) -> Result<(), Failure> {
         let event = &turn.event;
-        let key =
-            format!("{} {} {}", event.source.platform, event.source.chat_id, event.message_id.as_deref().unwrap_or(""));
+        let source = &event.source;
+        let key = serde_json::json!([source.platform, source.chat_id, source.thread_id, event.message_id]).to_string();
+        if turn.attempt == 0 {
+            lock(&self.unfinished).remove(&key); // of an earlier delivery: an edited message has the same id
+        }
         if let (Some(_), Command::Acp(_)) = (&event.prompt_response, &self.command) {
             let late = "(This question is not open any more.)";
             Answer::new(self.agent.clone(), event.clone()).finish(late).await?;

@@ -137,7 +137,7 @@ impl Acp {
     }
 
     fn too_long(&self) -> String {
-        format!("it did not answer within {} s and was stopped", self.limits.turn.as_secs())
+        format!("it did not answer within {} s and was stopped", self.limits.turn.as_secs_f64())
     }
 
     /// The user pressed a button of a question.
