@@ -127,7 +127,7 @@ impl ClusterPlane {
                 }
             }
             Heard::Ring(Ring::Replaced(instance, session)) => {
-                self.delivery.switchboard().close_session(instance, session, Close::Replaced);
+                self.delivery.sockets().close_session(instance, session, Close::Replaced);
             }
             Heard::Ring(Ring::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
             Heard::Ring(Ring::Sending(desk, platform, bot)) => self.outbound.bot_shared(desk, &platform, &bot),

@@ -272,7 +272,7 @@ fn given_up(app: &App) -> Vec<Value> {
         );
         Some(finding("acks", false, text))
     };
-    desk.delivery().switchboard().given_up().into_iter().filter_map(show).collect()
+    desk.delivery().sockets().given_up().into_iter().filter_map(show).collect()
 }
 
 /// Agents with an inbox: pending wakes, and wake URLs that fail.
@@ -285,7 +285,7 @@ fn inboxes(app: &App) -> Vec<Value> {
     let mut findings = Vec::new();
     for agent in agents {
         let name = format!("{}/{}", agent.tenant, agent.id);
-        let waits = desk.delivery().switchboard().presence(agent.no).idle;
+        let waits = desk.delivery().sockets().presence(agent.no).idle;
         let refused = agent.wake_url.as_deref().and_then(|url| desk.outcall().check(url).err());
         let (ok, text) = match (refused, waits, desk.delivery().wake_failure(agent.no)) {
             (Some(error), ..) => {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::agents::Speaker;
-use frontdesk_core::delivery::switchboard::{Mailbox, Order};
+use frontdesk_core::delivery::sockets::{Mailbox, Order};
 use frontdesk_core::directory::{Identity, Unproven};
 use frontdesk_core::port::store::{JournalEntry, LEASE_MS, Outcome, Store};
 use frontdesk_core::{Desk, DeskError, Rules};
@@ -34,7 +34,7 @@ async fn attached(one: &Desk, other: &Desk) -> (String, Arc<Mailbox>) {
     other.directory().refresh().await.unwrap();
     let bearer = mint("bot", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
     let caller = other.directory().prove_gateway(&bearer).unwrap();
-    let (mailbox, _) = other.delivery().switchboard().attach(caller.instance.no, "bot", "acme");
+    let (mailbox, _) = other.delivery().sockets().attach(caller.instance.no, "bot", "acme");
     (bearer, mailbox)
 }
 

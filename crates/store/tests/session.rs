@@ -83,7 +83,7 @@ async fn a_row_is_sent_acked_and_saved() {
     assert_eq!(scene.desk.stores().ledger.position(no).await.unwrap().through, Seq(2));
     let farewell = session.end().await;
     assert!(farewell.close.is_none() && farewell.left.is_none());
-    assert!(!scene.desk.delivery().switchboard().is_live(no));
+    assert!(!scene.desk.delivery().sockets().is_live(no));
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn rows_read_while_going_idle_wait_for_the_next_session() {
     let rows = scene.desk.delivery().read_rows(scene.caller.instance.no, Seq(after), limit).await;
     assert_eq!(rows.as_ref().unwrap().len(), 1);
     session.read(rows, limit, 3);
-    let waits = scene.desk.delivery().switchboard().take_unserved();
+    let waits = scene.desk.delivery().sockets().take_unserved();
     assert!(waits.contains_key(&scene.caller.instance.no), "the instance must be woken");
     scene.carry_out(&mut session, 3).await;
     assert_eq!(kinds(&mut session), ["going_idle_ack"]);
@@ -147,9 +147,9 @@ async fn a_peer_that_disconnects_during_begin_leaves_no_state() {
     // The socket is closed; work in progress is still finished, then the session ends.
     session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 1);
     session.end().await;
-    let board = scene.desk.delivery().switchboard();
+    let sockets = scene.desk.delivery().sockets();
     let no = scene.caller.instance.no;
-    assert!(!board.is_live(no) && board.presence(no).served_by == DeskNo(0));
+    assert!(!sockets.is_live(no) && sockets.presence(no).served_by == DeskNo(0));
 }
 
 #[tokio::test]

@@ -59,11 +59,9 @@ impl AgentsPlane {
             connectors: agent.as_ref().map_or_else(|| vec!["relay".into()], |it| self.connector_names(it)),
             wake_url: agent.as_ref().is_some_and(|it| it.wake_url.is_some())
                 || instance.as_ref().is_some_and(|it| it.wake_url.is_some()),
-            wake_waits: no.is_some_and(|no| self.delivery.switchboard().presence(no).idle),
+            wake_waits: no.is_some_and(|no| self.delivery.sockets().presence(no).idle),
             wake_failure: no.and_then(|no| self.delivery.wake_failure(no)),
-            seen_at: no
-                .map_or(0, seen)
-                .max(instance.map_or(0, |it| self.delivery.switchboard().presence(it.no).seen_ms)),
+            seen_at: no.map_or(0, seen).max(instance.map_or(0, |it| self.delivery.sockets().presence(it.no).seen_ms)),
             created_at: agent.as_ref().map(|it| it.created_ms),
             agent_name: agent.and_then(|it| it.name.clone()),
             tenant: tenant.into(),

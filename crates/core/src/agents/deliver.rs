@@ -94,7 +94,7 @@ impl Messages {
         let at_ms = self.env.now_ms();
         let mut receipts = vec![shown("inbox", &own_receipt(&message, at_ms, self.is_attended(to)))];
         for instance in &to.relay {
-            let served = self.delivery.switchboard().is_served(instance.no);
+            let served = self.delivery.sockets().is_served(instance.no);
             receipts.push(shown("relay", &own_receipt(&message, at_ms, served)));
         }
         receipts.extend(to.unread.iter().map(|fault| failed("connectors", fault)));

@@ -208,7 +208,7 @@ impl Messages {
     async fn show_people(&self, to: &Addressee, event: &MessageEvent) {
         if let Some(platform) = self.platforms.get(PLATFORM) {
             let bot = Bot::bare(BOT);
-            platform.overheard(ActingAs::new(&to.agent.tenant, &bot), event).await;
+            platform.show_agent_message(ActingAs::new(&to.agent.tenant, &bot), event).await;
         }
     }
 

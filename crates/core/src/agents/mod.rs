@@ -412,7 +412,7 @@ impl AgentsPlane {
             self.directory.read(|view| (view.agent(tenant, &id).cloned(), view.instance(tenant, &id).cloned()));
         let relay = agent.as_ref().map_or_else(|| instance.into_iter().collect(), |agent| self.ways_to(agent).0);
         let sockets =
-            relay.iter().filter_map(|it| self.delivery.switchboard().socket(it.no)).filter(|socket| !socket.is_idle());
+            relay.iter().filter_map(|it| self.delivery.sockets().socket(it.no)).filter(|socket| !socket.is_idle());
         let traffic = sockets.map(|socket| socket.traffic_ms()).max();
         let attended = agent.as_ref().filter(|agent| self.live.streams.is_attended(agent.no));
         let heard = attended.map(|agent| self.live.streams.traffic_ms(agent.no));
@@ -430,8 +430,8 @@ impl AgentsPlane {
             return true;
         }
         let Some(agent) = self.directory.read(|view| view.agent_no(no).cloned()) else { return false };
-        let board = self.delivery.switchboard();
-        self.ways_to(&agent).0.iter().any(|it| board.is_served(it.no) || board.presence(it.no).seen_ms > since_ms)
+        let sockets = self.delivery.sockets();
+        self.ways_to(&agent).0.iter().any(|it| sockets.is_served(it.no) || sockets.presence(it.no).seen_ms > since_ms)
     }
 
     /// A number that changes when the agent sends something, reads its inbox, or opens a socket. Callers compare for
@@ -439,7 +439,7 @@ impl AgentsPlane {
     pub fn traces_of(&self, agent_no: InstanceNo) -> u64 {
         let heard = self.live.streams.traffic_ms(agent_no);
         let Some(agent) = self.directory.read(|view| view.agent_no(agent_no).cloned()) else { return heard };
-        let dials = self.ways_to(&agent).0.iter().map(|it| self.delivery.switchboard().dials(it.no)).sum::<u64>();
+        let dials = self.ways_to(&agent).0.iter().map(|it| self.delivery.sockets().dials(it.no)).sum::<u64>();
         heard.wrapping_add(dials)
     }
 
@@ -449,7 +449,7 @@ impl AgentsPlane {
             return true;
         }
         let found = self.directory.read(|view| view.agent_no(agent_no).cloned());
-        found.is_some_and(|agent| self.ways_to(&agent).0.iter().any(|it| self.delivery.switchboard().is_served(it.no)))
+        found.is_some_and(|agent| self.ways_to(&agent).0.iter().any(|it| self.delivery.sockets().is_served(it.no)))
     }
 
     /// Splits an address into id and session.

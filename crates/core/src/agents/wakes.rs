@@ -17,7 +17,7 @@ use super::speaker::Speaker;
 use super::streams::Stream;
 use crate::cron::retry::FireAnswer;
 use crate::cron::{BY_WAKE, PlannedWakes};
-use crate::delivery::switchboard::Mailbox;
+use crate::delivery::sockets::Mailbox;
 use crate::directory::check_id;
 use crate::directory::facts::Instance;
 use crate::hash::short_hash;
@@ -189,7 +189,7 @@ impl Messages {
     fn choose_session(&self, to: &Addressee, asked: Option<&str>) -> Option<LiveSession> {
         let streams = self.agents.live.streams.of(to.agent.no).into_iter().map(LiveSession::Stream);
         let sockets = to.relay.iter().filter_map(|instance| {
-            let mailbox = self.delivery.switchboard().socket(instance.no).filter(|mailbox| !mailbox.is_idle())?;
+            let mailbox = self.delivery.sockets().socket(instance.no).filter(|mailbox| !mailbox.is_idle())?;
             Some(LiveSession::Socket(mailbox, instance.clone()))
         });
         let meant = |session: &LiveSession| asked.is_none() || session.session() == asked;
@@ -262,7 +262,7 @@ impl Messages {
         if !waits {
             self.delivery.note_wake_failure(agent, None);
         }
-        if self.delivery.switchboard().presence(agent).idle == waits {
+        if self.delivery.sockets().presence(agent).idle == waits {
             return;
         }
         if let Err(error) = self.delivery.mark_wake_waits(agent, waits).await {
@@ -273,7 +273,7 @@ impl Messages {
     /// Agents with a wake pending at the last shutdown.
     pub fn called_agents(&self) -> Vec<InstanceNo> {
         let all: Vec<InstanceNo> = self.directory.read(|view| view.agent_nos().collect());
-        all.into_iter().filter(|no| self.delivery.switchboard().presence(*no).idle).collect()
+        all.into_iter().filter(|no| self.delivery.sockets().presence(*no).idle).collect()
     }
 
     // ---- planned -------------------------------------------------------------------------

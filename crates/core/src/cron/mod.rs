@@ -3,7 +3,9 @@
 
 mod buckets;
 mod clock;
+mod firing;
 mod keys;
+mod loading;
 pub mod retry;
 pub mod schedule;
 pub mod signing;
@@ -14,19 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use frontdesk_wire::cron::{
-    AlarmHistory, ArmedAlarm, BY_RELAY, CancelAlarm, FireBody, OnMiss, PastAlarm, ProvisionAlarm, Provisioned,
-    RelayBody,
+    AlarmHistory, ArmedAlarm, BY_RELAY, CancelAlarm, OnMiss, PastAlarm, ProvisionAlarm, Provisioned,
 };
-use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{EventId, InstanceId, InstanceNo, TenantId};
-use serde_json::json;
+use frontdesk_wire::{InstanceId, InstanceNo, TenantId};
 use tokio::sync::Notify;
 
 use self::buckets::Buckets;
-use self::retry::{FireAnswer, conclude, is_missed};
+use self::retry::FireAnswer;
 use self::schedule::{Caps, Next, Schedule};
 use crate::base::Base;
 use crate::directory::facts::Instance;
@@ -36,10 +33,10 @@ use crate::error::DeskError;
 use crate::lease::Lease;
 use crate::meters::{Meters, Why};
 use crate::port::BoxFuture;
-use crate::port::alarms::{Alarm, AlarmState, Alarms, Arming, Concluded, Conclusion};
+use crate::port::alarms::{Alarm, AlarmState, Alarms, Arming};
 use crate::port::bus::{Bus, Ring, To};
-use crate::port::outcall::{Call, Outcall};
-use crate::port::store::{Acceptance, Delivery, Ledger, StoreError};
+use crate::port::outcall::Outcall;
+use crate::port::store::{Ledger, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -47,20 +44,17 @@ use crate::vault::Sealer;
 
 pub use clock::ClockWatch;
 pub use keys::SigningKeys;
+pub use loading::Loading;
 pub use turns::{AlarmLoop, Claimed, PAUSE_MAX, Turn};
 
 /// Alarms due within this time are kept in memory; later ones are read from the store in time.
 const WINDOW_MS: u64 = 1_800_000;
-/// Rows per read from the store.
-const PAGE: usize = 10_000;
 /// A claim expires after this time; longer than the longest call.
 pub const LEASE_MS: u64 = 60_000;
 /// Delay before a failed store request is repeated.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Concurrent calls.
 const CAPS: Caps = Caps { total: 1024, per_tenant: 768, per_host: 128 };
-/// Agents answer before they start to work; the rest of the body is not read.
-const ANSWER_MAX_BYTES: usize = 4096;
 const HISTORY_PAGE: usize = 200;
 const ARMED_PAGE: usize = 500;
 /// Alarms in the listing of one tenant.
@@ -75,23 +69,6 @@ pub struct AlarmClock {
     armed: Mutex<HashMap<TenantId, u64>>,
     /// Notified when an alarm may be due earlier than expected.
     pub notify: Notify,
-}
-
-/// Progress of reading alarms from the store.
-#[derive(Debug, Clone, Copy)]
-pub struct Loading {
-    from: (u64, u64),
-    until_ms: u64,
-    /// Reads from the beginning, after the schedule was cleared.
-    again: bool,
-    pub done: bool,
-}
-
-impl Default for Loading {
-    /// Nothing to read yet.
-    fn default() -> Self {
-        Self { from: (0, 0), until_ms: 0, again: false, done: true }
-    }
 }
 
 impl Default for AlarmClock {
@@ -422,232 +399,6 @@ impl CronPlane {
         };
         if sooner {
             self.clock.notify.notify_one();
-        }
-    }
-
-    /// When to read the next window from the store.
-    fn next_load_ms(&self) -> u64 {
-        self.clock.loaded_until_ms.load(Ordering::Acquire).saturating_sub(WINDOW_MS / 2)
-    }
-
-    /// Starts to read the next window, from where the last read ended.
-    ///
-    /// Alarms armed from now on for this window are added directly, so none is missed; one that is added twice is
-    /// claimed once.
-    fn begin_load(&self, last: &Loading) -> Loading {
-        let until_ms = self.env.now_ms() + WINDOW_MS;
-        self.clock.loaded_until_ms.fetch_max(until_ms, Ordering::AcqRel);
-        Loading { from: last.from, until_ms, again: false, done: false }
-    }
-
-    /// Starts to read everything again if too many entries of the schedule are stale (moved or cancelled alarms), which
-    /// bounds its size however often agents change their alarms.
-    ///
-    /// Also if other servers came or went: then this one fires others than before.
-    fn reload(&self, last: &Loading, buckets: &mut Buckets) -> Option<Loading> {
-        let mut schedule = self.clock.schedule();
-        let live = Buckets::of(&self.lease);
-        if !last.done || (!schedule.is_worn() && live == *buckets) {
-            return None;
-        }
-        *buckets = live;
-        schedule.clear_waiting();
-        Some(Loading { from: (0, 0), until_ms: last.until_ms, again: true, done: false })
-    }
-
-    /// Reads the next page.
-    async fn load_alarms(&self, loading: &mut Loading) -> Result<(), StoreError> {
-        let page = self.alarms.next_alarms(loading.from, loading.until_ms, PAGE).await?;
-        loading.done = page.len() < PAGE;
-        loading.from = match page.last() {
-            Some(last) if !loading.done => (last.next_ms, last.id),
-            _ => (loading.until_ms, u64::MAX >> 1),
-        };
-        let tenants: Vec<TenantId> = page.iter().map(|it| self.directory.tenant_of_no(it.instance)).collect();
-        let buckets = Buckets::of(&self.lease);
-        let mut schedule = self.clock.schedule();
-        // Some alarms of this page may be due or firing, and must not be added again.
-        let unknown = loading.again.then(|| schedule.unknown(page.iter().map(|it| it.id)));
-        for (it, tenant) in page.iter().zip(tenants) {
-            if unknown.as_ref().is_some_and(|unknown| !unknown.contains(&it.id)) {
-                continue;
-            }
-            let lane = lane_of(&it.callback);
-            schedule.add(buckets.tried_ms(lane, it.next_ms), it.id, &tenant, lane);
-        }
-        Ok(())
-    }
-
-    /// Puts overdue alarms back into the schedule that are neither queued nor being fired.
-    async fn find_forgotten_alarms(&self) -> Result<(), StoreError> {
-        let long_ago_ms = self.env.now_ms().saturating_sub(LEASE_MS);
-        let overdue = self.alarms.next_alarms((0, 0), long_ago_ms, PAGE).await?;
-        let forgotten = self.clock.schedule().unknown(overdue.iter().map(|it| it.id));
-        for it in overdue.into_iter().filter(|it| forgotten.contains(&it.id)) {
-            self.schedule_alarm(it.next_ms, it.id, &self.directory.tenant_of_no(it.instance), lane_of(&it.callback));
-        }
-        Ok(())
-    }
-
-    // ---- firing --------------------------------------------------------------------------
-
-    /// Called by an external scheduler: fires the alarm once, now, and returns the result.
-    ///
-    /// Claims it like the internal scheduler does, so that both never fire it at the same time. An alarm that was fired
-    /// is not fired again.
-    pub async fn fire_for(&self, ask: &RelayBody) -> Result<(), DeskError> {
-        let instance = self.directory.find_instance(&ask.agent_id, None)?;
-        let absent = || DeskError::NotFound("no alarm is armed for this job and time".into());
-        let alarm = self.alarms.alarm(instance.no, &ask.job_id).await?.ok_or_else(absent)?;
-        if alarm.fire_at != ask.fire_at {
-            return Err(absent());
-        }
-        if alarm.state == AlarmState::Fired {
-            return Ok(());
-        }
-        let now_ms = self.env.now_ms();
-        let due_by_ms = now_ms.max(alarm.next_ms);
-        let claimed = self.alarms.claim_alarms(vec![alarm.id], due_by_ms, now_ms, now_ms + LEASE_MS).await?.pop();
-        let Some(alarm) = claimed else {
-            return Err(DeskError::Conflict("the alarm is being fired, or was given up".into()));
-        };
-        let end = self.try_alarm(&alarm, || {}).await;
-        match end {
-            Conclusion::Fired { .. } => Ok(()),
-            Conclusion::Retry { next_ms, note } => {
-                self.schedule_alarm(next_ms, alarm.id, &instance.tenant, lane_of(&alarm.callback));
-                self.tell_owner(alarm.instance, alarm.id, next_ms, lane_of(&alarm.callback));
-                Err(DeskError::Elsewhere(note))
-            }
-            Conclusion::Dead { note } | Conclusion::Skipped { note } => Err(DeskError::Elsewhere(note)),
-        }
-    }
-
-    /// Fires a claimed alarm once and stores the result. Retries until the store accepts it, because the alarm would
-    /// otherwise fire again. `answered` is called as soon as the agent has answered.
-    pub async fn try_alarm(&self, alarm: &Alarm, answered: impl FnOnce()) -> Conclusion {
-        let began_ms = self.env.now_ms();
-        let late_ms = began_ms.saturating_sub(alarm.next_ms);
-        let end = if is_missed(alarm, began_ms) {
-            Conclusion::Skipped { note: format!("skipped, {} s too late", late_ms / 1000) }
-        } else {
-            let answer = self.fire(alarm).await;
-            let mut dice = [0; 8];
-            self.env.fill(&mut dice);
-            conclude(alarm, &answer, self.env.now_ms(), u64::from_le_bytes(dice))
-        };
-        answered();
-        let concluded = loop {
-            match self.alarms.conclude(vec![(alarm.clone(), end.clone())], self.env.now_ms()).await {
-                Ok(each) => break each.first().copied().unwrap_or(Concluded::Stale),
-                Err(error) => {
-                    tracing::error!(%error, job = alarm.job_id, "storing the result of an alarm failed; retrying");
-                    tokio::time::sleep(STORE_PAUSE).await;
-                }
-            }
-        };
-        if concluded == Concluded::Stale {
-            tracing::warn!(job = alarm.job_id, "an alarm call outlasted its claim; another worker stored the result");
-        } else {
-            self.note_fire(alarm, &end, late_ms, concluded == Concluded::Ended);
-        }
-        end
-    }
-
-    /// Every failure becomes a `FireAnswer`.
-    async fn fire(&self, alarm: &Alarm) -> FireAnswer {
-        let found = self.directory.read(|view| view.instance_no(alarm.instance).cloned());
-        let answer = match (alarm.callback.as_str(), &found) {
-            (callback, _) if callback.starts_with(BY_WAKE) => match self.planned_wakes.get().and_then(Weak::upgrade) {
-                Some(wakes) => wakes.fire(alarm).await,
-                None => FireAnswer::Failed("the server is stopping".into()),
-            },
-            (_, None) => FireAnswer::Failed("the instance was removed".into()),
-            (BY_RELAY, Some(instance)) => self.fire_by_relay(alarm, instance).await,
-            (callback, Some(instance)) => self.fire_by_call(alarm, instance, callback).await,
-        };
-        let why = match &answer {
-            FireAnswer::Taken(_) => "taken",
-            FireAnswer::Refused(_) => "refused",
-            FireAnswer::Failed(_) => "failed",
-        };
-        self.meters.alarm_tries.get_or_create(&Why { why }).inc();
-        answer
-    }
-
-    async fn fire_by_call(&self, alarm: &Alarm, instance: &Instance, callback: &str) -> FireAnswer {
-        let token = match self.keys.fire_token(instance) {
-            Ok(token) => token,
-            Err(error) => return FireAnswer::Failed(error),
-        };
-        let body = FireBody { job_id: alarm.job_id.clone(), fire_at: alarm.fire_at.clone() };
-        let body = serde_json::to_string(&body).unwrap_or_default();
-        let url = format!("{callback}/api/cron/fire");
-        let call = Call { bearer: Some(&token), cut: true, ..Call::post(&url, &body, ANSWER_MAX_BYTES) };
-        match self.outcall.call(call).await {
-            Ok(answer) if (200..300).contains(&answer.status) => FireAnswer::Taken(answer.status),
-            Ok(answer) => FireAnswer::Refused(answer.status),
-            Err(error) => FireAnswer::Failed(error.to_string()),
-        }
-    }
-
-    /// Sends it through the agent's socket, as a durable delivery that wakes the agent. Accepted once it is committed.
-    async fn fire_by_relay(&self, alarm: &Alarm, instance: &Instance) -> FireAnswer {
-        let body = json!({ "job_id": alarm.job_id, "fire_at": alarm.fire_at }).to_string();
-        let forward = PassthroughForward {
-            platform: "cron".into(),
-            bot_id: "desk".into(),
-            method: "POST".into(),
-            path: "/api/cron/fire".into(),
-            headers: vec![("content-type".into(), "application/json".into())],
-            body_b64: STANDARD.encode(body),
-        };
-        let delivery = Delivery {
-            event: EventId::default(),
-            at_ms: self.env.now_ms(),
-            passthrough: true,
-            json: serde_json::to_string(&forward).unwrap_or_default(),
-            platform: "cron".into(),
-            bot: "desk".into(),
-            chat_id: alarm.job_id.as_str().into(),
-            session_key: format!("cron:{}", alarm.job_id).into(),
-            message_id: alarm.schedule_id.clone(),
-        };
-        // Prevents a second delivery after a crash between this commit and storing the result.
-        let dedup = [b"\0cron:".as_slice(), &alarm.id.to_be_bytes(), &alarm.attempts.to_be_bytes()].concat();
-        let verdict = json!(["delivered", "cron", [[instance.name, true, "owner", "alarm", alarm.job_id]]]).to_string();
-        let unreceived = Acceptance::unreceived(&instance.tenant, dedup, delivery, verdict);
-        let acceptance = Acceptance { receivers: vec![instance.no], ..unreceived };
-        match self.lease.accept(&*self.ledger, vec![acceptance]).await {
-            Ok(_) => FireAnswer::Taken(202),
-            Err(error) => FireAnswer::Failed(error.to_string()),
-        }
-    }
-
-    /// Reports the result to the event stream and to the metrics.
-    fn note_fire(&self, alarm: &Alarm, end: &Conclusion, late_ms: u64, was_armed: bool) {
-        let (step, note) = match end {
-            Conclusion::Fired { note } => ("fired", note),
-            Conclusion::Dead { note } => ("dead", note),
-            Conclusion::Skipped { note } => ("skipped", note),
-            Conclusion::Retry { note, .. } => ("fire_failed", note),
-        };
-        if !matches!(end, Conclusion::Retry { .. }) {
-            self.meters.alarms_ended.get_or_create(&Why { why: step }).inc();
-            if was_armed {
-                self.clock.note_ended(&self.directory.tenant_of_no(alarm.instance), 1);
-            }
-        }
-        if alarm.attempts == 0 {
-            self.meters.alarm_lateness.note_ms(late_ms);
-        }
-        if self.tail.is_watched() {
-            let Some((tenant, name)) = self.directory.read(|view| view.owner_of_no(alarm.instance)) else { return };
-            self.tail.say(&tenant, step, |notice| {
-                notice.instance = name;
-                notice.message_id.clone_from(&alarm.schedule_id);
-                notice.text = format!("job {}: {note}", alarm.job_id);
-            });
         }
     }
 }

@@ -66,11 +66,11 @@ impl DeliveryPlane {
         now_ms: u64,
     ) -> Result<Option<(InstanceNo, ChatId)>, StoreError> {
         // With other servers any of them may have a socket; whether it has one is asked of the one that is found.
-        let may_be_live = |no: &InstanceNo| self.switchboard.is_live(*no) || !self.lease.is_alone();
+        let may_be_live = |no: &InstanceNo| self.sockets.is_live(*no) || !self.lease.is_alone();
         let mut live: Vec<InstanceNo> = instances.iter().copied().filter(may_be_live).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
         let remembered = |instance: InstanceNo| {
-            let chat_id = names.iter().find_map(|name| self.switchboard.turn_chat(instance, name, since_ms));
+            let chat_id = names.iter().find_map(|name| self.sockets.turn_chat(instance, name, since_ms));
             chat_id.map(|chat_id| (instance, chat_id))
         };
         let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
@@ -89,7 +89,7 @@ impl DeliveryPlane {
 
     /// Sends the interrupt to the socket of the instance, here or at another server.
     async fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> Result<bool, StoreError> {
-        let told = match self.switchboard.is_live(instance) {
+        let told = match self.sockets.is_live(instance) {
             true => self.served.interrupt_here(instance, session_key, chat_id),
             false => self.served.interrupt_elsewhere(instance, session_key, chat_id).await?,
         };

@@ -7,7 +7,7 @@ mod presence;
 mod reports;
 pub mod served;
 pub mod session;
-pub mod switchboard;
+pub mod sockets;
 pub mod wake;
 mod waking;
 pub mod window;
@@ -31,11 +31,11 @@ use crate::rules::Rules;
 use crate::tail::Tail;
 use reports::Reports;
 use served::Served;
-use switchboard::{Order, Switchboard, Unserved};
+use sockets::{Order, Sockets, Unserved};
 
 /// Passes new rows to the sockets of this server.
 struct SwitchboardListener {
-    switchboard: Arc<Switchboard>,
+    sockets: Arc<Sockets>,
     /// Weak: the store holds the listener, and the lease holds the store.
     lease: Weak<Lease>,
     bus: Arc<dyn Bus>,
@@ -44,7 +44,7 @@ struct SwitchboardListener {
 impl RowListener for SwitchboardListener {
     fn rows_committed(&self, rows: &[NewRow]) {
         let Some(lease) = self.lease.upgrade() else { return };
-        self.switchboard.take_rows(rows, |desk| lease.is_other(desk));
+        self.sockets.take_rows(rows, |desk| lease.is_other(desk));
         if lease.is_alone() {
             return;
         }
@@ -66,7 +66,7 @@ pub struct DeliveryPlane {
     sessions: Arc<dyn Sessions>,
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
-    switchboard: Arc<Switchboard>,
+    sockets: Arc<Sockets>,
     served: Served,
     /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
     wake_failures: Mutex<HashMap<InstanceNo, String>>,
@@ -84,12 +84,9 @@ impl DeliveryPlane {
         platforms: &Arc<Platforms>,
         outcall: &Arc<dyn Outcall>,
     ) -> Result<Self, StoreError> {
-        let switchboard = Arc::new(Switchboard::default());
-        let listener = SwitchboardListener {
-            switchboard: switchboard.clone(),
-            lease: Arc::downgrade(&base.lease),
-            bus: base.bus.clone(),
-        };
+        let sockets = Arc::new(Sockets::default());
+        let listener =
+            SwitchboardListener { sockets: sockets.clone(), lease: Arc::downgrade(&base.lease), bus: base.bus.clone() };
         stores.ledger.attach_listener(Arc::new(listener));
         for (instance, mut presence) in stores.sessions.presences().await? {
             if !presence.served_by.is_none() && !base.lease.is_other(presence.served_by) {
@@ -97,7 +94,7 @@ impl DeliveryPlane {
                 (presence.served_by, presence.session) = (DeskNo::NONE, SessionNo::NONE);
                 presence.seen_ms = base.env.now_ms();
             }
-            switchboard.set_presence(instance, |known| *known = presence);
+            sockets.set_presence(instance, |known| *known = presence);
         }
         Ok(Self {
             env: base.env.clone(),
@@ -107,8 +104,8 @@ impl DeliveryPlane {
             sessions: stores.sessions.clone(),
             platforms: platforms.clone(),
             outcall: outcall.clone(),
-            served: Served::new(base, stores, &switchboard),
-            switchboard,
+            served: Served::new(base, stores, &sockets),
+            sockets,
             wake_failures: Mutex::default(),
             reports: Reports::new(base.tail.clone()),
             tail: base.tail.clone(),
@@ -117,8 +114,8 @@ impl DeliveryPlane {
         })
     }
 
-    pub fn switchboard(&self) -> &Switchboard {
-        &self.switchboard
+    pub fn sockets(&self) -> &Sockets {
+        &self.sockets
     }
 
     /// Which server serves which instance.
@@ -134,23 +131,23 @@ impl DeliveryPlane {
     /// Called after a directory change was committed: closes the sockets concerned.
     pub(crate) fn apply(&self, effect: &Effect) {
         match effect {
-            Effect::GatewayRevoked(id) => self.switchboard.close(Some(id), Close::Unauthorized),
+            Effect::GatewayRevoked(id) => self.sockets.close(Some(id), Close::Unauthorized),
             // The socket still serves the previous instance; the gateway reconnects for the new one.
-            Effect::GatewayMoved(id) => self.switchboard.close(Some(id), Close::GoingAway),
+            Effect::GatewayMoved(id) => self.sockets.close(Some(id), Close::GoingAway),
             // The instance may be served by a gateway that has moved since.
             Effect::InstanceLeft(no) => {
                 self.reports.forget(*no);
-                if let Some(mailbox) = self.switchboard.socket(*no) {
+                if let Some(mailbox) = self.sockets.socket(*no) {
                     mailbox.order(Order::Close(Close::Unauthorized));
                 }
             }
-            Effect::GatewayUnreadable(id) => self.switchboard.close(Some(id), Close::TryLater),
+            Effect::GatewayUnreadable(id) => self.sockets.close(Some(id), Close::TryLater),
             Effect::InstanceUnreadable(no) => {
-                if let Some(mailbox) = self.switchboard.socket(*no) {
+                if let Some(mailbox) = self.sockets.socket(*no) {
                     mailbox.order(Order::Close(Close::TryLater));
                 }
             }
-            Effect::WakeUrlChanged(no) => self.switchboard.note_unserved(*no, Unserved::NewUrl),
+            Effect::WakeUrlChanged(no) => self.sockets.note_unserved(*no, Unserved::NewUrl),
             Effect::AgentRemoved(no) => self.note_wake_failure(*no, None),
             Effect::SigningKeysChanged | Effect::BotChanged { .. } => {}
         }

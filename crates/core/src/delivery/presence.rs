@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_wire::{Close, InstanceNo, Seq, SessionNo};
 
 use super::DeliveryPlane;
-use super::switchboard::{GivenUp, Mailbox, Order, Unserved};
+use super::sockets::{GivenUp, Mailbox, Order, Unserved};
 use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
 use crate::ids::mail_id;
@@ -20,7 +20,7 @@ const NOTICE_CHATS_MAX: usize = 8;
 impl DeliveryPlane {
     /// Delay of delivery after a handshake: a gateway that has just started drops messages that come too early.
     pub fn settle_time_ms(&self, instance: InstanceNo) -> u64 {
-        let presence = self.switchboard.presence(instance);
+        let presence = self.sockets.presence(instance);
         // A time in the future was stored before the clock was set back, and is ignored.
         let warm = presence.seen_ms != 0 && self.env.now_ms().abs_diff(presence.seen_ms) <= WARM_MS;
         if warm { 0 } else { self.rules.settle_ms }
@@ -29,14 +29,14 @@ impl DeliveryPlane {
     /// The socket serves the instance from now on, in the store as well.
     pub async fn socket_opened(&self, caller: &Caller) -> Result<Attached, StoreError> {
         let (instance, now_ms) = (caller.instance.no, self.env.now_ms());
-        self.switchboard.note_dial(instance);
+        self.sockets.note_dial(instance);
         self.note_wake_failure(instance, None);
         self.say_state(caller, "awake", "connected");
         let (me, attached) = self.served.attach(instance, caller.gateway.clone(), now_ms).await?;
         let (served_by, session) = (me, attached.session);
         let (gateway, idle) = (caller.gateway.clone(), false);
         let known = Presence { served_by, session, gateway, idle, seen_ms: now_ms, ..attached.before.clone() };
-        self.switchboard.set_presence(instance, |presence| *presence = known);
+        self.sockets.set_presence(instance, |presence| *presence = known);
         Ok(attached)
     }
 
@@ -45,8 +45,8 @@ impl DeliveryPlane {
         let instance = caller.instance.no;
         let now_ms = self.env.now_ms();
         let never_acks = acks == Acks::Never;
-        self.switchboard.remember_acks(instance, acks);
-        let presence = self.switchboard.set_presence(instance, |known| {
+        self.sockets.remember_acks(instance, acks);
+        let presence = self.sockets.set_presence(instance, |known| {
             (known.served_by, known.session, known.seen_ms, known.never_acks) =
                 (DeskNo::NONE, SessionNo::NONE, now_ms, never_acks);
         });
@@ -55,17 +55,17 @@ impl DeliveryPlane {
         if let Err(error) = self.sessions.detach(instance, session, never_acks, now_ms).await {
             tracing::warn!(%error, "storing the end of a socket failed");
         }
-        self.switchboard.note_unserved(instance, Unserved::Look); // rows may be waiting already
+        self.sockets.note_unserved(instance, Unserved::Look); // rows may be waiting already
     }
 
     /// The gateway was proven not to ack. Stored at once, so that it does not get the same rows again after a restart.
     pub async fn note_never_acks(&self, caller: &Caller) {
         let instance = caller.instance.no;
-        self.switchboard.remember_acks(instance, Acks::Never);
-        if self.switchboard.presence(instance).never_acks {
+        self.sockets.remember_acks(instance, Acks::Never);
+        if self.sockets.presence(instance).never_acks {
             return;
         }
-        self.switchboard.set_presence(instance, |known| known.never_acks = true);
+        self.sockets.set_presence(instance, |known| known.never_acks = true);
         if let Err(error) = self.sessions.mark_never_acks(instance).await {
             tracing::warn!(%error, "storing that a gateway does not ack failed");
         }
@@ -93,7 +93,7 @@ impl DeliveryPlane {
             }
             self.meters.rows_given_up.inc();
             let row = GivenUp { seq: *seq, event: delivery.event, at_ms: self.env.now_ms() };
-            self.switchboard.note_given_up(instance, row);
+            self.sockets.note_given_up(instance, row);
             tracing::warn!(
                 tenant = %caller.tenant,
                 instance = caller.instance.name.as_str(),
@@ -116,13 +116,13 @@ impl DeliveryPlane {
     pub async fn going_idle(&self, caller: &Caller, session: SessionNo) -> Result<bool, StoreError> {
         let instance = caller.instance.no;
         let is_mine = self.sessions.mark_idle(instance, Some(session), true).await?;
-        self.switchboard.set_presence(instance, |known| known.idle |= is_mine && known.session == session);
+        self.sockets.set_presence(instance, |known| known.idle |= is_mine && known.session == session);
         Ok(is_mine)
     }
 
     /// An agent without a socket: whether a wake waits for it.
     pub(crate) async fn mark_wake_waits(&self, agent: InstanceNo, waits: bool) -> Result<(), StoreError> {
-        self.switchboard.set_presence(agent, |known| known.idle = waits);
+        self.sockets.set_presence(agent, |known| known.idle = waits);
         self.sessions.mark_idle(agent, None, waits).await.map(drop)
     }
 
@@ -132,12 +132,12 @@ impl DeliveryPlane {
             return Ok(false);
         };
         let wanted = self.directory.read(|view| view.tenants.get(&instance.tenant).is_some_and(|t| t.notices));
-        let told_through = self.switchboard.presence(instance_no).noticed_through;
+        let told_through = self.sockets.presence(instance_no).noticed_through;
         let mut rows = self.ledger.pending(instance_no, told_through, self.rules.window.max(1)).await?;
         let Some(last) = rows.last().map(|(seq, _)| *seq).filter(|_| wanted) else { return Ok(false) };
         // Stored first, so that a crash repeats no notice; and claimed, for another desk may be about to tell as well.
         let claimed = self.sessions.claim_notice(instance_no, last).await?;
-        self.switchboard.set_presence(instance_no, |known| known.noticed_through = last);
+        self.sockets.set_presence(instance_no, |known| known.noticed_through = last);
         let Some(told_through) = claimed else { return Ok(false) };
         rows.retain(|(seq, _)| *seq > told_through);
         let mut told = Vec::new();

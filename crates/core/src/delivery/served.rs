@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{ChatId, Close, DeskNo, GatewayId, InstanceNo, Seq};
 
-use super::switchboard::{Order, Switchboard, Unserved};
+use super::sockets::{Order, Sockets, Unserved};
 use crate::base::Base;
 use crate::env::Env;
 use crate::lease::Lease;
@@ -22,14 +22,14 @@ pub struct Served {
     sessions: Arc<dyn Sessions>,
     ledger: Arc<dyn Ledger>,
     claims: Arc<dyn Claims>,
-    switchboard: Arc<Switchboard>,
+    sockets: Arc<Sockets>,
     cooldown_ms: u64,
     /// The number of this server under which its sessions are stored; 0: some are under another one.
     adopted_as: AtomicU64,
 }
 
 impl Served {
-    pub(super) fn new(base: &Base, stores: &Stores, switchboard: &Arc<Switchboard>) -> Self {
+    pub(super) fn new(base: &Base, stores: &Stores, sockets: &Arc<Sockets>) -> Self {
         Self {
             env: base.env.clone(),
             lease: base.lease.clone(),
@@ -37,7 +37,7 @@ impl Served {
             sessions: stores.sessions.clone(),
             ledger: stores.ledger.clone(),
             claims: stores.claims.clone(),
-            switchboard: switchboard.clone(),
+            sockets: sockets.clone(),
             cooldown_ms: base.rules.wake.cooldown_ms,
             adopted_as: AtomicU64::new(base.lease.me().0),
         }
@@ -69,7 +69,7 @@ impl Served {
         if self.adopted_as.swap(me.0, Ordering::SeqCst) == me.0 {
             return Ok(());
         }
-        let sessions = self.switchboard.sessions();
+        let sessions = self.sockets.sessions();
         let adopted = match self.sessions.adopt(me, sessions.clone()).await {
             Ok(adopted) => adopted,
             Err(error) => {
@@ -79,10 +79,10 @@ impl Served {
         };
         for (instance, session) in sessions {
             if !adopted.contains(&instance) {
-                self.switchboard.close_session(instance, session, Close::Replaced);
+                self.sockets.close_session(instance, session, Close::Replaced);
                 continue;
             }
-            self.switchboard.set_presence(instance, |known| {
+            self.sockets.set_presence(instance, |known| {
                 if known.session == session {
                     known.served_by = me;
                 }
@@ -94,19 +94,19 @@ impl Served {
     /// What is known of every instance, wherever its socket is.
     pub async fn presences(&self) -> Result<HashMap<InstanceNo, Presence>, StoreError> {
         match self.lease.is_alone() {
-            true => Ok(self.switchboard.presences()),
+            true => Ok(self.sockets.presences()),
             false => Ok(self.sessions.presences().await?.into_iter().collect()),
         }
     }
 
     /// Whether the instance has a socket, here or at another server.
     pub fn is_connected(&self, instance: InstanceNo, presence: &Presence) -> bool {
-        self.switchboard.is_live(instance) || self.lease.is_other(presence.served_by)
+        self.sockets.is_live(instance) || self.lease.is_other(presence.served_by)
     }
 
     /// Whether the instance is served by this gateway, here or at another server.
     pub fn is_served_by(&self, instance: InstanceNo, gateway: &str, presence: &Presence) -> bool {
-        match self.switchboard.socket(instance) {
+        match self.sockets.socket(instance) {
             Some(mailbox) => mailbox.gateway == gateway,
             None => self.lease.is_other(presence.served_by) && presence.gateway == gateway,
         }
@@ -115,45 +115,45 @@ impl Served {
     /// Checks all instances with waiting mail: at the start, and when a desk is gone that may have served some of them.
     pub async fn look_for_unserved(&self) -> Result<(), StoreError> {
         for row in self.ledger.waiting().await? {
-            self.switchboard.note_unserved(row.instance, Unserved::NewMail);
+            self.sockets.note_unserved(row.instance, Unserved::NewMail);
         }
         Ok(())
     }
 
     /// Another server wrote rows for this instance, whose socket it believes to be here.
     pub(crate) fn look_for_rows(&self, instance: InstanceNo) {
-        match self.switchboard.socket(instance).filter(|mailbox| !mailbox.is_idle()) {
+        match self.sockets.socket(instance).filter(|mailbox| !mailbox.is_idle()) {
             Some(mailbox) => mailbox.look(),
-            None => self.switchboard.note_unserved(instance, Unserved::NewMail),
+            None => self.sockets.note_unserved(instance, Unserved::NewMail),
         }
     }
 
     /// Finds what no ring told of: sockets that are behind the head of their ledger, instances that have no socket here
     /// although the store says so (the answer was lost when it began or ended), sessions that were replaced, and results.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
-        let (me, mut sessions) = (self.lease.me(), self.switchboard.sessions());
+        let (me, mut sessions) = (self.lease.me(), self.sockets.sessions());
         let heads = self.ledger.heads(me).await?;
         if self.adopted_as.load(Ordering::SeqCst) == me.0 && self.lease.me() == me {
             let served: HashSet<_> = heads.iter().map(|(instance, session, _)| (*instance, *session)).collect();
             sessions.retain(|(instance, session)| {
                 let is_served = served.contains(&(*instance, *session));
                 if !is_served {
-                    self.switchboard.close_session(*instance, *session, Close::Replaced);
+                    self.sockets.close_session(*instance, *session, Close::Replaced);
                 }
                 is_served
             });
             self.take_parked(sessions.into_iter().map(|(instance, _)| instance).collect()).await?;
         }
         for (instance, _, newest) in heads {
-            match self.switchboard.socket(instance) {
+            match self.sockets.socket(instance) {
                 Some(mailbox) if mailbox.newest() >= newest => {}
                 None if newest.is_none() => {}
                 Some(mailbox) if mailbox.is_idle() => {
                     mailbox.note_newest(newest); // once
-                    self.switchboard.note_unserved(instance, Unserved::NewMail);
+                    self.sockets.note_unserved(instance, Unserved::NewMail);
                 }
                 Some(mailbox) => mailbox.look(),
-                None => self.switchboard.note_unserved(instance, Unserved::Look),
+                None => self.sockets.note_unserved(instance, Unserved::Look),
             }
         }
         Ok(())
@@ -161,9 +161,9 @@ impl Served {
 
     /// Passes a result to the socket of the instance, wherever it is. Without one it is kept for the next.
     pub async fn answer(&self, instance: InstanceNo, line: String) {
-        let (now_ms, Err(line)) = (self.env.now_ms(), self.switchboard.answer(instance, line)) else { return };
+        let (now_ms, Err(line)) = (self.env.now_ms(), self.sockets.answer(instance, line)) else { return };
         if !self.bus.has_others() {
-            return self.switchboard.park(instance, line, now_ms);
+            return self.sockets.park(instance, line, now_ms);
         }
         match self.claims.park(instance, line.clone(), now_ms).await {
             Ok(true) => {}
@@ -173,7 +173,7 @@ impl Served {
             }
             Err(error) => {
                 tracing::warn!(%error, "a result could not be shared with other servers");
-                return self.switchboard.park(instance, line, now_ms);
+                return self.sockets.park(instance, line, now_ms);
             }
         }
         let told = match self.sessions.presence(instance).await.map(|known| known.served_by) {
@@ -191,14 +191,14 @@ impl Served {
 
     /// Takes the results that other servers kept for sockets of this one.
     pub(crate) async fn take_parked(&self, mut instances: Vec<InstanceNo>) -> Result<(), StoreError> {
-        instances.retain(|instance| self.switchboard.socket(*instance).is_some());
+        instances.retain(|instance| self.sockets.socket(*instance).is_some());
         if instances.is_empty() || !self.bus.has_others() {
             return Ok(());
         }
         let now_ms = self.env.now_ms();
         for (instance, line) in self.claims.take_parked(instances, now_ms).await? {
-            if let Err(line) = self.switchboard.answer(instance, line) {
-                self.switchboard.park(instance, line, now_ms);
+            if let Err(line) = self.sockets.answer(instance, line) {
+                self.sockets.park(instance, line, now_ms);
             }
         }
         Ok(())
@@ -207,12 +207,12 @@ impl Served {
     /// Sends an interrupt to the socket of the instance at this server. False: there is none, or its queue is full.
     pub(crate) fn interrupt_here(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> bool {
         let frame = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() };
-        self.switchboard.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Line(frame.line())))
+        self.sockets.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Line(frame.line())))
     }
 
     /// The operator dropped a row: its socket, here or at another server, must not send it any more.
     pub(super) fn row_dropped(&self, instance: InstanceNo, seq: Seq) {
-        match self.switchboard.socket(instance) {
+        match self.sockets.socket(instance) {
             Some(mailbox) => mailbox.row_dropped(seq),
             None => self.bus.ring(To::All, Ring::Dropped(instance, seq)),
         }
@@ -220,14 +220,14 @@ impl Served {
 
     /// The operator dropped a row at another server.
     pub(crate) fn row_dropped_elsewhere(&self, instance: InstanceNo, seq: Seq) {
-        if let Some(mailbox) = self.switchboard.socket(instance) {
+        if let Some(mailbox) = self.sockets.socket(instance) {
             mailbox.row_dropped(seq);
         }
     }
 
     /// Whether an instance has mail and no socket at any desk; with the oldest row.
     pub(crate) async fn unserved_mail(&self, instance: InstanceNo) -> Result<Option<Arc<Delivery>>, StoreError> {
-        if self.switchboard.is_served(instance) {
+        if self.sockets.is_served(instance) {
             return Ok(None);
         }
         if !self.lease.is_alone() {

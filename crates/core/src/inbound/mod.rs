@@ -188,7 +188,7 @@ impl InboundPlane {
 
     /// Whether a live socket has the rows, or they wait for one. Each receiver comes with the desk that serves it.
     fn handover(&self, receivers: impl Iterator<Item = (InstanceNo, DeskNo)>) -> Option<Cow<'static, str>> {
-        let is_served = |(instance, desk)| self.delivery.switchboard().is_served(instance) || self.lease.is_other(desk);
+        let is_served = |(instance, desk)| self.delivery.sockets().is_served(instance) || self.lease.is_other(desk);
         let served = receivers.map(is_served).reduce(|any, one| any || one);
         served.map(|served| if served { "pushed" } else { "queued" }.into())
     }
@@ -466,12 +466,12 @@ impl InboundPlane {
     async fn told_before(&self, event: EventId) -> Result<Option<VerdictBrief>, DeskError> {
         let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
         let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };
-        let board = self.delivery.switchboard();
+        let sockets = self.delivery.sockets();
         let receivers: Vec<InstanceNo> = self.directory.read(|view| {
             let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
             delivered.filter_map(|line| view.instance(&record.tenant, &line.instance)).map(|it| it.no).collect()
         });
-        let delivery = self.handover(receivers.into_iter().map(|no| (no, board.presence(no).served_by)));
+        let delivery = self.handover(receivers.into_iter().map(|no| (no, sockets.presence(no).served_by)));
         Ok(Some(VerdictBrief { delivery, ..read.brief() }))
     }
 

@@ -6,7 +6,7 @@ use frontdesk_wire::{ActionResult, Code};
 use super::OutboundPlane;
 use super::sending::{Asked, WAIT_MAX_MS};
 use crate::delivery::session::{Job, Lane, Refused};
-use crate::delivery::switchboard::{Mailbox, Order};
+use crate::delivery::sockets::{Mailbox, Order};
 use crate::directory::Caller;
 
 impl OutboundPlane {

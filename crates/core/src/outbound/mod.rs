@@ -182,7 +182,7 @@ impl OutboundPlane {
         let outcome = outcome_name(outcome_of(&refused.result));
         self.meters.actions.get_or_create(&ActionLabels { op: refused.op, outcome }).inc();
         let now_ms = self.env.now_ms();
-        if !self.delivery.switchboard().may_note_refusal(caller.instance.no, now_ms) {
+        if !self.delivery.sockets().may_note_refusal(caller.instance.no, now_ms) {
             self.meters.refusals_unnoted.inc();
             return None;
         }

@@ -33,7 +33,7 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
     eprintln!("opening {sockets} sockets");
     let mut load = LoadProcess::start(&orders).await?;
     let _ready: LoadReady = load.next().await?;
-    let open = stage.app.desk.delivery().switchboard().open_sockets();
+    let open = stage.app.desk.delivery().sockets().open_sockets();
     anyhow::ensure!(
         open == sockets,
         "only {open} of {sockets} sockets are open; raise the limit of open files (ulimit -n)"

@@ -291,9 +291,8 @@ fn instances_of(app: &App, tenant: &str) -> Vec<Arc<Instance>> {
 }
 
 fn agent_state(app: &App, instance: &Instance) -> Value {
-    let presence = app.desk.delivery().switchboard().presence(instance.no);
-    let (state, text) = match (app.desk.delivery().switchboard().is_live(instance.no), presence.idle, presence.seen_ms)
-    {
+    let presence = app.desk.delivery().sockets().presence(instance.no);
+    let (state, text) = match (app.desk.delivery().sockets().is_live(instance.no), presence.idle, presence.seen_ms) {
         (true, false, _) => ("awake", "connected"),
         (_, true, _) => ("asleep", "asleep; a message will wake it"),
         (false, false, 0) => ("unknown", "never connected"),

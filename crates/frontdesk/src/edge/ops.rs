@@ -55,7 +55,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
 
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let (meters, count) = (app.desk.meters(), |number| i64::try_from(number).unwrap_or(i64::MAX));
-    meters.sockets_open.set(count(app.desk.delivery().switchboard().open_sockets()));
+    meters.sockets_open.set(count(app.desk.delivery().sockets().open_sockets()));
     meters.desks_live.set(count(app.desk.lease().live().len()));
     meters.directory_unreadable.set(count(app.desk.directory().read(|view| view.unreadable().len())));
     let mut text = String::new();

@@ -98,7 +98,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     assert_eq!((&shown["wake_waits"], shown["wake_failure"].is_string()), (&json!(true), true));
     plane.inbox("alice").await; // the agent reads its inbox
     let settled = async {
-        while desk.delivery().wake_failure(no).is_some() || desk.delivery().switchboard().presence(no).idle {
+        while desk.delivery().wake_failure(no).is_some() || desk.delivery().sockets().presence(no).idle {
             desk.agents().live().poke_notify.notify_one();
             tokio::task::yield_now().await;
         }

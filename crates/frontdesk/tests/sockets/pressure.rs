@@ -311,13 +311,13 @@ async fn a_row_that_is_never_acked_becomes_dead_with_a_reason() {
     let desk = harness.app.desk.clone();
     let caller = desk.directory().prove_gateway(&account.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
     let rows = desk.stores().ledger.pending(caller.instance.no, Seq(0), 9).await.unwrap();
-    let mailbox = desk.delivery().switchboard().socket(caller.instance.no).unwrap();
+    let mailbox = desk.delivery().sockets().socket(caller.instance.no).unwrap();
     until("the ack is not stored", async || harness.mail(&account).await[1]["state"] == "acked").await;
     desk.delivery().give_up_rows(&caller, &mailbox, &rows[..1]).await;
     let mail = harness.mail(&account).await;
     assert_eq!((&mail[0]["state"], &mail[1]["state"]), (&json!("dead"), &json!("acked")), "{mail:?}");
     assert!(mail[0]["reason"].as_str().unwrap().contains("never acked"), "{mail:?}");
-    let found = desk.delivery().switchboard().given_up();
+    let found = desk.delivery().sockets().given_up();
     assert_eq!((found.len(), found[0].0, found[0].1[0].seq), (1, caller.instance.no, rows[0].0));
     assert_eq!(harness.metric("frontdesk_rows_given_up_total").await, 1);
     let doctor = harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
@@ -378,20 +378,18 @@ async fn knowledge_of_a_non_acking_gateway_survives_a_restart() {
     drop(desk);
     let folder = harness.finish().await;
     let harness = Harness::again(folder, |_| {}).await;
-    assert_eq!(harness.app.desk.delivery().switchboard().acks(instance), Acks::Never);
+    assert_eq!(harness.app.desk.delivery().sockets().acks(instance), Acks::Never);
     // An ack ends that, and this is stored, too.
     let mut socket = harness.socket(&account).await;
     harness.say(&account, "c", "hi").await;
     let event = socket.event().await;
     socket.ack(&event).await;
     socket.hang_up().await;
-    until("the end of the socket was not noticed", async || {
-        !harness.app.desk.delivery().switchboard().is_live(instance)
-    })
-    .await;
+    until("the end of the socket was not noticed", async || !harness.app.desk.delivery().sockets().is_live(instance))
+        .await;
     let folder = harness.finish().await;
     let harness = Harness::again(folder, |_| {}).await;
-    assert_eq!(harness.app.desk.delivery().switchboard().acks(instance), Acks::Assumed);
+    assert_eq!(harness.app.desk.delivery().sockets().acks(instance), Acks::Assumed);
     harness.finish().await;
 }
 

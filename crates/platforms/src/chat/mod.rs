@@ -303,7 +303,7 @@ impl Platform for BuiltInChat {
     }
 
     /// Shows messages between agents in a chat of their own.
-    fn overheard<'a>(&'a self, acting_as: ActingAs<'a>, event: &'a MessageEvent) -> BoxFuture<'a, ()> {
+    fn show_agent_message<'a>(&'a self, acting_as: ActingAs<'a>, event: &'a MessageEvent) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mut line = self.new_line("in", &event.text);
             line.shown.user_id.clone_from(&event.source.user_id);

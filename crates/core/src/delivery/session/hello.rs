@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::super::DeliveryPlane;
-use super::super::switchboard::{Mailbox, Order, Unserved};
+use super::super::sockets::{Mailbox, Order, Unserved};
 use super::super::window::Window;
 use super::{Beginning, Effect, Serving, Session};
 use crate::directory::Caller;
@@ -50,7 +50,7 @@ impl Session {
         }
         let instance = self.caller.instance.no;
         let settle_ms = self.delivery.settle_time_ms(instance);
-        let (mailbox, before) = self.delivery.switchboard.attach(instance, &self.caller.gateway, &self.caller.tenant);
+        let (mailbox, before) = self.delivery.sockets.attach(instance, &self.caller.gateway, &self.caller.tenant);
         let platform = platform.to_owned();
         self.hello = Some(Hello { platform, bot, ready, mailbox: mailbox.clone(), settle_ms });
         self.effects.push_back(Effect::Begin(Beginning { mailbox, before }));
@@ -68,9 +68,9 @@ impl Session {
             }
         };
         let (delivery, instance) = (&self.delivery, self.caller.instance.no);
-        let (size, acks) = (delivery.rules.window, delivery.switchboard.acks(instance));
+        let (size, acks) = (delivery.rules.window, delivery.sockets.acks(instance));
         let window = Window::new(size, delivery.rules.ack_limit_ms, position, acks, now_ms);
-        for line in delivery.switchboard.take_parked(instance, delivery.env.now_ms()) {
+        for line in delivery.sockets.take_parked(instance, delivery.env.now_ms()) {
             mailbox.order(Order::Result(line));
         }
         self.serving = Some(Serving { mailbox, window, deliver_at_ms: now_ms + settle_ms, fetch: size.max(1) });
@@ -106,7 +106,7 @@ impl DeliveryPlane {
             let _ = timeout(PREDECESSOR_TIME, before.finished()).await;
         }
         let instance = caller.instance.no;
-        if !self.switchboard.is_serving(instance, &mailbox) {
+        if !self.sockets.is_serving(instance, &mailbox) {
             // Another socket replaced this one while it waited. In the store the later one must be the one that serves.
             mailbox.finish();
             return Err(StoreError::Conflict);
@@ -121,9 +121,9 @@ impl DeliveryPlane {
             }
             Err(error) => {
                 mailbox.finish();
-                if self.switchboard.detach(instance, &mailbox) {
+                if self.sockets.detach(instance, &mailbox) {
                     // Mail may have arrived in the meantime.
-                    self.switchboard.note_unserved(instance, Unserved::NewMail);
+                    self.sockets.note_unserved(instance, Unserved::NewMail);
                 }
                 Err(error)
             }

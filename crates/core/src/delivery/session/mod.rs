@@ -24,7 +24,7 @@ use self::lane::Lanes;
 use self::later::Later;
 use self::outbox::{OUTBOX_MAX_BYTES, Outbox};
 use super::DeliveryPlane;
-use super::switchboard::{Mailbox, Order, Unserved};
+use super::sockets::{Mailbox, Order, Unserved};
 use super::window::{Acks, Health, Window};
 use crate::directory::Caller;
 use crate::ids::{buffer_id, parse_buffer_id};
@@ -343,7 +343,7 @@ impl Session {
     fn take_going_idle(&mut self) {
         let Some(serving) = &self.serving else { return };
         if serving.mailbox.go_idle() {
-            self.delivery.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
+            self.delivery.sockets.note_unserved(self.caller.instance.no, Unserved::NewMail);
         }
         // One request at a time, however often the peer repeats it; one ack answers all of them.
         if !std::mem::replace(&mut self.is_going_idle, true) {
@@ -455,7 +455,7 @@ impl Session {
                     self.push_rows(&rows, now_ms);
                 } else if !rows.is_empty() {
                     // It went idle during the read, when no waiting rows were known.
-                    self.delivery.switchboard.note_unserved(self.caller.instance.no, Unserved::NewMail);
+                    self.delivery.sockets.note_unserved(self.caller.instance.no, Unserved::NewMail);
                 }
             }
             Err(error) => {
@@ -483,7 +483,7 @@ impl Session {
         delivery.meters.frames_pushed.inc_by(pushed);
         let wall_ms = delivery.env.now_ms();
         serving.mailbox.note_traffic(wall_ms);
-        delivery.switchboard.remember_turns(instance, rows.iter().map(|(_, row)| &**row), wall_ms);
+        delivery.sockets.remember_turns(instance, rows.iter().map(|(_, row)| &**row), wall_ms);
         delivery.say_rows(&self.caller, "sent", rows.iter().map(|(_, row)| &**row));
     }
 
@@ -640,7 +640,7 @@ impl Session {
             }
             serving.mailbox.finish();
             left = Some((serving.mailbox.clone(), self.lanes.leave())).filter(|(_, lanes)| !lanes.is_empty());
-            let served = delivery.switchboard.detach(instance, &serving.mailbox);
+            let served = delivery.sockets.detach(instance, &serving.mailbox);
             for order in serving.mailbox.take_orders() {
                 if let Order::Result(line) = order {
                     // Arrived while the acks were saved: goes to the next socket.

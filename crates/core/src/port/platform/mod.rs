@@ -259,7 +259,7 @@ pub trait Platform: Send + Sync {
     }
 
     /// A message between agents, shown to people who look on, if there are any.
-    fn overheard<'a>(&'a self, _acting_as: ActingAs<'a>, _event: &'a MessageEvent) -> BoxFuture<'a, ()> {
+    fn show_agent_message<'a>(&'a self, _acting_as: ActingAs<'a>, _event: &'a MessageEvent) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 

@@ -59,7 +59,7 @@ pub(crate) async fn open(
     let newest = desk.inboxes().newest(agent).await.map_err(Fault::from)?;
     // A position after the newest message comes from before a restore of an older backup.
     let cursor = resumed.or(which.after).map_or(newest, |after| after.min(newest));
-    let order = desk.delivery().switchboard().next_order();
+    let order = desk.delivery().sockets().next_order();
     let live = desk.agents().live().streams.open(agent, session, order, desk.env().now_ms());
     let full = || {
         Fault::new(

@@ -86,7 +86,7 @@ fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
     if !app
         .desk
         .delivery()
-        .switchboard()
+        .sockets()
         .may_log_refused_dial(known.as_ref().map(|it| it.id.as_str()), app.desk.env().steady_ms())
     {
         return;

@@ -291,7 +291,7 @@ pub enum Unserved {
 }
 
 #[derive(Default)]
-pub struct Switchboard {
+pub struct Sockets {
     sockets: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
     memory: papaya::HashMap<InstanceNo, Arc<Mutex<Memory>>>,
     orders: AtomicU64,
@@ -302,7 +302,7 @@ pub struct Switchboard {
     refused_dials: Mutex<HashMap<String, u64>>,
 }
 
-impl Switchboard {
+impl Sockets {
     /// Sockets and streams share one sequence: higher is newer.
     pub fn next_order(&self) -> u64 {
         self.orders.fetch_add(1, Ordering::Relaxed) + 1
