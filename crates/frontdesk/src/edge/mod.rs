@@ -22,9 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use frontdesk_core::Desk;
@@ -95,7 +94,14 @@ pub struct AppParts {
     pub drain: Drain,
 }
 
-pub(crate) fn router(app: App) -> Router {
+/// The routes, and what is around every handler.
+#[derive(Clone)]
+struct Edge {
+    app: App,
+    routes: Router,
+}
+
+fn routes(app: App) -> Router {
     let relay = Router::new()
         .route("/relay", get(relay::upgrade))
         .route("/relay/provision", post(manage::provision))
@@ -146,7 +152,6 @@ pub(crate) fn router(app: App) -> Router {
         .merge(ops)
         .nest("/admin/v1", admin::router())
         .fallback(unknown_path)
-        .layer(middleware::from_fn_with_state(app.clone(), around))
         .with_state(app)
 }
 
@@ -166,19 +171,26 @@ fn refused(form: error::Form, code: Code, class: Class, text: &str) -> Response 
 /// They tell how the server is, and need no proof.
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Around every handler. One layer and not three, because each one costs a copy of the route and two allocations.
-async fn around(State(app): State<App>, request: Request, next: Next) -> Response {
-    let form = error::Form::of(request.uri().path());
-    let response = if is_misplaced_socket(&request) {
-        (StatusCode::BAD_REQUEST, "WebSocket upgrades are accepted at /relay only").into_response()
-    } else if !app.desk.directory().is_current() && !OPEN_PATHS.contains(&request.uri().path()) {
-        // Tokens may have been revoked at another server. Nobody is authenticated until that is known.
-        let text = "this server has not reached its database for some seconds; try again later";
-        refused(form, Code::Unavailable, Class::UnavailableError, text)
-    } else {
-        to_end::run_to_end(&app, request, next).await
-    };
-    count_refusal(&app, response, form).await
+impl Edge {
+    fn new(app: App) -> Self {
+        Self { routes: routes(app.clone()), app }
+    }
+
+    /// Not a layer of the router, which would cost each request a copy of its route and two allocations.
+    async fn answer(self, request: Request) -> Response {
+        let Self { app, routes } = self;
+        let form = error::Form::of(request.uri().path());
+        let response = if is_misplaced_socket(&request) {
+            (StatusCode::BAD_REQUEST, "WebSocket upgrades are accepted at /relay only").into_response()
+        } else if !app.desk.directory().is_current() && !OPEN_PATHS.contains(&request.uri().path()) {
+            // Tokens may have been revoked at another server. Nobody is authenticated until that is known.
+            let text = "this server has not reached its database for some seconds; try again later";
+            refused(form, Code::Unavailable, Class::UnavailableError, text)
+        } else {
+            to_end::run_to_end(&app, request, routes).await
+        };
+        count_refusal(&app, response, form).await
+    }
 }
 
 /// The contract requires 400 for a WebSocket upgrade at any path other than `/relay`.

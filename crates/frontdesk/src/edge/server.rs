@@ -1,26 +1,26 @@
 //! Accepts connections: limits, timeouts and graceful shutdown.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::bail;
-use axum::Router;
 use axum::extract::connect_info::ConnectInfo;
 use frontdesk_core::meters::{Meters, Why};
+use futures_util::FutureExt as _;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::ServiceExt as _;
 
-use super::App;
 use super::flow::{TimedBody, TimedStream};
+use super::{App, Edge};
 
 /// Time limit for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -143,7 +143,7 @@ impl Drop for Counted {
 /// Serves until the app's `stop`; returns when all connections have ended or the drain time is over.
 pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     let (sessions, stop, desk) = (app.sessions.clone(), app.stop.clone(), app.desk.clone());
-    let router = super::router(app);
+    let edge = Edge::new(app);
     let connections = TaskTracker::new();
     let counter = Counter { limits, open: Arc::default() };
     loop {
@@ -161,9 +161,9 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
         };
         match counter.admit(peer.ip()) {
             Ok(counted) => {
-                let (router, stop) = (router.clone(), stop.clone());
+                let (edge, stop) = (edge.clone(), stop.clone());
                 let slot = ConnectionSlot { _counted: Arc::new(counted) };
-                connections.spawn(serve_one(stream, peer, slot, router, stop));
+                connections.spawn(serve_one(stream, peer, slot, edge, stop));
             }
             Err(limit) => {
                 note_refused(desk.meters(), limit, peer.ip());
@@ -174,26 +174,29 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     drop(listener);
     connections.close();
     sessions.close();
-    let drained = async { tokio::join!(connections.wait(), sessions.wait()) };
+    let drained = async {
+        connections.wait().await; // one that ends may leave a request to the sessions
+        sessions.wait().await;
+    };
     if tokio::time::timeout(DRAIN_TIME, drained).await.is_err() {
         tracing::warn!("some connections were still open at the shutdown deadline; accepted messages are stored");
     }
 }
 
-async fn serve_one(stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot, router: Router, stop: CancellationToken) {
+async fn serve_one(stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot, edge: Edge, stop: CancellationToken) {
     let _ = stream.set_nodelay(true); // optimization only
-    let service = router.map_request(move |request: http::Request<hyper::body::Incoming>| {
+    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
         let mut request = request.map(|body| axum::body::Body::new(TimedBody::new(body)));
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(slot.clone());
         super::agents::take_capability(&mut request);
-        request
+        edge.clone().answer(request).map(Ok::<_, Infallible>)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(TimedStream::new(stream)), TowerToHyperService::new(service))
+        .serve_connection(TokioIo::new(TimedStream::new(stream)), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {

@@ -1,14 +1,25 @@
 //! Runs requests that change something to completion, even if the client disconnects.
 
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::HttpBody as _;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
-use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use frontdesk_wire::Code;
+use futures_util::FutureExt as _;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tower::Service as _;
 
 use super::App;
 use super::error::Refusal;
@@ -32,29 +43,111 @@ fn weight(request: &Request) -> u32 {
     u32::try_from(kib.min(8 << 10)).unwrap_or(1)
 }
 
+/// `None`: nothing became free within the waiting time.
+async fn hold(in_hand: &Arc<Semaphore>, weight: u32) -> Option<OwnedSemaphorePermit> {
+    match in_hand.clone().try_acquire_many_owned(weight) {
+        Ok(held) => Some(held),
+        Err(_) => timeout(WAIT_TIME, in_hand.clone().acquire_many_owned(weight)).await.ok()?.ok(),
+    }
+}
+
 /// Hyper drops a handler when its client disconnects, which would leave a change half done. Handlers of methods that
-/// change something therefore run in a task that the server waits for at shutdown.
-pub(super) async fn run_to_end(app: &App, request: Request, next: Next) -> Response {
+/// change something therefore go on in a task of their own then, and the server waits for it at shutdown.
+pub(super) async fn run_to_end(app: &App, request: Request, mut routes: Router) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if is_safe || waits_for_its_client(request.uri().path()) {
-        return next.run(request).await;
+        return answered(routes.call(request).await);
     }
-    let Ok(Ok(held)) = timeout(WAIT_TIME, app.in_hand.clone().acquire_many_owned(weight(&request))).await else {
+    let Some(held) = hold(&app.in_hand, weight(&request)).await else {
         let text = "too many requests in progress; nothing was stored, try again";
         return Refusal::new(Code::Unavailable, text).into_response();
     };
     let work = async move {
-        let response = next.run(request).await;
+        let response = AssertUnwindSafe(routes.call(request)).catch_unwind().await;
         drop(held);
-        response
-    };
-    match app.sessions.spawn(work).await {
-        Ok(response) => response,
-        Err(error) => {
-            tracing::error!(%error, "request handler panicked");
+        response.map(answered).unwrap_or_else(|_| {
+            tracing::error!("request handler panicked"); // the panic itself is in the log already
             // The outer layer converts it to the format of the path.
             let text = "internal error while processing this request; it may be partly done, see the server log";
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        })
+    };
+    ToEnd::new(&app.sessions, work).await
+}
+
+fn answered(response: Result<Response, Infallible>) -> Response {
+    response.unwrap_or_else(|never| match never {})
+}
+
+/// Work that its caller polls. What is left of it when the caller drops it becomes a task.
+///
+/// A task from the start would cost each request several wakes, because its body and its answer pass between two tasks.
+struct ToEnd {
+    work: Option<Pin<Box<dyn Future<Output = Response> + Send>>>,
+    tracker: TaskTracker,
+    /// The server waits for it from the start, not only once it is a task.
+    _token: TaskTrackerToken,
+    runtime: Handle,
+}
+
+impl ToEnd {
+    fn new(tracker: &TaskTracker, work: impl Future<Output = Response> + Send + 'static) -> Self {
+        let (tracker, token) = (tracker.clone(), tracker.token());
+        Self { work: Some(Box::pin(work)), tracker, _token: token, runtime: Handle::current() }
+    }
+}
+
+impl Future for ToEnd {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
+        let Some(work) = self.work.as_mut() else { return Poll::Pending };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.work = None;
         }
+        polled
+    }
+}
+
+impl Drop for ToEnd {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.tracker.spawn_on(work, &self.runtime);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn work_that_is_dropped_goes_on_and_is_waited_for() {
+        let tracker = TaskTracker::new();
+        let (go_on, told) = oneshot::channel::<()>();
+        let (done, is_done) = oneshot::channel();
+        let mut work = Box::pin(ToEnd::new(&tracker, async move {
+            let _ = told.await;
+            let _ = done.send(());
+            StatusCode::OK.into_response()
+        }));
+        assert!(work.as_mut().now_or_never().is_none(), "it waits");
+        tracker.close();
+        assert!(tracker.wait().now_or_never().is_none(), "the server waits for it");
+        drop(work);
+        assert!(tracker.wait().now_or_never().is_none(), "still");
+        go_on.send(()).unwrap();
+        tracker.wait().await;
+        is_done.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn work_that_ended_leaves_no_task() {
+        let tracker = TaskTracker::new();
+        let response = ToEnd::new(&tracker, async { StatusCode::OK.into_response() }).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert!(tracker.is_empty());
     }
 }
