@@ -87,6 +87,57 @@ async fn a_row_is_sent_acked_and_saved() {
 }
 
 #[tokio::test]
+async fn acks_in_quick_succession_are_saved_together_and_before_going_idle() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    for number in 1..=4 {
+        scene.message(number).await;
+    }
+    scene.carry_out(&mut session, 10).await;
+    let frames = written(&mut session, 10);
+    let mut acks = frames.iter().map(|frame| line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })));
+    let mut ack = |session: &mut Session, now_ms| {
+        session.take_text(&acks.next().unwrap(), now_ms);
+        session.turn(now_ms);
+        session.next_effect()
+    };
+    let saved = |effect| match effect {
+        Some(Effect::Save(settlement)) => settlement.acked.through,
+        _ => panic!("expected the effect Save"),
+    };
+    assert_eq!(saved(ack(&mut session, 20)), Seq(1), "the first at once");
+    session.saved(Ok(true));
+    assert!(ack(&mut session, 21).is_none() && ack(&mut session, 22).is_none());
+    assert_eq!(session.next_tick_ms(22), 30);
+    session.tick(30);
+    session.turn(30);
+    assert_eq!(saved(session.next_effect()), Seq(3), "two at once");
+    session.saved(Ok(true));
+    session.take_text(&line(&json!({ "type": "going_idle" })), 31);
+    assert_eq!(saved(ack(&mut session, 31)), Seq(4), "not after the pause");
+    session.turn(32);
+    assert!(session.next_effect().is_none(), "a sleeping agent is not woken for what it has acked");
+    session.saved(Ok(true));
+    assert!(matches!(session.next_effect(), Some(Effect::GoIdle(_))));
+}
+
+#[tokio::test]
+async fn a_gateway_that_goes_idle_and_hangs_up_is_idle() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    scene.message(1).await;
+    scene.carry_out(&mut session, 10).await;
+    let frame = written(&mut session, 10).remove(0);
+    session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 20);
+    session.take_text(&line(&json!({ "type": "going_idle" })), 20);
+    session.hang_up();
+    let Some(Effect::Save(_)) = session.next_effect() else { panic!("expected the effect Save") };
+    session.saved(Ok(true));
+    assert!(matches!(session.next_effect(), Some(Effect::GoIdle(_))));
+    assert!(session.next_effect().is_none());
+}
+
+#[tokio::test]
 async fn frames_after_a_hello_wait_until_it_is_answered() {
     let scene = Scene::new().await;
     let mut session = scene.session();

@@ -305,6 +305,10 @@ impl Window {
         self.probed_ms.is_some_and(|probed_ms| self.heard_ms < probed_ms)
     }
 
+    pub fn is_unsaved(&self) -> bool {
+        self.unsaved
+    }
+
     /// What is to be saved, once per change.
     pub fn take_unsaved(&mut self) -> Option<Settlement> {
         if !std::mem::take(&mut self.unsaved) {

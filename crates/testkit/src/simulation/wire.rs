@@ -129,7 +129,8 @@ impl Carrier {
     pub(super) async fn live(mut self) {
         let mut tick = std::pin::pin!(sleep_until(self.started));
         loop {
-            self.session.turn(self.now_ms());
+            let turn_ms = self.now_ms();
+            self.session.turn(turn_ms);
             self.carry_out_all();
             if self.session.closing().is_some() {
                 break;
@@ -138,7 +139,7 @@ impl Carrier {
                 self.write(message);
                 self.session.written(self.now_ms());
             }
-            let tick_at = self.started + Duration::from_millis(self.session.next_tick_ms(self.now_ms()));
+            let tick_at = self.started + Duration::from_millis(self.session.next_tick_ms(turn_ms));
             if tick.deadline() != tick_at {
                 tick.as_mut().reset(tick_at);
             }

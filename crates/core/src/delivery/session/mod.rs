@@ -5,6 +5,7 @@
 //! ones go to the next session. A peer that does not read is not read from.
 
 mod actions;
+mod farewell;
 mod hello;
 mod lane;
 mod later;
@@ -32,6 +33,7 @@ use crate::meters::Why;
 use crate::port::store::{Delivery, Settlement, StoreError};
 
 pub use actions::Refused;
+pub use farewell::Farewell;
 pub use lane::{Job, Lane};
 
 /// Invalid frames per minute before the session is closed.
@@ -50,6 +52,9 @@ const IDLE_TICK_MS: u64 = 30_000;
 /// Time limit for acks when the server stops, and how often it is looked at.
 const LEAVE_MS: u64 = 500;
 const LEAVE_TICK_MS: u64 = 50;
+/// Acks are saved at most this often per session, and the first after a pause at once. What was acked within this time
+/// before a crash is sent again after it.
+const SAVE_PAUSE_MS: u64 = 10;
 /// Time limit for the first hello.
 const HELLO_MS: u64 = 30_000;
 /// Bytes of rows added to the outbox at once, plus one row. Rows alone do not fill the outbox, so acks are still
@@ -109,7 +114,7 @@ pub struct Session {
     /// Reading from the peer is paused until it has read.
     paused: bool,
     is_reading: bool,
-    is_saving: bool,
+    saving: Saving,
     is_going_idle: bool,
     started_ms: u64,
     tick_ms: u64,
@@ -151,19 +156,24 @@ impl Serving {
     }
 }
 
-/// What is left to do after a session.
-pub struct Farewell {
-    outbox: Outbox,
-    pub close: Option<Close>,
-    /// Lanes that were not started, with their mailbox; their actions are still carried out.
-    pub left: Option<(Arc<Mailbox>, Vec<Arc<Lane>>)>,
-    /// Interrupts that were not looked up yet; they are still carried out.
-    pub interrupts: Vec<String>,
+/// What is stored for the session: acks, at most every [`SAVE_PAUSE_MS`], and that the gateway goes idle. One at a time.
+#[derive(Default)]
+struct Saving {
+    is_running: bool,
+    at_ms: u64,
+    /// The gateway goes idle. Stored after its acks: what was acked is no reason to wake the agent.
+    then_idle: bool,
 }
 
-impl Farewell {
-    pub fn next_message(&mut self) -> Option<String> {
-        self.outbox.pop()
+impl Saving {
+    fn next(&mut self, serving: Option<&mut Serving>, now_ms: u64) -> Option<Effect> {
+        let serving = serving.filter(|_| !self.is_running && (self.then_idle || now_ms >= self.at_ms))?;
+        if let Some(settlement) = serving.take_unsaved() {
+            self.is_running = true;
+            self.at_ms = now_ms + SAVE_PAUSE_MS;
+            return Some(Effect::Save(settlement));
+        }
+        std::mem::take(&mut self.then_idle).then(|| Effect::GoIdle(serving.mailbox.clone()))
     }
 }
 
@@ -182,7 +192,7 @@ impl Session {
             gauged_bytes: 0,
             paused: false,
             is_reading: false,
-            is_saving: false,
+            saving: Saving::default(),
             is_going_idle: false,
             started_ms: now_ms,
             tick_ms: now_ms + HELLO_MS,
@@ -261,6 +271,9 @@ impl Session {
     /// The socket was closed: nothing more is written, and remaining results only lead to the end.
     pub fn hang_up(&mut self) {
         self.is_over = true;
+        if self.saving.then_idle {
+            self.effects.extend(self.saving.next(self.serving.as_mut(), self.saving.at_ms));
+        }
     }
 
     fn take_frame(&mut self, line: &str, now_ms: u64) {
@@ -342,13 +355,9 @@ impl Session {
 
     fn take_going_idle(&mut self) {
         let Some(serving) = &self.serving else { return };
-        if serving.mailbox.go_idle() {
-            self.delivery.sockets.note_unserved(self.caller.instance.no, Unserved::NewMail);
-        }
+        serving.mailbox.go_idle();
         // One request at a time, however often the peer repeats it; one ack answers all of them.
-        if !std::mem::replace(&mut self.is_going_idle, true) {
-            self.effects.push_back(Effect::GoIdle(serving.mailbox.clone()));
-        }
+        self.saving.then_idle |= !std::mem::replace(&mut self.is_going_idle, true);
     }
 
     // ---- processing ----------------------------------------------------------------------
@@ -365,12 +374,8 @@ impl Session {
             self.closing.get_or_insert(Close::GoingAway);
         }
         self.pump(now_ms);
-        if self.closing.is_none()
-            && !self.is_saving
-            && let Some(settlement) = self.serving.as_mut().and_then(Serving::take_unsaved)
-        {
-            self.is_saving = true;
-            self.effects.push_back(Effect::Save(settlement));
+        if self.closing.is_none() {
+            self.effects.extend(self.saving.next(self.serving.as_mut(), now_ms));
         }
         self.note_outbox();
     }
@@ -489,10 +494,15 @@ impl Session {
 
     /// Result of saving what was settled. False: another desk serves the instance now.
     pub fn saved(&mut self, saved: Result<bool, StoreError>) {
-        self.is_saving = false;
+        self.saving.is_running = false;
         let Some(serving) = &mut self.serving else { return };
         match saved {
-            Ok(true) => serving.window.saved(),
+            Ok(true) => {
+                serving.window.saved();
+                if self.saving.then_idle {
+                    self.effects.extend(self.saving.next(Some(serving), self.saving.at_ms));
+                }
+            }
             Ok(false) => self.close(Close::Replaced),
             Err(error) => {
                 tracing::error!(%error, "saving acks failed; retrying at the end of the session");
@@ -554,7 +564,7 @@ impl Session {
 
     // ---- time ----------------------------------------------------------------------------
 
-    /// When [`Session::tick`] must be called next.
+    /// When [`Session::tick`] must be called next. `now_ms` is that of the last turn: what comes due after it is not missed.
     pub fn next_tick_ms(&mut self, now_ms: u64) -> u64 {
         if let Some(serving) = &self.serving {
             if !serving.window.is_empty() || serving.window.is_probing() {
@@ -565,6 +575,9 @@ impl Session {
             }
             if serving.deliver_at_ms > now_ms {
                 self.tick_ms = self.tick_ms.min(serving.deliver_at_ms);
+            }
+            if serving.window.is_unsaved() && self.saving.at_ms > now_ms {
+                self.tick_ms = self.tick_ms.min(self.saving.at_ms);
             }
         }
         if self.leave_at_ms.is_some() {
@@ -623,40 +636,6 @@ impl Session {
             self.effects.push_back(Effect::GiveUp { rows: overdue.given_up, mailbox });
         }
     }
-
-    // ---- the end -------------------------------------------------------------------------
-
-    /// Saves the last acks and lets the next session continue.
-    pub async fn end(mut self) -> Farewell {
-        let delivery = self.delivery.clone();
-        delivery.meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
-        let mut left = None;
-        if let Some(mut serving) = self.serving.take() {
-            let instance = self.caller.instance.no;
-            if let Some(settlement) = serving.take_unsaved()
-                && let Err(error) = delivery.settle(instance, settlement).await
-            {
-                tracing::error!(%error, "saving the last acks of a session failed; the rows will be sent again");
-            }
-            serving.mailbox.finish();
-            left = Some((serving.mailbox.clone(), self.lanes.leave())).filter(|(_, lanes)| !lanes.is_empty());
-            let served = delivery.sockets.detach(instance, &serving.mailbox);
-            for order in serving.mailbox.take_orders() {
-                if let Order::Result(line) = order {
-                    // Arrived while the acks were saved: goes to the next socket.
-                    delivery.served.answer(instance, line).await;
-                }
-            }
-            if served {
-                delivery.socket_closed(&self.caller, serving.mailbox.session(), serving.window.acks).await;
-            }
-        }
-        if let Some(close) = self.closing {
-            delivery.meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
-        }
-        let interrupts = self.interrupts.into_iter().skip(1).collect(); // the first one is already being looked up
-        Farewell { outbox: self.outbox, close: self.closing, left, interrupts }
-    }
 }
 
 impl DeliveryPlane {
@@ -672,6 +651,9 @@ impl DeliveryPlane {
 
     /// Stores that messages are only buffered from now on; the ack is sent afterwards.
     pub async fn go_idle(&self, caller: &Caller, mailbox: &Mailbox) {
+        if mailbox.go_idle() {
+            self.sockets.note_unserved(caller.instance.no, Unserved::NewMail); // some wait already
+        }
         let flipped = self.going_idle(caller, mailbox.session()).await;
         if let Err(error) = &flipped {
             // No ack, because it is not durable; the client closes anyway.

@@ -66,7 +66,9 @@ impl Carrier {
         let mut tick = std::pin::pin!(sleep_until(self.started));
         let (mut is_writing, mut is_gone, mut is_leaving) = (false, false, false);
         loop {
-            self.turn();
+            let turn_ms = self.now_ms();
+            self.session.turn(turn_ms);
+            self.carry_out_all();
             if self.session.closing().is_some() {
                 break;
             }
@@ -77,7 +79,7 @@ impl Carrier {
                 is_writing = true;
                 self.session.writing(self.now_ms());
             }
-            let tick_at = self.started + Duration::from_millis(self.session.next_tick_ms(self.now_ms()));
+            let tick_at = self.started + Duration::from_millis(self.session.next_tick_ms(turn_ms));
             if tick.deadline() != tick_at {
                 tick.as_mut().reset(tick_at);
             }
@@ -180,11 +182,6 @@ impl Carrier {
             Write::Text(text) => Message::Text(text.into()),
             Write::Ping => Message::Ping(axum::body::Bytes::new()),
         })
-    }
-
-    fn turn(&mut self) {
-        self.session.turn(self.now_ms());
-        self.carry_out_all();
     }
 
     fn note(&mut self, done: Done) {
