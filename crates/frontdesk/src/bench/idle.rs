@@ -15,7 +15,7 @@ use super::stage::{LoadProcess, Stage};
 const STARTS: usize = 5;
 
 pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
-    let (start_ms, rest_bytes) = starts().await?;
+    let (start_ms, rest) = starts().await?;
     let mut stage = Stage::open().await?;
     eprintln!("provisioning {sockets} agents");
     stage.provision(sockets).await?;
@@ -49,15 +49,33 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
         "sockets": sockets,
         "bytes_per_socket": (after.saturating_sub(before)) / sockets.max(1) as u64,
         "start_ms": { "median": median(&start_ms), "rounds": start_ms },
-        "rest_rss_mb": rest_bytes as f64 / 1e6,
+        "rest_rss_mb": rest.resident as f64 / 1e6,
+        "rest_private_mb": rest.private as f64 / 1e6,
         "binary_mb": binary as f64 / 1e6,
     }))
 }
 
+/// Memory of a process, in bytes.
+#[derive(Default)]
+struct Memory {
+    resident: u64,
+    /// Without mapped pages of files, which are mostly those of the binary and shared with other servers.
+    private: u64,
+}
+
+impl Memory {
+    fn of(pid: u32) -> Self {
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+        let mut pages = statm.split_whitespace().skip(1).filter_map(|pages| pages.parse::<u64>().ok());
+        let (resident, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+        Self { resident: resident * 4096, private: resident.saturating_sub(of_files) * 4096 }
+    }
+}
+
 /// From spawn to the line that says ready, on a data folder that is there already; then its memory.
-async fn starts() -> anyhow::Result<(Vec<f64>, u64)> {
+async fn starts() -> anyhow::Result<(Vec<f64>, Memory)> {
     let folder = std::env::temp_dir().join(format!("frontdesk-start-{}", std::process::id()));
-    let (mut times, mut rest) = (Vec::new(), 0);
+    let (mut times, mut rest) = (Vec::new(), Memory::default());
     for _ in 0..=STARTS {
         let began = Instant::now();
         let mut child = tokio::process::Command::new(std::env::current_exe()?)
@@ -71,8 +89,7 @@ async fn starts() -> anyhow::Result<(Vec<f64>, u64)> {
         lines.next_line().await?.context("serve exited before it was ready")?;
         times.push((began.elapsed().as_secs_f64() * 1e5).round() / 100.0);
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id().unwrap_or(0))).unwrap_or_default();
-        rest = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096;
+        rest = Memory::of(child.id().unwrap_or(0));
         child.kill().await?;
     }
     let _ = std::fs::remove_dir_all(&folder);
