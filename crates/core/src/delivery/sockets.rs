@@ -292,7 +292,7 @@ pub enum Unserved {
 
 #[derive(Default)]
 pub struct Sockets {
-    sockets: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
+    mailboxes: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
     memory: papaya::HashMap<InstanceNo, Arc<Mutex<Memory>>>,
     orders: AtomicU64,
     /// Instances to be checked for waiting mail. In order, so that a simulation repeats it.
@@ -323,7 +323,7 @@ impl Sockets {
             traffic_ms: AtomicU64::new(0),
             finished: Semaphore::new(0),
         });
-        let sockets = self.sockets.pin();
+        let sockets = self.mailboxes.pin();
         let old = sockets.insert(instance, mailbox.clone()).cloned();
         if let Some(old) = &old {
             old.order(Order::Close(Close::Replaced));
@@ -333,31 +333,31 @@ impl Sockets {
 
     /// True: this was the serving socket, and now the instance has none.
     pub fn detach(&self, instance: InstanceNo, mailbox: &Mailbox) -> bool {
-        let sockets = self.sockets.pin();
+        let sockets = self.mailboxes.pin();
         sockets.remove_if(&instance, |_, current| current.order == mailbox.order).is_ok_and(|gone| gone.is_some())
     }
 
     pub fn socket(&self, instance: InstanceNo) -> Option<Arc<Mailbox>> {
-        self.sockets.pin().get(&instance).cloned()
+        self.mailboxes.pin().get(&instance).cloned()
     }
 
     /// Whether this is still the socket of the instance.
     pub fn is_serving(&self, instance: InstanceNo, mailbox: &Mailbox) -> bool {
-        self.sockets.pin().get(&instance).is_some_and(|current| current.order == mailbox.order)
+        self.mailboxes.pin().get(&instance).is_some_and(|current| current.order == mailbox.order)
     }
 
     pub fn is_live(&self, instance: InstanceNo) -> bool {
-        self.sockets.pin().contains_key(&instance)
+        self.mailboxes.pin().contains_key(&instance)
     }
 
     /// Whether a socket takes its rows: connected and not idle.
     pub fn is_served(&self, instance: InstanceNo) -> bool {
-        self.sockets.pin().get(&instance).is_some_and(|mailbox| !mailbox.is_idle())
+        self.mailboxes.pin().get(&instance).is_some_and(|mailbox| !mailbox.is_idle())
     }
 
     /// All sessions that have begun, by instance.
     pub fn sessions(&self) -> Vec<(InstanceNo, SessionNo)> {
-        let sockets = self.sockets.pin();
+        let sockets = self.mailboxes.pin();
         let begun = sockets.iter().map(|(instance, mailbox)| (*instance, mailbox.session()));
         let mut begun: Vec<_> = begun.filter(|(_, session)| !session.is_none()).collect();
         begun.sort_unstable();
@@ -365,12 +365,12 @@ impl Sockets {
     }
 
     pub fn open_sockets(&self) -> usize {
-        self.sockets.len()
+        self.mailboxes.len()
     }
 
     /// Closes every socket of a gateway, or all of them.
     pub fn close(&self, gateway: Option<&str>, why: Close) {
-        for mailbox in self.sockets.pin().values() {
+        for mailbox in self.mailboxes.pin().values() {
             if gateway.is_none_or(|id| mailbox.gateway == id) {
                 mailbox.order(Order::Close(why));
             }
@@ -544,7 +544,7 @@ impl Sockets {
     pub fn take_rows(&self, rows: &[NewRow], is_other: impl Fn(DeskNo) -> bool) {
         let mut rows: Vec<&NewRow> = rows.iter().collect();
         rows.sort_by_key(|new| (new.row.instance, new.row.seq));
-        let sockets = self.sockets.pin();
+        let sockets = self.mailboxes.pin();
         for run in rows.chunk_by(|a, b| a.row.instance == b.row.instance) {
             let MadeRow { instance, served_by, .. } = run[0].row;
             match sockets.get(&instance) {

@@ -65,12 +65,13 @@ pub(super) async fn run_to_end(app: &App, request: Request, mut routes: Router) 
     let work = async move {
         let response = AssertUnwindSafe(routes.call(request)).catch_unwind().await;
         drop(held);
-        response.map(answered).unwrap_or_else(|_| {
-            tracing::error!("request handler panicked"); // the panic itself is in the log already
-            // The outer layer converts it to the format of the path.
-            let text = "internal error while processing this request; it may be partly done, see the server log";
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
-        })
+        if let Ok(response) = response {
+            return answered(response);
+        }
+        tracing::error!("request handler panicked"); // the panic itself is in the log already
+        // The caller converts it to the format of the path.
+        let text = "internal error while processing this request; it may be partly done, see the server log";
+        (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
     };
     ToEnd::new(&app.sessions, work).await
 }
