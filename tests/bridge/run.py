@@ -9,9 +9,7 @@ One line per check; the last line is the tally.
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
 import urllib.request
 from pathlib import Path
 
@@ -20,7 +18,7 @@ here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "hermes"))
 
 from harness import (  # noqa: E402
-    Checks, Desk, Model, Wake, end_process, ensure, folder, gateway_env, request, same, start_process, wait_for)
+    Checks, Desk, Model, Sleeper, clean_env, end_process, ensure, folder, gateway_env, request, same, wait_for)
 
 checks = []
 
@@ -30,43 +28,18 @@ def check(function):
     return function
 
 
-class Agent:
+class Agent(Sleeper):
     """An agent of one server: `frontdesk agent run`, started when it is woken unless it runs."""
 
     def __init__(self, stage, name, options, command, **env):
-        self.stage, self.name, self.options, self.command, self.env = stage, name, options, command, env
-        self.lock, self.process, self.starts = threading.Lock(), None, 0
-        self.wake = Wake(on_poke=self.start)
-        self.account = None
-        status, made = request("POST", f"{stage.desk.url}/relay/provision", token=stage.tenant.identity, body={
-            "gatewayId": name, "platform": "relay", "botId": "", "gatewayEndpoint": "", "routeKeys": [],
-            "instanceId": name, "wakeUrl": self.wake.url})
-        same(status, 200, f"provision ({made})")
-        self.account = made
-        stage.tenant.bind(self.user, name)
+        self.stage, self.options, self.command, self.env = stage, options, command, env
         self.state = folder(f"state-{name}")
-        self.log = Path(f"{stage.desk.data}.{name}.log")
+        super().__init__(stage.tenant, name, f"{stage.desk.data}.{name}.log", user=f"user-{name}")
         stage.agents.append(self)
 
-    @property
-    def user(self):
-        return f"user-{self.name}"
-
-    def start(self):
-        with self.lock:
-            if self.account is None:
-                return False
-            if self.process is not None and self.process.poll() is None:
-                return None
-            env = {name: value for name, value in os.environ.items() if not name.startswith(("FRONTDESK_", "GATEWAY_"))}
-            env.update(GATEWAY_RELAY_URL=self.stage.desk.url, GATEWAY_RELAY_ID=self.account["gatewayId"],
-                       GATEWAY_RELAY_SECRET=self.account["secret"], **self.env)
-            with open(self.log, "ab") as log:
-                self.process = start_process(
-                    [os.environ["FRONTDESK_BIN"], "agent", "run", *self.options, "--state", str(self.state), "--", *self.command],
-                    env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-            self.starts += 1
-            return None
+    def invocation(self):
+        bridge = [os.environ["FRONTDESK_BIN"], "agent", "run", *self.options, "--state", str(self.state), "--", *self.command]
+        return bridge, {**clean_env(), **self.credentials(), **self.env}, {}
 
     def say(self, chat, text, **more):
         return self.stage.tenant.say(f"{self.name}-{chat}", text, user=self.user, **more)
@@ -91,13 +64,8 @@ class Agent:
             return all(row["state"] == "acked" for row in rows["mail"]) or None
         wait_for(waiting, "acks of all messages", timeout=20)
 
-    def logged(self):
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
-
     def close(self):
-        if self.process is not None:
-            end_process(self.process)
-        self.wake.close()
+        super().close()
         self.log.unlink(missing_ok=True)
 
 

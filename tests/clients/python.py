@@ -11,9 +11,7 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -21,7 +19,7 @@ sys.dont_write_bytecode = True
 here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "hermes"))
 
-from harness import Desk, Wake, attempt, clean_up, end_process, ensure, request, same, start_process, wait_for  # noqa: E402
+from harness import Desk, Sleeper, attempt, clean_env, clean_up, ensure, request, same  # noqa: E402
 
 SLEEP_S = 1.0
 checks = []
@@ -32,41 +30,23 @@ def check(function):
     return function
 
 
+class Agent(Sleeper):
+    def __init__(self, tenant, command):
+        self.command, self.sleep_s = command, SLEEP_S
+        super().__init__(tenant, "agent", f"{tenant.desk.data}.agent.log", user="ann")
+
+    def invocation(self):
+        return [*self.command, str(self.sleep_s)], {**clean_env(), **self.credentials()}, {}
+
+
 class Scene:
     """A server, and an agent that is started when it is woken."""
 
     def __init__(self, command):
-        self.command = command
         # A message that is left unacked comes again after six of these, and a killed agent is woken again after the cooldown.
         self.desk = Desk("client", FRONTDESK_RELAY_ACK_LIMIT_MS="500", FRONTDESK_WAKE_COOLDOWN_MS="1000")
         self.tenant = self.desk.tenant("t")
-        self.lock = threading.Lock()
-        self.process, self.starts = None, 0
-        self.sleep_s = SLEEP_S
-        self.wake = Wake(on_poke=self.start)
-        status, made = request("POST", f"{self.desk.url}/relay/provision", token=self.tenant.identity, body={
-            "gatewayId": "agent", "platform": "relay", "botId": "", "gatewayEndpoint": "", "routeKeys": [],
-            "instanceId": "agent", "wakeUrl": self.wake.url})
-        same(status, 200, f"provision ({made})")
-        self.account = made
-        self.tenant.bind("ann", "agent")
-        self.log = Path(f"{self.desk.data}.agent.log")
-
-    def start(self):
-        """As whatever serves a wake URL does: where it runs already, nothing happens."""
-        with self.lock:
-            if self.process is not None and self.process.poll() is None:
-                return
-            env = {name: value for name, value in os.environ.items() if not name.startswith(("FRONTDESK_", "GATEWAY_"))}
-            env.update(GATEWAY_RELAY_URL=self.desk.url, GATEWAY_RELAY_ID=self.account["gatewayId"],
-                       GATEWAY_RELAY_SECRET=self.account["secret"])
-            with open(self.log, "ab") as log:
-                self.process = start_process([*self.command, str(self.sleep_s)], env=env, stdin=subprocess.DEVNULL, stdout=log,
-                                             stderr=subprocess.STDOUT)
-            self.starts += 1
-
-    def ended(self, timeout=20.0):
-        return wait_for(lambda: self.process.poll() is not None, "the end of the agent", timeout)
+        self.agent = Agent(self.tenant, command)
 
     def outs(self, chat):
         return [m["text"] for m in self.tenant.history(chat) if m["direction"] == "out"]
@@ -75,27 +55,25 @@ class Scene:
         function(self)
 
     def tail(self):
-        shown = self.log.read_text(errors="replace").splitlines()[-6:] if self.log.exists() else []
+        shown = self.agent.logged().splitlines()[-6:]
         return "\n    ".join(["", *self.desk.log_tail(4).splitlines(), *shown])
 
     def close(self):
         self.desk.stop()
-        if self.process is not None:
-            end_process(self.process)
-        self.wake.close()
-        self.log.unlink(missing_ok=True)
+        self.agent.close()
+        self.agent.log.unlink(missing_ok=True)
 
 
 @check
 def a_message_wakes_the_agent_which_answers_and_sleeps_again(s):
     s.tenant.say("c1", "hello")
     s.tenant.answer("c1", "heard hello", timeout=30)
-    s.ended()
-    same((s.starts, s.process.returncode), (1, 0), "starts, and how it ended")
+    s.agent.ended()
+    same((s.agent.starts, s.agent.process.returncode), (1, 0), "starts, and how it ended")
     s.tenant.say("c1", "again")
     s.tenant.answer("c1", "heard again", timeout=30)
-    s.ended()
-    same((s.starts, s.outs("c1")), (2, ["heard hello", "heard again"]), "after the second message")
+    s.agent.ended()
+    same((s.agent.starts, s.outs("c1")), (2, ["heard hello", "heard again"]), "after the second message")
 
 
 @check
@@ -113,7 +91,7 @@ def a_handler_that_fails_gets_the_message_again(s):
     s.tenant.say("c3", "and another")
     s.tenant.answer("c3", "heard and another", timeout=30)
     same(s.outs("c3"), ["heard fail-once please", "heard and another"], "the answers, in order")
-    ensure("as the test wants it" in s.log.read_text(), "the failure is not in the log")
+    ensure("as the test wants it" in s.agent.logged(), "the failure is not in the log")
 
 
 @check
@@ -162,8 +140,7 @@ def what_a_killed_agent_had_not_acked_comes_again(s):
     s.tenant.answer("c7", "Shall I?", timeout=30)  # it is up
     for number in range(20):
         s.tenant.say("c8", f"number {number}")
-    s.process.kill()  # in the middle of them
-    s.process.wait(10)
+    s.agent.kill()  # in the middle of them
     s.tenant.answer("c8", "heard number 19", timeout=60)
     same(set(s.outs("c8")), {f"heard number {number}" for number in range(20)}, "the answers")
 
@@ -182,15 +159,13 @@ def a_thousand_messages_with_kills_and_sleeps_lose_nothing(s):
         for number in range(100):
             s.tenant.say(f"many-{number % 5}", f"r{round_number}n{number}")
             if number == 50:
-                if round_number % 3 == 1 and s.process.poll() is None:
-                    s.process.kill()
-                    s.process.wait(10)
+                if round_number % 3 == 1 and s.agent.runs():
+                    s.agent.kill()
                 if round_number % 3 == 2:
                     s.desk.restart(signal.SIGKILL)
         for chat in range(5):
             s.tenant.answer(f"many-{chat}", f"heard r{round_number}n{95 + chat}", timeout=60)
-        s.ended(60)
-        same(s.process.returncode, 0, f"how it ended after round {round_number}")
+        s.agent.ended(60, code=0)
     answered = []
     for chat in range(5):
         after = 0
@@ -204,20 +179,19 @@ def a_thousand_messages_with_kills_and_sleeps_lose_nothing(s):
     same(wanted - set(answered), set(), "unanswered")
     repeated = len(answered) - len(set(answered))
     ensure(repeated <= 60, f"{repeated} repeated answers: more than acks can have been lost")
-    print(f"    {len(wanted)} answered, {repeated} of them twice, {s.starts} starts")
+    print(f"    {len(wanted)} answered, {repeated} of them twice, {s.agent.starts} starts")
 
 
 @check
 def a_revoked_agent_ends_with_the_reason(s):
-    s.sleep_s = 0
-    if s.process.poll() is None:
-        s.ended(30)
-    s.start()
+    s.agent.sleep_s = 0
+    s.agent.ended(30)
+    s.agent.start()
     s.tenant.say("c10", "there?")
     s.tenant.answer("c10", "heard there?", timeout=30)
-    s.desk.admin("POST", f"/gateways/{s.account['gatewayId']}/revoke", {})
-    s.ended()
-    ensure(s.process.returncode != 0 and "does not accept this agent" in s.log.read_text(), f"{s.process.returncode}: {s.tail()}")
+    s.desk.admin("POST", f"/gateways/{s.agent.account['gatewayId']}/revoke", {})
+    s.agent.ended()
+    ensure(s.agent.process.returncode != 0 and "does not accept this agent" in s.agent.logged(), f"{s.agent.process.returncode}: {s.tail()}")
 
 
 def main():

@@ -38,9 +38,7 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
-import threading
 import time
 import urllib.parse
 import urllib.request
@@ -51,8 +49,7 @@ sys.dont_write_bytecode = True
 here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "hermes"))
 
-from harness import (Desk, Failed, Wake, attempt, clean_up, end_process, ensure, folder, request, same,  # noqa: E402
-                     start_process, wait_for)
+from harness import (Desk, Failed, Sleeper, attempt, clean_up, ensure, folder, request, same, wait_for)  # noqa: E402
 
 WITHIN_S = 30.0
 # Some wait for the next minute.
@@ -71,56 +68,22 @@ def command(language):
     return [given, str(here / "agents" / "agent.py")] if language == "python" else shlex.split(given)
 
 
-class Child:
-    """An agent: its account, and its process, which is started when it is woken."""
-
+class Child(Sleeper):
     def __init__(self, scene, name, env):
-        self.scene, self.name, self.env = scene, name, env
-        self.lock = threading.Lock()
-        self.process, self.starts, self.may_start = None, 0, True
+        self.scene, self.env = scene, env
         self.state = folder(f"state-{name}")
-        self.log = self.state / "log"
-        self.user = f"user-of-{name}"
-        self.wake = Wake(on_poke=self.start)
         self.identity = scene.tenant.token("identity", instance=name)
-        status, self.account = request("POST", f"{scene.desk.url}/relay/provision", token=self.identity, body={
-            "gatewayId": name, "platform": "relay", "botId": "", "gatewayEndpoint": "", "routeKeys": [], "instanceId": name,
-            "wakeUrl": self.wake.url})
-        same(status, 200, f"provision ({self.account})")
-        scene.tenant.bind(self.user, name)
+        super().__init__(scene.tenant, name, self.state / "log", user=f"user-of-{name}", identity=self.identity)
 
-    def start(self):
-        """As whatever serves a wake URL does: where it runs already, nothing happens."""
-        with self.lock:
-            if not self.may_start or (self.process is not None and self.process.poll() is None):
-                return
-            env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in os.environ}
-            env.update(GATEWAY_RELAY_URL=self.scene.desk.url, GATEWAY_RELAY_ID=self.name, GATEWAY_RELAY_SECRET=self.account["secret"],
-                       FRONTDESK_AGENT_TOKEN=self.scene.tenant.token("agents", instance=self.name),
-                       FRONTDESK_IDENTITY_TOKEN=self.identity, XDG_STATE_HOME=str(self.state))
-            env.update((name, str(value)) for name, value in self.env.items())
-            with open(self.log, "ab") as log:
-                self.process = start_process(self.scene.command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            self.starts += 1
-
-    def kill(self):
-        ensure(self.process is not None and self.process.poll() is None, f"{self.name} does not run")
-        self.process.kill()
-        self.process.wait(10)
-
-    def ended(self, code, within_s):
-        wait_for(lambda: self.process is not None and self.process.poll() is not None, f"the end of {self.name}", within_s)
-        same(self.process.returncode, code, f"exit code of {self.name}")
+    def invocation(self):
+        env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in os.environ}
+        env.update(self.credentials(), FRONTDESK_AGENT_TOKEN=self.tenant.token("agents", instance=self.name),
+                   FRONTDESK_IDENTITY_TOKEN=self.identity, XDG_STATE_HOME=str(self.state))
+        env.update((name, str(value)) for name, value in self.env.items())
+        return self.scene.command, env, {}
 
     def shown(self, count=8):
-        lines = self.log.read_text(errors="replace").splitlines()[-count:] if self.log.exists() else []
-        return [f"{self.name}: {line}" for line in lines]
-
-    def close(self):
-        self.may_start = False
-        if self.process is not None:
-            end_process(self.process)
-        self.wake.close()
+        return [f"{self.name}: {line}" for line in self.logged().splitlines()[-count:]]
 
 
 class Scene:
@@ -268,7 +231,7 @@ class Scene:
             self.child(step).kill()
 
     def do_asleep(self, _, step):
-        self.child(step).ended(0, step.get("within", WITHIN_S))
+        self.child(step).ended(step.get("within", WITHIN_S), code=0)
 
     def do_starts(self, count, step):
         """How often it has been started so far."""
@@ -282,7 +245,7 @@ class Scene:
     def do_exits(self, code, step):
         """It ends with this exit code; `log` is a pattern in what it printed."""
         child = self.child(step)
-        child.ended(code, step.get("within", WITHIN_S))
+        child.ended(step.get("within", WITHIN_S), code)
         printed = child.log.read_text(errors="replace")
         ensure(re.search(step.get("log", ""), printed), f"the log does not say {step.get('log')!r}")
         ensure(child.account["secret"] not in printed, "the secret is in the log")

@@ -443,6 +443,71 @@ class Wake(Stub):
         self.serve(Handler, "/wake")
 
 
+class Sleeper:
+    """An agent of a tenant: its account, and its process, which is started when it is woken. A subclass says by `invocation` how."""
+
+    def __init__(self, tenant, name, log, user, identity=None):
+        self.tenant, self.name, self.log, self.user = tenant, name, Path(log), user
+        self.lock, self.process, self.starts, self.may_start, self.account = threading.Lock(), None, 0, True, None
+        self.wake = Wake(on_poke=self.start)
+        status, made = request("POST", f"{tenant.desk.url}/relay/provision", token=identity or tenant.identity, body={
+            "gatewayId": name, "platform": "relay", "botId": "", "gatewayEndpoint": "", "routeKeys": [], "instanceId": name,
+            "wakeUrl": self.wake.url})
+        same(status, 200, f"provision ({made})")
+        self.account = made
+        tenant.bind(user, name)
+
+    def invocation(self):
+        """The command, its environment, and further options of the process."""
+        raise NotImplementedError
+
+    def credentials(self):
+        return {"GATEWAY_RELAY_URL": self.tenant.desk.url, "GATEWAY_RELAY_ID": self.account["gatewayId"],
+                "GATEWAY_RELAY_SECRET": self.account["secret"]}
+
+    def start(self):
+        """As whatever serves a wake URL does: where it runs already, nothing happens. False: not yet."""
+        with self.lock:
+            if self.account is None:
+                return False
+            if self.may_start and not self.runs():
+                command, env, options = self.invocation()
+                with open(self.log, "ab") as log:
+                    self.process = start_process(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                                 **options)
+                self.starts += 1
+            return None
+
+    def runs(self):
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self):
+        ensure(self.runs(), f"{self.name} does not run")
+        self.process.kill()
+        self.process.wait(10)
+
+    def ended(self, timeout=20.0, code=None):
+        """Waits until it has ended by itself."""
+        wait_for(lambda: self.process is not None and self.process.poll() is not None, f"the end of {self.name}", timeout)
+        if code is not None:
+            same(self.process.returncode, code, f"exit code of {self.name}")
+
+    def logged(self):
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def close(self):
+        with self.lock:
+            self.may_start = False
+        if self.process is not None:
+            end_process(self.process)
+        self.wake.close()
+
+
+def clean_env():
+    """The environment without settings of the server and of gateways, which are the caller's own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("FRONTDESK_", "GATEWAY_"))}
+
+
 class Model(Stub):
     """A stub of the chat completions API: it repeats the mark in its input."""
 

@@ -8,9 +8,7 @@ file; only `sleep_after` is made shorter. One line per check; the last line is t
 
 import os
 import re
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -18,7 +16,7 @@ here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "hermes"))
 
 from harness import (  # noqa: E402
-    Checks, Desk, Model, Wake, cache_root, end_process, ensure, folder, request, same, start_process, wait_for)
+    Checks, Desk, Model, Sleeper, cache_root, clean_env, ensure, folder, same, wait_for)
 
 PAGES = here.parent.parent / "docs" / "recipes"
 SLEEP_AFTER_S = 2
@@ -66,50 +64,25 @@ class Stage:
         self.model.close()
 
 
-class Agent:
+class Agent(Sleeper):
     def __init__(self, stage, name, command, home, env):
-        self.stage, self.name, self.command, self.home, self.env = stage, name, command, home, env
-        self.lock, self.process, self.account = threading.Lock(), None, None
-        self.wake = Wake(on_poke=self.start)
-        status, made = request("POST", f"{stage.desk.url}/relay/provision", token=stage.tenant.identity, body={
-            "gatewayId": name, "platform": "relay", "botId": "", "gatewayEndpoint": "", "routeKeys": [],
-            "instanceId": name, "wakeUrl": self.wake.url})
-        same(status, 200, f"provision ({made})")
-        self.account = made
-        stage.tenant.bind(name, name)
-        self.log = home / "agent.log"
+        self.stage, self.command, self.home, self.env = stage, command, home, env
+        super().__init__(stage.tenant, name, home / "agent.log", user=name)
 
-    def start(self):
-        with self.lock:
-            if self.account is None:
-                return False
-            if self.process is not None and self.process.poll() is None:
-                return None
-            env = {name: value for name, value in os.environ.items()
-                   if not name.startswith(("FRONTDESK_", "GATEWAY_")) and not name.lower().endswith("_proxy")}
-            env.update(GATEWAY_RELAY_URL=self.stage.desk.url, GATEWAY_RELAY_ID=self.name,
-                       GATEWAY_RELAY_SECRET=self.account["secret"], HOME=str(self.home), OPENAI_API_KEY="x",
-                       OPENAI_BASE_URL=self.stage.model.url, **QUIET, **self.env)
-            with open(self.log, "ab") as log:
-                self.process = start_process(self.command, env=env, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log,
-                                             stderr=subprocess.STDOUT)
-            return None
+    def invocation(self):
+        env = {name: value for name, value in clean_env().items() if not name.lower().endswith("_proxy")}
+        env.update(HOME=str(self.home), OPENAI_API_KEY="x", OPENAI_BASE_URL=self.stage.model.url)
+        return self.command, {**env, **self.credentials(), **QUIET, **self.env}, {"cwd": self.home}
 
     def ask(self, chat, text, wanted, timeout=60.0):
         self.stage.tenant.say(f"{self.name}-{chat}", text, user=self.name)
         return self.stage.tenant.answer(f"{self.name}-{chat}", wanted, timeout)
 
     def slept(self):
-        """Waits until it has ended by itself."""
-        same(wait_for(lambda: self.process if self.process.poll() is not None else None, "sleep", 20).returncode, 0, "exit code")
+        self.ended(code=0)
 
     def shown(self):
-        return self.log.read_text(errors="replace").splitlines()[-12:] if self.log.exists() else []
-
-    def close(self):
-        if self.process is not None:
-            end_process(self.process)
-        self.wake.close()
+        return self.logged().splitlines()[-12:]
 
 
 @checks
@@ -160,8 +133,7 @@ def remembers(s, agent, stopped, repeated):
 
     hear("three", f"mark-{letter}7", 1)
     begin("three", f"mark-{letter}8")
-    agent.process.kill()
-    agent.process.wait()
+    agent.kill()
     s.model.slow.set()
     s.tenant.answer(f"{name}-three", f"The stub heard mark-{letter}8.", 60)
     s.model.slow.clear()
