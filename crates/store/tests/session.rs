@@ -52,6 +52,16 @@ impl Scene {
         (session, after.0, limit)
     }
 
+    /// A session that has sent its one row and got the ack, at 20.
+    async fn acked(&self) -> Session {
+        let mut session = self.serving().await;
+        self.message(1).await;
+        self.carry_out(&mut session, 10).await;
+        let frames = written(&mut session, 10);
+        session.take_text(&ack(&frames[0]), 20);
+        session
+    }
+
     async fn message(&self, number: u64) {
         self.desk.stores().ledger.accept(vec![acceptance(number, &[self.caller.instance.no.0])]).await.unwrap();
     }
@@ -59,6 +69,10 @@ impl Scene {
     async fn carry_out(&self, session: &mut Session, now_ms: u64) {
         carry_out(&self.desk, session, now_ms).await;
     }
+}
+
+fn ack(frame: &Value) -> String {
+    line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] }))
 }
 
 fn kinds(session: &mut Session) -> Vec<String> {
@@ -76,7 +90,7 @@ async fn a_row_is_sent_acked_and_saved() {
     assert_eq!(frames.len(), 2);
     for frame in &frames {
         assert_eq!(frame["type"], "inbound");
-        session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 20);
+        session.take_text(&ack(frame), 20);
     }
     scene.carry_out(&mut session, 20).await;
     let no = scene.caller.instance.no;
@@ -95,8 +109,8 @@ async fn acks_in_quick_succession_are_saved_together_and_before_going_idle() {
     }
     scene.carry_out(&mut session, 10).await;
     let frames = written(&mut session, 10);
-    let mut acks = frames.iter().map(|frame| line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })));
-    let mut ack = |session: &mut Session, now_ms| {
+    let mut acks = frames.iter().map(ack);
+    let mut take_ack = |session: &mut Session, now_ms| {
         session.take_text(&acks.next().unwrap(), now_ms);
         session.turn(now_ms);
         session.next_effect()
@@ -105,16 +119,16 @@ async fn acks_in_quick_succession_are_saved_together_and_before_going_idle() {
         Some(Effect::Save(settlement)) => settlement.acked.through,
         _ => panic!("expected the effect Save"),
     };
-    assert_eq!(saved(ack(&mut session, 20)), Seq(1), "the first at once");
+    assert_eq!(saved(take_ack(&mut session, 20)), Seq(1), "the first at once");
     session.saved(Ok(true));
-    assert!(ack(&mut session, 21).is_none() && ack(&mut session, 22).is_none());
+    assert!(take_ack(&mut session, 21).is_none() && take_ack(&mut session, 22).is_none());
     assert_eq!(session.next_tick_ms(22), 30);
     session.tick(30);
     session.turn(30);
     assert_eq!(saved(session.next_effect()), Seq(3), "two at once");
     session.saved(Ok(true));
     session.take_text(&line(&json!({ "type": "going_idle" })), 31);
-    assert_eq!(saved(ack(&mut session, 31)), Seq(4), "not after the pause");
+    assert_eq!(saved(take_ack(&mut session, 31)), Seq(4), "not after the pause");
     session.turn(32);
     assert!(session.next_effect().is_none(), "a sleeping agent is not woken for what it has acked");
     session.saved(Ok(true));
@@ -124,11 +138,7 @@ async fn acks_in_quick_succession_are_saved_together_and_before_going_idle() {
 #[tokio::test]
 async fn a_gateway_that_goes_idle_and_hangs_up_is_idle() {
     let scene = Scene::new().await;
-    let mut session = scene.serving().await;
-    scene.message(1).await;
-    scene.carry_out(&mut session, 10).await;
-    let frame = written(&mut session, 10).remove(0);
-    session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 20);
+    let mut session = scene.acked().await;
     session.take_text(&line(&json!({ "type": "going_idle" })), 20);
     session.hang_up();
     let Some(Effect::Save(_)) = session.next_effect() else { panic!("expected the effect Save") };
@@ -157,11 +167,7 @@ async fn frames_after_a_hello_wait_until_it_is_answered() {
 #[tokio::test]
 async fn a_failing_store_ends_the_session_and_loses_nothing() {
     let scene = Scene::new().await;
-    let mut session = scene.serving().await;
-    scene.message(1).await;
-    scene.carry_out(&mut session, 10).await;
-    let frame = written(&mut session, 10).remove(0);
-    session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": frame["bufferId"] })), 20);
+    let mut session = scene.acked().await;
     session.turn(20);
     let Some(Effect::Save(_)) = session.next_effect() else { panic!("expected the effect Save") };
     session.saved(Err(StoreError::Unavailable("disk full".into())));
@@ -318,7 +324,7 @@ async fn a_server_that_stops_waits_for_acks_and_sends_nothing_new() {
     scene.carry_out(&mut session, 30).await;
     assert_eq!((written(&mut session, 30).len(), session.closing()), (0, None));
     assert!(session.next_tick_ms(30) <= 100, "it does not sleep past its end");
-    session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": sent[0]["bufferId"] })), 40);
+    session.take_text(&ack(&sent[0]), 40);
     scene.carry_out(&mut session, 40).await;
     assert_eq!(session.closing(), Some(Close::GoingAway), "at once after the last ack");
     session.end().await;

@@ -154,6 +154,6 @@ pub(crate) async fn in_form(response: Response, form: Form) -> Response {
     Response::from_parts(parts, body.unwrap_or_default().into())
 }
 
-/// Attached to a response, so that the outermost layer can count it.
+/// Attached to a response, so that it is counted where all responses pass.
 #[derive(Clone, Copy)]
 pub(crate) struct RefusedWith(pub(crate) &'static str);

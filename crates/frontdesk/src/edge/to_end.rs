@@ -85,16 +85,14 @@ fn answered(response: Result<Response, Infallible>) -> Response {
 /// A task from the start would cost each request several wakes, because its body and its answer pass between two tasks.
 struct ToEnd {
     work: Option<Pin<Box<dyn Future<Output = Response> + Send>>>,
-    tracker: TaskTracker,
     /// The server waits for it from the start, not only once it is a task.
-    _token: TaskTrackerToken,
+    token: TaskTrackerToken,
     runtime: Handle,
 }
 
 impl ToEnd {
     fn new(tracker: &TaskTracker, work: impl Future<Output = Response> + Send + 'static) -> Self {
-        let (tracker, token) = (tracker.clone(), tracker.token());
-        Self { work: Some(Box::pin(work)), tracker, _token: token, runtime: Handle::current() }
+        Self { work: Some(Box::pin(work)), token: tracker.token(), runtime: Handle::current() }
     }
 }
 
@@ -114,7 +112,7 @@ impl Future for ToEnd {
 impl Drop for ToEnd {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.tracker.spawn_on(work, &self.runtime);
+            self.token.task_tracker().spawn_on(work, &self.runtime);
         }
     }
 }
