@@ -62,7 +62,11 @@ impl DeskCommand {
             return None;
         }
         source.user_id.as_deref().filter(|id| !id.is_empty())?;
-        let (name, rest) = event.text.trim().split_once(char::is_whitespace).unwrap_or((event.text.trim(), ""));
+        let text = event.text.trim();
+        if !text.starts_with('/') {
+            return None; // nearly every message
+        }
+        let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         match name.to_ascii_lowercase().as_str() {
             "/link" => Some(Self::Link(rest.trim().into())),
             "/unlink" => Some(Self::Unlink(rest.trim().into())),

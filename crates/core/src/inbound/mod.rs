@@ -35,6 +35,7 @@ use crate::hash::short_hash;
 use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose, edit_of};
 use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
+use crate::port::BoxFuture;
 use crate::port::platform::{ActingAs, LOOK_LIMIT, LOOK_LIMIT_OF_INTERACTION, LookFault, Platforms, notice_in_time};
 use crate::port::store::{
     Acceptance, ChatWrite, Cursors, Delivery, EventFile, Fragments, Journal, Ledger, SealedCapability, StoreError,
@@ -127,13 +128,17 @@ impl InboundPlane {
     }
 
     /// Accepts events of any platforms, all or none. `Ok` means that they are committed.
-    pub async fn receive(&self, intakes: Vec<Intake>) -> Result<Vec<Receipt>, DeskError> {
-        let now_ms = self.env.now_ms();
-        let mut judged = Vec::with_capacity(intakes.len());
-        for intake in intakes {
-            judged.push(self.judge(intake, now_ms).await?);
-        }
-        self.accept(judged, now_ms).await
+    ///
+    /// Boxed, so that it is compiled here, for speed: a plain `async fn` is compiled by the crates that await it.
+    pub fn receive(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Receipt>, DeskError>> {
+        Box::pin(async move {
+            let now_ms = self.env.now_ms();
+            let mut judged = Vec::with_capacity(intakes.len());
+            for intake in intakes {
+                judged.push(self.judge(intake, now_ms).await?);
+            }
+            self.accept(judged, now_ms).await
+        })
     }
 
     async fn accept(&self, judged: Vec<Judged>, now_ms: u64) -> Result<Vec<Receipt>, DeskError> {
@@ -417,8 +422,8 @@ impl InboundPlane {
             return Ok((String::new(), Vec::new()));
         }
         let plain = match handover {
-            Handover::Event => to_json(&event)?,
-            Handover::Forward(forward) => to_json(forward)?,
+            Handover::Event => to_json(&event, event.text.len())?,
+            Handover::Forward(forward) => to_json(forward, 0)?,
         };
         let Some(room) = self.rules.frame_max_bytes.checked_sub(plain.len() + FRAME_MARGIN_BYTES) else {
             return Err(DeskError::TooLarge(format!("the event is over {} bytes", self.rules.frame_max_bytes)));
@@ -430,12 +435,12 @@ impl InboundPlane {
             Context::None => Ok((plain, Vec::new())),
             Context::Failed => {
                 event.context_error = true;
-                Ok((to_json(&event)?, Vec::new()))
+                Ok((to_json(&event, event.text.len())?, Vec::new()))
             }
             Context::Of(mut each) => {
                 let form = |event: &mut MessageEvent, lines: Vec<ContextLine>| {
                     event.context = lines;
-                    to_json(event)
+                    to_json(event, plain.len())
                 };
                 let (_, first) = each.remove(0);
                 let mut own = Vec::new();
@@ -601,6 +606,9 @@ pub(super) fn dedup_prefix(message_id: &str) -> Vec<u8> {
     prefix
 }
 
-fn to_json(what: &impl serde::Serialize) -> Result<String, DeskError> {
-    serde_json::to_string(what).map_err(|error| DeskError::BadRequest(error.to_string()))
+/// `text_bytes`: most of the length, so that the text is rarely moved while it grows.
+fn to_json(what: &impl serde::Serialize, text_bytes: usize) -> Result<String, DeskError> {
+    let mut json = Vec::with_capacity(text_bytes + FRAME_MARGIN_BYTES);
+    serde_json::to_writer(&mut json, what).map_err(|error| DeskError::BadRequest(error.to_string()))?;
+    String::from_utf8(json).map_err(|error| DeskError::BadRequest(error.to_string()))
 }

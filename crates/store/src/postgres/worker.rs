@@ -3,7 +3,7 @@
 //! A caller hands its work over and waits. Work that began runs to its end, whether the caller still waits or not: a commit
 //! in flight is never cancelled.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -59,7 +59,15 @@ impl Worker {
         &self,
         work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Stored<'_, T> {
-        Box::pin(async move { ask(self.jobs.as_ref().ok_or_else(gone)?, work).await })
+        let (job, answered) = job(work);
+        Box::pin(async move {
+            self.hand_over(job).await?;
+            answered.await.map_err(panicked)?
+        })
+    }
+
+    fn hand_over(&self, job: Job) -> Stored<'_, ()> {
+        Box::pin(async move { self.jobs.as_ref().ok_or_else(gone)?.send(job).await.map_err(|_| gone()) })
     }
 
     /// For whoever outlives the borrow of the worker.
@@ -101,18 +109,17 @@ impl Worker {
     }
 }
 
-async fn ask<T: Send + 'static>(
-    jobs: &mpsc::Sender<Job>,
+/// The work as a job, and where its answer comes.
+fn job<T: Send + 'static>(
     work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, StoreError> {
+) -> (Job, oneshot::Receiver<Result<T, StoreError>>) {
     let (answer, answered) = oneshot::channel();
     let job: Job = Box::new(move |database| {
         Box::pin(async move {
             let _ = answer.send(work(&database).await); // the caller may be gone
         })
     });
-    jobs.send(job).await.map_err(|_| gone())?;
-    answered.await.map_err(|_| StoreError::Unknown("work on the store panicked".into()))?
+    (job, answered)
 }
 
 /// Reads for as long as the thread runs, and does not keep it running.
@@ -124,12 +131,49 @@ impl Asker {
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let jobs = self.0.upgrade().ok_or_else(gone)?;
-        ask(&jobs, async move |database| database.read(work).await).await
+        let (job, answered) = job(async move |database| database.read(work).await);
+        jobs.send(job).await.map_err(|_| gone())?;
+        answered.await.map_err(panicked)?
     }
 }
 
 fn gone() -> StoreError {
     StoreError::Unavailable("the store has ended".into())
+}
+
+fn panicked(_: oneshot::error::RecvError) -> StoreError {
+    StoreError::Unknown("work on the store panicked".into())
+}
+
+/// Work on a connection, without the type of its result: waiting, repeating and committing are compiled once for all.
+trait Work {
+    fn run<'a>(&'a self, connection: &'a Connection) -> LocalBoxFuture<'a, Result<(), Fault>>;
+}
+
+/// Work and its result, once there is one.
+struct Kept<T, W> {
+    work: W,
+    found: Cell<Option<T>>,
+}
+
+impl<T, W> Kept<T, W> {
+    fn new(work: W) -> Self {
+        Self { work, found: Cell::new(None) }
+    }
+
+    /// After a success.
+    fn found(self) -> Result<T, StoreError> {
+        self.found.into_inner().ok_or_else(|| StoreError::Unknown("work on the store has no result".into()))
+    }
+}
+
+impl<T, W: AsyncFn(&Connection) -> Result<T, Fault>> Work for Kept<T, W> {
+    fn run<'a>(&'a self, connection: &'a Connection) -> LocalBoxFuture<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            self.found.set(Some((self.work)(connection).await?));
+            Ok(())
+        })
+    }
 }
 
 async fn run(target: Target, mut queue: mpsc::Receiver<Job>) {
@@ -160,7 +204,7 @@ pub(super) struct Database {
     pub(super) settlements: Writers,
     pub(super) settle_turn: Mutex<()>,
     readers: [Mutex<Option<Rc<Connection>>>; READERS],
-    turn: std::cell::Cell<usize>,
+    turn: Cell<usize>,
 }
 
 impl Database {
@@ -174,7 +218,7 @@ impl Database {
             ledger_turn: Mutex::default(),
             settle_turn: Mutex::default(),
             readers: Default::default(),
-            turn: std::cell::Cell::default(),
+            turn: Cell::default(),
             target,
         }
     }
@@ -185,21 +229,29 @@ impl Database {
     }
 
     pub(super) async fn read<T>(&self, work: impl AsyncFn(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
-        self.turn.set((self.turn.get() + 1) % READERS);
-        let reader = &self.readers[self.turn.get()];
-        let mut is_again = false;
-        loop {
-            let connection = self.reader(reader).await?;
-            let read = tokio::time::timeout(WORK_MAX, work(&connection)).await;
-            match read.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into()))) {
-                Ok(found) => return Ok(found),
-                Err(Fault::Lost(_)) if !is_again => {
-                    forget(reader, &connection).await;
-                    is_again = true;
+        let work = Kept::new(work);
+        self.run_read(&work).await?;
+        work.found()
+    }
+
+    fn run_read<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.turn.set((self.turn.get() + 1) % READERS);
+            let reader = &self.readers[self.turn.get()];
+            let mut is_again = false;
+            loop {
+                let connection = self.reader(reader).await?;
+                let read = tokio::time::timeout(WORK_MAX, work.run(&connection)).await;
+                match read.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into()))) {
+                    Ok(()) => return Ok(()),
+                    Err(Fault::Lost(_)) if !is_again => {
+                        forget(reader, &connection).await;
+                        is_again = true;
+                    }
+                    Err(fault) => return Err(fault.unwritten()),
                 }
-                Err(fault) => return Err(fault.unwritten()),
             }
-        }
+        })
     }
 
     async fn reader(&self, reader: &Mutex<Option<Rc<Connection>>>) -> Result<Rc<Connection>, StoreError> {
@@ -247,37 +299,46 @@ impl Writers {
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        let _turn = self.free.acquire().await;
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let (connection, was_idle) = self.connection().await.map_err(Fault::unwritten)?;
-            let working = async {
-                // Sent together: the work's first statement does not wait for the answer to BEGIN.
-                let (begun, done) = tokio::join!(biased; connection.batch("BEGIN"), work(&connection));
-                begun.and(done)
-            };
-            let worked = tokio::time::timeout(WORK_MAX, working).await;
-            let failed = match worked.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into()))) {
-                Ok(done) => return self.commit(connection).await.map(|()| done),
-                Err(failed) => failed,
-            };
-            if matches!(failed, Fault::Lost(_)) {
-                // Dropped, not kept: its transaction ends with it. Nothing was committed.
-                if was_idle && attempt == 1 {
-                    continue;
+        let work = Kept::new(work);
+        self.run_transaction(&work).await?;
+        work.found()
+    }
+
+    fn run_transaction<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let _turn = self.free.acquire().await;
+            let mut attempt = 0;
+            loop {
+                attempt += 1;
+                let (connection, was_idle) = self.connection().await.map_err(Fault::unwritten)?;
+                let working = async {
+                    // Sent together: the work's first statement does not wait for the answer to BEGIN.
+                    let (begun, done) = tokio::join!(biased; connection.batch("BEGIN"), work.run(&connection));
+                    begun.and(done)
+                };
+                let worked = tokio::time::timeout(WORK_MAX, working).await;
+                let failed = match worked.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())))
+                {
+                    Ok(()) => return self.commit(connection).await,
+                    Err(failed) => failed,
+                };
+                if matches!(failed, Fault::Lost(_)) {
+                    // Dropped, not kept: its transaction ends with it. Nothing was committed.
+                    if was_idle && attempt == 1 {
+                        continue;
+                    }
+                    return Err(failed.unwritten());
                 }
-                return Err(failed.unwritten());
+                let rolled_back = tokio::time::timeout(COMMIT_MAX, connection.batch("ROLLBACK")).await;
+                if matches!(rolled_back, Ok(Ok(()))) {
+                    self.idle.borrow_mut().push(connection); // otherwise it is dropped, and its transaction with it
+                }
+                match failed {
+                    Fault::Retry(why) if attempt < ATTEMPTS => tracing::debug!(why, "a transaction is repeated"),
+                    failed => return Err(failed.unwritten()),
+                }
             }
-            let rolled_back = tokio::time::timeout(COMMIT_MAX, connection.batch("ROLLBACK")).await;
-            if matches!(rolled_back, Ok(Ok(()))) {
-                self.idle.borrow_mut().push(connection); // otherwise it is dropped, and its transaction with it
-            }
-            match failed {
-                Fault::Retry(why) if attempt < ATTEMPTS => tracing::debug!(why, "a transaction is repeated"),
-                failed => return Err(failed.unwritten()),
-            }
-        }
+        })
     }
 
     async fn commit(&self, connection: Connection) -> Result<(), StoreError> {
@@ -294,20 +355,28 @@ impl Writers {
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        let _turn = self.free.acquire().await;
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let (connection, _) = self.connection().await.map_err(Fault::unwritten)?;
-            let worked = tokio::time::timeout(WORK_MAX, work(&connection)).await;
-            let worked = worked.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())));
-            if !matches!(worked, Err(Fault::Lost(_))) {
-                self.idle.borrow_mut().push(connection);
+        let work = Kept::new(work);
+        self.run_statement(&work).await?;
+        work.found()
+    }
+
+    fn run_statement<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let _turn = self.free.acquire().await;
+            let mut attempt = 0;
+            loop {
+                attempt += 1;
+                let (connection, _) = self.connection().await.map_err(Fault::unwritten)?;
+                let worked = tokio::time::timeout(WORK_MAX, work.run(&connection)).await;
+                let worked = worked.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())));
+                if !matches!(worked, Err(Fault::Lost(_))) {
+                    self.idle.borrow_mut().push(connection);
+                }
+                match worked {
+                    Err(Fault::Retry(_)) if attempt < ATTEMPTS => {}
+                    worked => return worked.map_err(Fault::maybe_written),
+                }
             }
-            match worked {
-                Err(Fault::Retry(_)) if attempt < ATTEMPTS => {}
-                worked => return worked.map_err(Fault::maybe_written),
-            }
-        }
+        })
     }
 }
