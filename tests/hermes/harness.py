@@ -111,7 +111,8 @@ def cache_root(name="hermes"):
 def gateway_env(version, home, **extra):
     """A minimal environment, so that no settings of the caller leak into the gateway."""
     env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8", "HOME": str(home), "HERMES_HOME": str(home),
-           "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+           "NO_COLOR": "1", "PYTHONUNBUFFERED": "1",
+           "HERMES_DISABLE_LAZY_INSTALLS": "1"}  # by pip, of what no test needs, at each start
     # requests to the outside fail at once
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         env[name] = env[name.upper()] = "http://127.0.0.1:9"

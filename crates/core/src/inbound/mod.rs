@@ -48,6 +48,8 @@ use crate::vault::{Sealer, answer_key};
 
 /// Room for the frame around an event.
 const FRAME_MARGIN_BYTES: usize = 512;
+/// All fields of a usual event but its text.
+const SHORT_FIELDS_BYTES: usize = 512;
 /// Longer message ids are stored as a hash.
 const DEDUP_ID_MAX_BYTES: usize = 48;
 /// The directory may change between queries; after this many rounds an unknown answer counts as no.
@@ -129,7 +131,8 @@ impl InboundPlane {
 
     /// Accepts events of any platforms, all or none. `Ok` means that they are committed.
     ///
-    /// Boxed, so that it is compiled here, for speed: a plain `async fn` is compiled by the crates that await it.
+    /// For the built-in chat and the benches; other platforms use `BotInlet::take`. Boxed like that one, so that it is
+    /// compiled here, for speed: an `async fn` is compiled by the crates that await it, and those are compiled for size.
     pub fn receive(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Receipt>, DeskError>> {
         Box::pin(async move {
             let now_ms = self.env.now_ms();
@@ -423,7 +426,7 @@ impl InboundPlane {
         }
         let plain = match handover {
             Handover::Event => to_json(&event, event.text.len())?,
-            Handover::Forward(forward) => to_json(forward, 0)?,
+            Handover::Forward(forward) => to_json(forward, forward.body_b64.len())?,
         };
         let Some(room) = self.rules.frame_max_bytes.checked_sub(plain.len() + FRAME_MARGIN_BYTES) else {
             return Err(DeskError::TooLarge(format!("the event is over {} bytes", self.rules.frame_max_bytes)));
@@ -440,7 +443,8 @@ impl InboundPlane {
             Context::Of(mut each) => {
                 let form = |event: &mut MessageEvent, lines: Vec<ContextLine>| {
                     event.context = lines;
-                    to_json(event, plain.len())
+                    let context_bytes: usize = event.context.iter().map(|line| line.text.len()).sum();
+                    to_json(event, plain.len() + context_bytes)
                 };
                 let (_, first) = each.remove(0);
                 let mut own = Vec::new();
@@ -606,9 +610,9 @@ pub(super) fn dedup_prefix(message_id: &str) -> Vec<u8> {
     prefix
 }
 
-/// `text_bytes`: most of the length, so that the text is rarely moved while it grows.
-fn to_json(what: &impl serde::Serialize, text_bytes: usize) -> Result<String, DeskError> {
-    let mut json = Vec::with_capacity(text_bytes + FRAME_MARGIN_BYTES);
+/// `long_bytes`: of the long fields, so that the result is rarely moved while it grows.
+fn to_json(what: &impl serde::Serialize, long_bytes: usize) -> Result<String, DeskError> {
+    let mut json = Vec::with_capacity(long_bytes + SHORT_FIELDS_BYTES);
     serde_json::to_writer(&mut json, what).map_err(|error| DeskError::BadRequest(error.to_string()))?;
     String::from_utf8(json).map_err(|error| DeskError::BadRequest(error.to_string()))
 }

@@ -316,17 +316,16 @@ impl Source {
             if self.servers > 1 && person % self.servers == server {
                 person = (person + 1) % self.people;
             }
-            let began = text.len();
-            let _ = write!(
-                text, // no name here needs escaping
-                r#"{{"message_type":"text","message_id":"m{process}-{number}","source":{{"platform":"relay","chat_type":"dm","chat_id":"c{person}","user_id":"u{person}""#,
-            );
+            let start = text.len();
+            // No name here needs escaping.
+            let _ = write!(text, r#"{{"message_type":"text","message_id":"m{process}-{number}","source":{{"#);
+            let _ = write!(text, r#""platform":"relay","chat_type":"dm","chat_id":"c{person}","user_id":"u{person}""#);
             if self.in_tenants {
                 let _ = write!(text, r#","scope_id":"{}""#, tenant_of(person));
             }
             text.push_str(r#"},"text":""#);
             // The text is padded until the event has its size; the desk adds the fields that it always sends.
-            let length = text.len() - began + end.len();
+            let length = text.len() - start + end.len();
             text.push_str(&padding[length.min(self.bytes)..]);
             text.push_str(&end);
             text.push('\n');

@@ -1,7 +1,8 @@
 //! Files of a message, for as long as it is answered.
 
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use frontdesk_client::Agent;
@@ -44,12 +45,17 @@ pub(super) fn make_folder(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Removes what an earlier process has left.
-pub(super) fn clear(state: &Path) -> io::Result<()> {
-    for left in std::fs::read_dir(state.join("files"))? {
-        std::fs::remove_dir_all(left?.path())?;
+/// Removes what an earlier process has left, unless another one uses the folder now. This one uses it for as long as it
+/// keeps the lock.
+pub(super) fn clear(state: &Path) -> io::Result<std::fs::File> {
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(state.join("lock"))?;
+    if lock.try_lock().is_ok() {
+        for left in std::fs::read_dir(state.join("files"))? {
+            std::fs::remove_dir_all(left?.path())?;
+        }
     }
-    Ok(())
+    lock.lock_shared()?;
+    Ok(lock)
 }
 
 /// Fetches the files of a message. One that cannot be fetched is told to the agent, and does not prevent an answer.
@@ -110,5 +116,22 @@ mod tests {
         {
             assert_eq!(safe_name(name), safe);
         }
+    }
+
+    #[test]
+    fn a_start_keeps_the_files_of_processes_that_run() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        make_folder(&state.join("files")).unwrap();
+        let file = state.join("files/message");
+        let first = clear(state).unwrap();
+        make_folder(&file).unwrap();
+        let second = clear(state).unwrap();
+        drop(first);
+        let third = clear(state).unwrap();
+        assert!(file.exists(), "the second process still runs");
+        drop((second, third));
+        clear(state).unwrap();
+        assert!(!file.exists());
     }
 }

@@ -106,6 +106,8 @@ struct Limits {
     permissions: Permissions,
     cwd: PathBuf,
     state: PathBuf,
+    /// Held while this process uses the folder of its state.
+    _state_lock: std::fs::File,
     command: Vec<String>,
 }
 
@@ -182,7 +184,7 @@ impl RunArgs {
             Some(folder) => std::path::absolute(folder)?,
             None => state_folder()?.join(file_name(&self.gateway_id)),
         };
-        files::make_folder(&state.join("files"))
+        let state_lock = files::make_folder(&state.join("files"))
             .and_then(|()| files::clear(&state))
             .with_context(|| format!("the folder {} cannot be used", state.display()))?;
         Ok(Limits {
@@ -193,6 +195,7 @@ impl RunArgs {
             permissions: self.permissions,
             cwd,
             state,
+            _state_lock: state_lock,
             command: self.command.clone(),
         })
     }

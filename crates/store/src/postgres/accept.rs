@@ -10,7 +10,7 @@ use frontdesk_wire::{EventId, InstanceNo, Place};
 use super::connection::{Connection, Fault};
 use super::groups::{Asked, Group};
 use super::text::kept;
-use super::worker::Database;
+use super::worker::{Database, panicked};
 use super::{PostgresStore, chat, held_media, inbox, signed, unsigned, vault};
 use crate::listeners::Listeners;
 
@@ -37,7 +37,7 @@ impl PostgresStore {
             // Joined here and not by the caller: one that goes away while the queue is full leaves nothing behind.
             let answered = accepts.group.add(batch);
             accepts.run(database, &listeners).await;
-            answered.await.map_err(|_| StoreError::Unknown("work on the store panicked".into()))?
+            answered.await.map_err(panicked)?
         })
     }
 }

@@ -7,7 +7,7 @@ use frontdesk_wire::{InstanceNo, Seq};
 
 use super::connection::{Connection, Fault};
 use super::groups::Group;
-use super::worker::Database;
+use super::worker::{Database, panicked};
 use super::{PostgresStore, signed, unsigned};
 
 /// Settlements per transaction.
@@ -21,7 +21,7 @@ impl PostgresStore {
         self.worker.ask(async move |database: &Database| {
             let answered = settles.add((instance, settlement));
             settle_group(database, &settles).await?;
-            answered.await.map_err(|_| StoreError::Unknown("work on the store panicked".into()))?
+            answered.await.map_err(panicked)?
         })
     }
 }

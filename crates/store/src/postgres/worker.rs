@@ -61,13 +61,9 @@ impl Worker {
     ) -> Stored<'_, T> {
         let (job, answered) = job(work);
         Box::pin(async move {
-            self.hand_over(job).await?;
+            hand_over(self.jobs.as_ref().ok_or_else(gone)?, job).await?;
             answered.await.map_err(panicked)?
         })
-    }
-
-    fn hand_over(&self, job: Job) -> Stored<'_, ()> {
-        Box::pin(async move { self.jobs.as_ref().ok_or_else(gone)?.send(job).await.map_err(|_| gone()) })
     }
 
     /// For whoever outlives the borrow of the worker.
@@ -109,7 +105,12 @@ impl Worker {
     }
 }
 
-/// The work as a job, and where its answer comes.
+/// Boxed, so that it is not compiled into each of its callers.
+fn hand_over(jobs: &mpsc::Sender<Job>, job: Job) -> Stored<'_, ()> {
+    Box::pin(async move { jobs.send(job).await.map_err(|_| gone()) })
+}
+
+/// Wraps work as a job; the receiver gets its result.
 fn job<T: Send + 'static>(
     work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
 ) -> (Job, oneshot::Receiver<Result<T, StoreError>>) {
@@ -122,7 +123,7 @@ fn job<T: Send + 'static>(
     (job, answered)
 }
 
-/// Reads for as long as the thread runs, and does not keep it running.
+/// Reads for as long as the thread runs, and keeps it running only until a read is in the queue.
 pub(super) struct Asker(mpsc::WeakSender<Job>);
 
 impl Asker {
@@ -132,7 +133,8 @@ impl Asker {
     ) -> Result<T, StoreError> {
         let jobs = self.0.upgrade().ok_or_else(gone)?;
         let (job, answered) = job(async move |database| database.read(work).await);
-        jobs.send(job).await.map_err(|_| gone())?;
+        hand_over(&jobs, job).await?;
+        drop(jobs);
         answered.await.map_err(panicked)?
     }
 }
@@ -141,36 +143,37 @@ fn gone() -> StoreError {
     StoreError::Unavailable("the store has ended".into())
 }
 
-fn panicked(_: oneshot::error::RecvError) -> StoreError {
+pub(super) fn panicked(_: oneshot::error::RecvError) -> StoreError {
     StoreError::Unknown("work on the store panicked".into())
 }
 
-/// Work on a connection, without the type of its result: waiting, repeating and committing are compiled once for all.
+/// Work on a connection, without the type of its result: waiting, repeating and committing are compiled once, not once
+/// per type.
 trait Work {
     fn run<'a>(&'a self, connection: &'a Connection) -> LocalBoxFuture<'a, Result<(), Fault>>;
 }
 
 /// Work and its result, once there is one.
-struct Kept<T, W> {
+struct TypedWork<T, W> {
     work: W,
-    found: Cell<Option<T>>,
+    result: Cell<Option<T>>,
 }
 
-impl<T, W> Kept<T, W> {
+impl<T, W> TypedWork<T, W> {
     fn new(work: W) -> Self {
-        Self { work, found: Cell::new(None) }
+        Self { work, result: Cell::new(None) }
     }
 
-    /// After a success.
-    fn found(self) -> Result<T, StoreError> {
-        self.found.into_inner().ok_or_else(|| StoreError::Unknown("work on the store has no result".into()))
+    /// Call only after `run` returned `Ok`.
+    fn into_result(self) -> Result<T, StoreError> {
+        self.result.into_inner().ok_or_else(|| StoreError::Unknown("work on the store has no result".into()))
     }
 }
 
-impl<T, W: AsyncFn(&Connection) -> Result<T, Fault>> Work for Kept<T, W> {
+impl<T, W: AsyncFn(&Connection) -> Result<T, Fault>> Work for TypedWork<T, W> {
     fn run<'a>(&'a self, connection: &'a Connection) -> LocalBoxFuture<'a, Result<(), Fault>> {
         Box::pin(async move {
-            self.found.set(Some((self.work)(connection).await?));
+            self.result.set(Some((self.work)(connection).await?));
             Ok(())
         })
     }
@@ -229,9 +232,9 @@ impl Database {
     }
 
     pub(super) async fn read<T>(&self, work: impl AsyncFn(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let work = Kept::new(work);
+        let work = TypedWork::new(work);
         self.run_read(&work).await?;
-        work.found()
+        work.into_result()
     }
 
     fn run_read<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
@@ -299,9 +302,9 @@ impl Writers {
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        let work = Kept::new(work);
+        let work = TypedWork::new(work);
         self.run_transaction(&work).await?;
-        work.found()
+        work.into_result()
     }
 
     fn run_transaction<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
@@ -355,9 +358,9 @@ impl Writers {
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        let work = Kept::new(work);
+        let work = TypedWork::new(work);
         self.run_statement(&work).await?;
-        work.found()
+        work.into_result()
     }
 
     fn run_statement<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
