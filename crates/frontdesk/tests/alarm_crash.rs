@@ -34,7 +34,8 @@ const ARMERS: u64 = 24;
 const SPREAD_MS: u64 = 8_000;
 /// Limit for the refusals of one job, which bounds the delay of its third attempt.
 const REFUSALS: u8 = 2;
-const DRAIN_TIME: Duration = Duration::from_secs(40);
+/// Long enough for a disk that others keep busy: each arming is a commit.
+const DRAIN_TIME: Duration = Duration::from_mins(3);
 
 /// What the webhooks of the agents received.
 #[derive(Default)]

@@ -171,7 +171,7 @@ impl Harness {
         let client = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(PATIENCE * 2)
+            .read_timeout(PATIENCE * 2) // not of a whole response: some tests read a stream for minutes
             .build()
             .unwrap();
         let serving = Some(tokio::spawn(desk.serve()));
