@@ -147,6 +147,12 @@ pub(super) fn panicked(_: oneshot::error::RecvError) -> StoreError {
     StoreError::Unknown("work on the store panicked".into())
 }
 
+/// A connection that does not answer in time is as good as lost.
+async fn in_time(limit: Duration, working: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+    let late = |_| Err(Fault::Lost("Postgres did not answer in time".into()));
+    tokio::time::timeout(limit, working).await.unwrap_or_else(late)
+}
+
 /// Work on a connection, without the type of its result: waiting, repeating and committing are compiled once, not once
 /// per type.
 trait Work {
@@ -244,8 +250,7 @@ impl Database {
             let mut is_again = false;
             loop {
                 let connection = self.reader(reader).await?;
-                let read = tokio::time::timeout(WORK_MAX, work.run(&connection)).await;
-                match read.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into()))) {
+                match in_time(WORK_MAX, work.run(&connection)).await {
                     Ok(()) => return Ok(()),
                     Err(Fault::Lost(_)) if !is_again => {
                         forget(reader, &connection).await;
@@ -319,12 +324,7 @@ impl Writers {
                     let (begun, done) = tokio::join!(biased; connection.batch("BEGIN"), work.run(&connection));
                     begun.and(done)
                 };
-                let worked = tokio::time::timeout(WORK_MAX, working).await;
-                let failed = match worked.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())))
-                {
-                    Ok(()) => return self.commit(connection).await,
-                    Err(failed) => failed,
-                };
+                let Err(failed) = in_time(WORK_MAX, working).await else { return self.commit(connection).await };
                 if matches!(failed, Fault::Lost(_)) {
                     // Dropped, not kept: its transaction ends with it. Nothing was committed.
                     if was_idle && attempt == 1 {
@@ -332,8 +332,7 @@ impl Writers {
                     }
                     return Err(failed.unwritten());
                 }
-                let rolled_back = tokio::time::timeout(COMMIT_MAX, connection.batch("ROLLBACK")).await;
-                if matches!(rolled_back, Ok(Ok(()))) {
+                if in_time(COMMIT_MAX, connection.batch("ROLLBACK")).await.is_ok() {
                     self.idle.borrow_mut().push(connection); // otherwise it is dropped, and its transaction with it
                 }
                 match failed {
@@ -345,8 +344,7 @@ impl Writers {
     }
 
     async fn commit(&self, connection: Connection) -> Result<(), StoreError> {
-        let committed = tokio::time::timeout(COMMIT_MAX, connection.batch("COMMIT")).await;
-        let committed = committed.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())));
+        let committed = in_time(COMMIT_MAX, connection.batch("COMMIT")).await;
         if !matches!(committed, Err(Fault::Lost(_))) {
             self.idle.borrow_mut().push(connection);
         }
@@ -370,8 +368,7 @@ impl Writers {
             loop {
                 attempt += 1;
                 let (connection, _) = self.connection().await.map_err(Fault::unwritten)?;
-                let worked = tokio::time::timeout(WORK_MAX, work.run(&connection)).await;
-                let worked = worked.unwrap_or_else(|_| Err(Fault::Lost("Postgres did not answer in time".into())));
+                let worked = in_time(WORK_MAX, work.run(&connection)).await;
                 if !matches!(worked, Err(Fault::Lost(_))) {
                     self.idle.borrow_mut().push(connection);
                 }
