@@ -12,6 +12,7 @@ use super::act::patch_card;
 use super::prompts::{card, text_element};
 use super::send::{Sending, partial};
 use super::text::{Outgoing, is_blank, not_one_message, one_message, parts};
+use crate::shared::draft::completes;
 use crate::shared::kept::Kept;
 
 /// Bot, tenant, chat and thread.
@@ -23,8 +24,6 @@ type Draft = Arc<Mutex<DraftState>>;
 
 const CARDS_MAX: usize = 20_000;
 const DRAFTS_MAX: usize = 1_000;
-/// As many characters of the beginning tell whether a text completes a draft.
-const ALIKE_CHARS: usize = 24;
 
 const IN_DOUBT: &str =
     "it is not known whether the card of this draft was sent, so that no other one is made; send the final text";
@@ -43,13 +42,6 @@ fn place_of(sending: &Sending<'_>) -> DraftPlace {
     let (acting_as, place) = (sending.acting_as, sending.place);
     let thread = place.thread.unwrap_or_default().to_owned();
     (acting_as.bot.id.clone(), acting_as.tenant.to_owned(), place.chat_id.to_owned(), thread)
-}
-
-/// Whether the text goes on where the card ends, or says the same.
-fn completes(shown: &str, text: &str) -> bool {
-    let beginning = |text: &str| -> String { text.chars().take(ALIKE_CHARS).collect() };
-    let length = shown.chars().count().min(ALIKE_CHARS);
-    length > 0 && beginning(shown) == text.chars().take(length).collect::<String>()
 }
 
 /// Messages that are cards, and those of them that are drafts.
@@ -189,25 +181,6 @@ impl Cards {
         let path = format!("/open-apis/im/v1/messages/{id}");
         if let Err(error) = sending.api.call(HttpMethod::Delete, &path, None).await {
             tracing::debug!(error = error.text(), "the card of a draft was not taken away");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_completes_what_begins_like_it() {
-        for (shown, text, expected) in [
-            ("Hel", "Hello there", true),
-            ("The answer to your question is", "The answer to your question is 42", true),
-            ("The answer to your question is", "The answer to your question was wrong", true),
-            ("Searching...", "The answer", false),
-            ("Hello there", "Hel", false),
-            ("", "Hello", false),
-        ] {
-            assert_eq!(completes(shown, text), expected, "{shown} {text}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod answered;
 pub mod cbc;
+pub(crate) mod draft;
 pub(crate) mod fit;
 pub(crate) mod form;
 pub(crate) mod kept;

@@ -10,12 +10,11 @@ use serde_json::json;
 
 use super::link::LinkError;
 use super::{MESSAGE_MAX, Robot};
+use crate::shared::draft::completes;
 
 /// `WeCom` ends a stream after ten minutes.
 const STREAM_MS: u64 = 9 * 60_000;
 const DRAFTS_MAX: usize = 1_000;
-/// As many characters of the beginning tell whether a text completes a draft.
-const ALIKE_CHARS: usize = 24;
 
 /// Robot, tenant and chat.
 type Key = (String, String, String);
@@ -60,12 +59,6 @@ impl Drafts {
         }
         Some(shared)
     }
-}
-
-/// Whether the text goes on where the stream ends, or says the same.
-fn completes(shown: &str, text: &str) -> bool {
-    let length = shown.chars().count().min(ALIKE_CHARS);
-    length > 0 && shown.chars().take(length).eq(text.chars().take(length))
 }
 
 fn key(acting_as: ActingAs<'_>, chat_id: &str) -> Key {
@@ -178,23 +171,5 @@ impl Robot {
             *open = Some(stream);
         }
         outcome.map(|()| req_id)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_completes_what_begins_like_it() {
-        for (shown, text, expected) in [
-            ("Hel", "Hello there", true),
-            ("The answer to your question is", "The answer to your question was wrong", true),
-            ("Searching...", "The answer", false),
-            ("Hello there", "Hel", false),
-            ("", "Hello", false),
-        ] {
-            assert_eq!(completes(shown, text), expected, "{shown} {text}");
-        }
     }
 }
