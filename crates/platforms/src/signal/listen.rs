@@ -1,6 +1,6 @@
 //! The stream of the daemon, read as long as it speaks.
 //!
-//! `signal-cli` does not repeat what it has reported. So an event is held until it is stored, and the daemon should run with
+//! `signal-cli` does not repeat what it has reported. So an event is kept until it is stored, and the daemon should run with
 //! `--receive-mode on-connection`: then it fetches messages only while somebody listens.
 
 use std::time::Duration;
@@ -29,11 +29,34 @@ struct Status {
     uuid: Option<String>,
 }
 
+/// A stream that is read. Its end may be that of the listener: the server stops, the bot is removed, or another server listens.
+struct Reading<'a> {
+    signal: &'a Signal,
+    bot: &'a Bot,
+    inlet: &'a dyn Inlet,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let now_ms = self.signal.env.now_ms();
+        let left = self.signal.backlog.end(self.bot, now_ms);
+        if left > 0 {
+            tracing::warn!(bot = self.bot.id, messages = left, "a listener ended before its messages were stored");
+            let reason = format!(
+                "the listener was stopped before {left} messages were stored; they are lost unless this server listens to \
+                 the bot again within an hour"
+            );
+            self.inlet.gap(Gap { since_ms: now_ms, until_ms: now_ms, reason });
+        }
+    }
+}
+
 impl Signal {
     pub(super) async fn read_stream(&self, bot: &Bot, inlet: &dyn Inlet) -> Ended {
         let Some(daemon) = Daemon::of(&*self.outcall, bot) else {
             return Ended::Misconfigured("the bot needs the settings url and account".into());
         };
+        self.store_waiting(bot, daemon.account, inlet).await;
         let url = daemon.events_url();
         let accept = [("accept", "text/event-stream")];
         let call = daemon.call_of(&url, Body::Empty);
@@ -53,9 +76,11 @@ impl Signal {
             }
             status => return Ended::Lost(format!("the stream of signal-cli answered status {status}")),
         }
-        self.note_gap(bot, inlet);
         let aci = self.own_aci(&daemon).await;
-        let me = Me { number: daemon.account, aci: aci.as_deref() };
+        if let Some(since_ms) = self.backlog.begin(bot, aci, self.env.now_ms()) {
+            self.note_gap(since_ms, inlet);
+        }
+        let _reading = Reading { signal: self, bot, inlet };
         let (mut events, mut body) = (Events::default(), answer.body);
         let why = loop {
             let piece = match tokio::time::timeout(SILENCE_MAX, body.next()).await {
@@ -67,23 +92,29 @@ impl Signal {
             match events.push(&piece) {
                 Ok(found) => {
                     for event in found.iter().filter(|event| !event.data.is_empty()) {
-                        store(inlet, &event.data, &me, bot).await;
+                        self.backlog.push(bot, &event.data);
                     }
+                    self.store_waiting(bot, daemon.account, inlet).await;
                 }
                 Err(too_long) => break format!("{too_long}; the stream of signal-cli is opened again behind it"),
             }
         };
-        self.ended_ms().insert(bot.id.clone(), self.env.now_ms());
         Ended::Lost(why)
     }
 
-    /// While nobody listened, a daemon that receives on its own has dropped messages.
-    fn note_gap(&self, bot: &Bot, inlet: &dyn Inlet) {
-        if let Some(since_ms) = self.ended_ms().remove(&bot.id) {
-            let reason = "nobody read the stream of signal-cli; run it with --receive-mode on-connection, so that nothing is \
-                          lost meanwhile";
-            inlet.gap(Gap { since_ms, until_ms: self.env.now_ms(), reason: reason.into() });
+    /// Until all is stored: nobody would report it again.
+    async fn store_waiting(&self, bot: &Bot, number: &str, inlet: &dyn Inlet) {
+        while let Some((event, aci)) = self.backlog.first(bot) {
+            store(inlet, &event, &Me { number, aci: aci.as_deref() }, bot).await;
+            self.backlog.stored(bot);
         }
+    }
+
+    /// While nobody listened, a daemon that receives on its own has dropped messages.
+    fn note_gap(&self, since_ms: u64, inlet: &dyn Inlet) {
+        let reason = "nobody read the stream of signal-cli; run it with --receive-mode on-connection, so that nothing is \
+                      lost meanwhile";
+        inlet.gap(Gap { since_ms, until_ms: self.env.now_ms(), reason: reason.into() });
     }
 
     /// Without it, mentions by account id are not noticed, but those by number are.
@@ -99,7 +130,6 @@ impl Signal {
     }
 }
 
-/// Until it is stored: nobody would report it again.
 async fn store(inlet: &dyn Inlet, text: &str, me: &Me<'_>, bot: &Bot) {
     while let Some(intake) = intake_of(text, me, bot) {
         match inlet.take(vec![intake]).await {

@@ -6,6 +6,7 @@
 
 mod act;
 mod api;
+mod backlog;
 mod envelope;
 mod ids;
 mod listen;
@@ -15,8 +16,7 @@ mod normalize;
 mod tests;
 mod text;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 
 use self::act::person;
 use self::api::Daemon;
+use self::backlog::Backlog;
 use self::ids::group_of;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
@@ -57,8 +58,7 @@ pub struct Signal {
     outcall: Arc<dyn Outcall>,
     files: SourceFiles,
     descriptor: Descriptor,
-    /// When the stream of a bot ended, until it is read again.
-    ended_ms: Mutex<HashMap<String, u64>>,
+    backlog: Backlog,
 }
 
 #[derive(Deserialize)]
@@ -107,12 +107,8 @@ impl Signal {
             outcall: kit.outcall.clone(),
             files: SourceFiles::new(kit),
             descriptor,
-            ended_ms: Mutex::default(),
+            backlog: Backlog::default(),
         }
-    }
-
-    fn ended_ms(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.ended_ms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Result<Option<Look>, LookFault> {

@@ -212,6 +212,29 @@ async fn events_of_the_stream_are_stored_also_after_the_store_failed() {
     assert!(gaps[0].reason.contains("--receive-mode on-connection"), "{}", gaps[0].reason);
 }
 
+#[tokio::test(start_paused = true)]
+async fn events_of_a_listener_that_was_stopped_are_stored_by_the_next_one() {
+    let world = world();
+    let event = |at: u64, text: &str| {
+        let envelope = json!({ "sourceUuid": "ann", "timestamp": at, "dataMessage": { "message": text } });
+        format!("data:{}\n\n", json!({ "envelope": envelope }))
+    };
+    let both: &'static str = format!("{}{}", event(1, "one"), event(2, "two")).leak();
+    world.table.streams.lock().unwrap().push_back((vec![both], true));
+    let stopped = Notes { fails: Mutex::new(usize::MAX), ..Notes::default() };
+    let listening = world.signal.listen(&world.bot, Part::WHOLE, None, &stopped);
+    assert!(tokio::time::timeout(Duration::from_secs(10), listening).await.is_err(), "the store does not answer");
+    let gaps: Vec<String> = stopped.gaps.lock().unwrap().iter().map(|it| it.reason.clone()).collect();
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert!(gaps[0].contains("before 2 messages were stored"), "{}", gaps[0]);
+
+    world.table.streams.lock().unwrap().push_back((vec![], false));
+    let notes = Notes::default();
+    world.listen(&notes).await;
+    let texts: Vec<String> = notes.taken.lock().unwrap().iter().map(|it| it.event.text.clone()).collect();
+    assert_eq!(texts, ["one", "two"]);
+}
+
 #[tokio::test]
 async fn a_text_goes_out_with_its_styles_to_a_person_or_a_group() {
     let world = world();
