@@ -193,6 +193,11 @@ async fn a_draft_is_not_stored_and_its_seal_is_one_message() {
     assert_eq!((kept.len(), &kept[1]["text"], &kept[1]["message_id"]), (2, &json!("Thought."), &json!(first)));
     let other = json!({ "op": "draft", "chat_id": "c", "draft_id": "d2", "content": "Other.", "final": true });
     assert_ne!(id_of(&socket.act(other).await), first);
+    // An agent that started again counts its drafts from the beginning.
+    assert_ne!(id_of(&socket.act(draft("Good morning.", true)).await), first);
+    let kept = harness.history(&account, "c").await;
+    let texts: Vec<&Value> = kept.iter().map(|line| &line["text"]).collect();
+    assert_eq!(texts, ["hi", "Thought.", "Other.", "Good morning."]);
     drop(stream);
     harness.finish().await;
 }

@@ -11,7 +11,8 @@ use frontdesk_wire::secret::same_bytes;
 use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 
 use super::lines::Line;
-use super::{BuiltInChat, ChatFacts, PLATFORM, Signal};
+use super::{BuiltInChat, ChatDraft, ChatFacts, PLATFORM, Signal};
+use crate::shared::draft::AGAIN_MS;
 
 /// Prompts with more options are shown as numbered text instead of buttons.
 const BUTTONS_MAX: usize = 10;
@@ -260,7 +261,7 @@ impl BuiltInChat {
         })
     }
 
-    /// A preview is shown but not stored; the sealed draft is stored, once per (chat, draft).
+    /// A preview is shown but not stored; the sealed draft is stored once.
     async fn draft(
         &self,
         tenant: &str,
@@ -271,8 +272,29 @@ impl BuiltInChat {
         action: &Action,
     ) -> Result<ActionResult, StoreError> {
         let mut line = self.own_line(action, content, None);
-        line.shown.message_id = format!("d{}", hex::encode(short_hash(&[chat_id, draft_id])));
-        let message_id = line.shown.message_id.clone();
+        let (key, now_ms) = (short_hash(&[tenant, chat_id, draft_id]), self.env.now_ms());
+        let mut draft = match self.drafts.get(&key, now_ms) {
+            Some(draft) if !draft.seal.is_of_another(content, sealed, now_ms) => draft,
+            Some(_) => ChatDraft::new(line.shown.message_id.clone()),
+            None => {
+                // The same at another server and after a restart, so that a repetition is not stored twice. But an agent that
+                // starts again counts its drafts from the beginning.
+                let message_id = format!("d{}", hex::encode(short_hash(&[chat_id, draft_id])));
+                let is_other = |old: &Line| old.shown.at + AGAIN_MS <= now_ms || (sealed && old.shown.text != content);
+                let old = self.line(tenant, chat_id, &message_id).await?;
+                ChatDraft::new(if old.as_ref().is_some_and(is_other) {
+                    line.shown.message_id.clone()
+                } else {
+                    message_id
+                })
+            }
+        };
+        let message_id = draft.message_id.clone();
+        if draft.seal.is_closed() {
+            return Ok(if sealed { ActionResult::sent(message_id) } else { ActionResult::done() });
+        }
+        line.shown.message_id.clone_from(&message_id);
+        self.drafts.put(key, draft.clone(), now_ms);
         if !sealed {
             let seq = u64::MAX >> 11; // after every stored line, and exact as a JavaScript number
             let shown = ChatMessage { draft: true, seq, ..line.shown };
@@ -280,12 +302,8 @@ impl BuiltInChat {
             return Ok(ActionResult::done());
         }
         self.append(tenant, chat_id, line).await?;
-        let same = |line: &mut Line| {
-            let changed = line.shown.text != content;
-            line.shown.text = content.into();
-            changed
-        };
-        self.amend(tenant, chat_id, &message_id, same).await?;
+        draft.seal.close(content, now_ms);
+        self.drafts.put(key, draft, now_ms);
         Ok(ActionResult::sent(message_id))
     }
 

@@ -26,6 +26,9 @@ use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, S
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
+use crate::shared::draft::Seal;
+use crate::shared::kept::Kept;
+
 pub use post::Posted;
 pub use settings::{ChatRules, Commands, Settings};
 
@@ -39,6 +42,8 @@ pub const CAPABILITY_KIND: &str = "relay.interaction_token";
 const MESSAGE_MAX_CHARS: usize = 8_000;
 /// A typing indicator that is not renewed disappears after this time.
 const TYPING_MS: u64 = 8_000;
+const DRAFTS_MAX: usize = 10_000;
+const DRAFT_MS: u64 = 3_600_000;
 /// Shorter than the limit of the core, which would take a store that hangs for a platform that does not know.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Attempts to change the facts of a chat that are changed concurrently.
@@ -89,6 +94,21 @@ pub struct BuiltInChat {
     origin: String,
     /// (tenant, chat) to the time at which the indicator expires.
     typing: Mutex<HashMap<(String, String), u64>>,
+    /// By the hash of tenant, chat and id of the draft, which may be long.
+    drafts: Kept<[u8; 16], ChatDraft>,
+}
+
+/// A text that grows while the agent writes it.
+#[derive(Clone)]
+struct ChatDraft {
+    message_id: String,
+    seal: Seal,
+}
+
+impl ChatDraft {
+    fn new(message_id: String) -> Self {
+        Self { message_id, seal: Seal::default() }
+    }
 }
 
 /// Stored data of a chat besides its lines.
@@ -153,7 +173,8 @@ impl BuiltInChat {
         };
         let signals = broadcast::channel(SIGNALS_MAX).0;
         let origin = env.random_hex(8);
-        Self { env, log, media, outcall, bus, origin, rules, descriptor, signals, typing: Mutex::default() }
+        let (typing, drafts) = (Mutex::default(), Kept::new(DRAFTS_MAX, DRAFT_MS));
+        Self { env, log, media, outcall, rules, descriptor, signals, bus, origin, typing, drafts }
     }
 
     pub fn watch(&self) -> broadcast::Receiver<Arc<Signaled>> {

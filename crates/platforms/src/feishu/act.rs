@@ -106,7 +106,7 @@ impl Feishu {
     async fn send(&self, sending: &Sending<'_>, content: &str, reply_to: Option<&str>) -> Result<Acted, ActionResult> {
         let out = one_message(content).ok_or_else(|| not_one_message(content))?;
         // A draft that this text completes is the message.
-        if let Some(acted) = self.cards.complete(sending, &out).await {
+        if let Some(acted) = self.cards.complete(sending, content, &out).await {
             return Ok(acted);
         }
         let sent = sending.post_text(&out, reply_to).await;

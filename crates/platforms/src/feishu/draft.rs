@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, Bot};
+use frontdesk_core::short_hash;
 use frontdesk_wire::{ActionResult, Code};
 use tokio::sync::Mutex;
 
@@ -12,13 +13,13 @@ use super::act::patch_card;
 use super::prompts::{card, text_element};
 use super::send::{Sending, partial};
 use super::text::{Outgoing, is_blank, not_one_message, one_message, parts};
-use crate::shared::draft::completes;
+use crate::shared::draft::{Seal, completes};
 use crate::shared::kept::Kept;
 
 /// Bot, tenant, chat and thread.
 type DraftPlace = (String, String, String, String);
-/// Place and draft.
-type DraftKey = (DraftPlace, String);
+/// Place, and the hash of the id of the draft, which may be long.
+type DraftKey = (DraftPlace, [u8; 16]);
 /// Frames of one draft come one after the other.
 type Draft = Arc<Mutex<DraftState>>;
 
@@ -33,7 +34,7 @@ struct DraftState {
     message_id: Option<String>,
     /// What the card shows.
     shown: String,
-    is_sealed: bool,
+    seal: Seal,
     /// A card was sent, and whether it is there is not known. Another one could be the second of this draft.
     is_in_doubt: bool,
 }
@@ -81,9 +82,12 @@ impl Cards {
         sealed: bool,
     ) -> Result<Acted, ActionResult> {
         let (place, now_ms) = (place_of(sending), sending.feishu.env.now_ms());
-        let draft = self.drafts.get_or_put((place.clone(), draft_id.to_owned()), now_ms, Draft::default);
+        let draft = self.drafts.get_or_put((place.clone(), short_hash(&[draft_id])), now_ms, Draft::default);
         let mut state = draft.lock().await;
-        if state.is_sealed {
+        if state.seal.is_of_another(content, sealed, now_ms) {
+            *state = DraftState::default();
+        }
+        if state.seal.is_closed() {
             // The final text is there; a frame that comes late changes nothing.
             return Ok(ActionResult { message_id: state.message_id.clone(), ..ActionResult::done() }.into());
         }
@@ -107,7 +111,7 @@ impl Cards {
         if !sealed || !acted.result.success {
             return Ok(acted);
         }
-        state.is_sealed = true;
+        state.seal.close(content, now_ms);
         self.open.forget(&place);
         let message_id = state.message_id.clone();
         for (index, text) in texts.iter().enumerate().skip(1) {
@@ -149,15 +153,15 @@ impl Cards {
 
     /// The text of a message, put into the card of the draft that it completes. `None`: there is no such draft, or Feishu does
     /// not change the card.
-    pub(super) async fn complete(&self, sending: &Sending<'_>, out: &Outgoing) -> Option<Acted> {
-        let place = place_of(sending);
-        let draft = self.open.get(&place, sending.feishu.env.now_ms())?;
+    pub(super) async fn complete(&self, sending: &Sending<'_>, content: &str, out: &Outgoing) -> Option<Acted> {
+        let (place, now_ms) = (place_of(sending), sending.feishu.env.now_ms());
+        let draft = self.open.get(&place, now_ms)?;
         let mut state = draft.lock().await;
-        let id = state.message_id.clone().filter(|_| !state.is_sealed && completes(&state.shown, &out.card))?;
+        let id = state.message_id.clone().filter(|_| !state.seal.is_closed() && completes(&state.shown, &out.card))?;
         let changed = patch_card(sending.api, &id, &out.card).await;
         match changed {
             Ok(_) => {
-                state.is_sealed = true;
+                state.seal.close(content, now_ms);
                 self.open.forget(&place);
                 Some(ActionResult::sent(id).into())
             }
@@ -173,7 +177,7 @@ impl Cards {
         let Some(draft) = self.open.get(&place, sending.feishu.env.now_ms()) else { return };
         self.open.forget(&place);
         let mut state = draft.lock().await;
-        if state.is_sealed {
+        if state.seal.is_closed() {
             return;
         }
         let Some(id) = state.message_id.take() else { return };

@@ -145,7 +145,7 @@ impl Slack {
             }
             Act::ThreadCreate { thread_name, .. } => begin_thread(&api, chat_id, thread_name).await?,
             Act::Draft { draft_id, content, sealed, .. } => {
-                self.draft(bot, &api, target, draft_id, content, *sealed).await?
+                self.draft(acting_as, &api, target, draft_id, content, *sealed).await?
             }
             Act::GetChatInfo { .. } => match api.ask("conversations.info", &[("channel", chat_id)]).await {
                 Ok(told) => ActionResult { chat_info: Some(chat_info(&told)), ..ActionResult::done() }.into(),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::port::platform::{Acted, Bot};
-use frontdesk_wire::ActionResult;
+use frontdesk_core::port::platform::{Acted, ActingAs};
+use frontdesk_core::short_hash;
+use frontdesk_wire::{ActionResult, Code};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
@@ -11,9 +12,10 @@ use super::Slack;
 use super::act::{Target, partial, post_text, sent};
 use super::api::Api;
 use super::text::{is_blank, not_one_message, one_message, parts};
+use crate::shared::draft::Seal;
 
-/// Bot, chat, thread and draft.
-pub(super) type DraftKey = (String, String, String, String);
+/// The hash of bot, tenant, chat, thread and id of the draft, which may be long.
+pub(super) type DraftKey = [u8; 16];
 
 /// Frames of one draft come one after the other.
 pub(super) type Draft = Arc<Mutex<DraftState>>;
@@ -23,13 +25,18 @@ pub(super) struct DraftState {
     ts: Option<String>,
     /// What the message shows.
     shown: String,
-    is_sealed: bool,
+    seal: Seal,
+    /// A message was sent, and whether it is there is not known. Another one could be the second of this draft.
+    is_in_doubt: bool,
 }
+
+const IN_DOUBT: &str =
+    "it is not known whether the message of this draft was sent, so that no other one is made; send the final text";
 
 impl Slack {
     pub(super) async fn draft(
         &self,
-        bot: &Bot,
+        acting_as: ActingAs<'_>,
         api: &Api<'_>,
         target: Target<'_>,
         draft_id: &str,
@@ -37,15 +44,14 @@ impl Slack {
         sealed: bool,
     ) -> Result<Acted, ActionResult> {
         let thread = target.thread.unwrap_or_default();
-        let key = (bot.id.clone(), target.chat_id.to_owned(), thread.to_owned(), draft_id.to_owned());
+        let key = short_hash(&[&acting_as.bot.id, acting_as.tenant, target.chat_id, thread, draft_id]);
         let now_ms = self.env.now_ms();
-        let draft = self.drafts.get(&key, now_ms).unwrap_or_else(|| {
-            let draft = Draft::default();
-            self.drafts.put(key, draft.clone(), now_ms);
-            draft
-        });
+        let draft = self.drafts.get_or_put(key, now_ms, Draft::default);
         let mut state = draft.lock().await;
-        if state.is_sealed {
+        if state.seal.is_of_another(content, sealed, now_ms) {
+            *state = DraftState::default();
+        }
+        if state.seal.is_closed() {
             // The final text is there; a frame that comes late changes nothing.
             return Ok(ActionResult { message_id: state.ts.clone(), ..ActionResult::done() }.into());
         }
@@ -54,6 +60,9 @@ impl Slack {
         }
         let texts = parts(content);
         let first = texts.first().map_or("", String::as_str);
+        if state.is_in_doubt && !sealed {
+            return Err(ActionResult::refused(Code::Unavailable, IN_DOUBT));
+        }
         let acted = show(api, target, &mut state, first).await?;
         if !sealed || !acted.result.success {
             return Ok(acted);
@@ -65,12 +74,12 @@ impl Slack {
             fields.insert("text".into(), rendered.markup.into());
             let more = sent(post_text(api, "chat.postMessage", fields).await);
             if !more.result.success {
-                state.is_sealed = true; // some of it is there: it is not begun anew
+                state.seal.close(content, now_ms); // some of it is there: it is not begun anew
                 let what = format!("{index} of {} parts went out", texts.len());
                 return Ok(partial(more, message_id.as_deref(), &what));
             }
         }
-        state.is_sealed = true;
+        state.seal.close(content, now_ms);
         Ok(ActionResult { message_id, ..ActionResult::done() }.into())
     }
 }
@@ -91,7 +100,9 @@ async fn show(api: &Api<'_>, target: Target<'_>, state: &mut DraftState, text: &
     }
     let mut fields: Map<String, Value> = target.fields();
     fields.insert("text".into(), rendered.markup.clone().into());
+    state.is_in_doubt = true; // also if nobody waits for the end of this action
     let acted = sent(post_text(api, "chat.postMessage", fields).await);
+    state.is_in_doubt = acted.result.ambiguous;
     if acted.result.success {
         state.ts.clone_from(&acted.result.message_id);
         state.shown = rendered.markup;

@@ -128,6 +128,38 @@ async fn a_draft_is_one_message_that_changes() {
     let other = json!({ "op": "draft", "draft_id": 7, "content": "x", "metadata": { "thread_id": "1.2" } });
     act(&stage, other).await;
     assert_eq!(stage.vendor.calls("chat.postMessage").len(), 2, "another thread is another message");
+    assert!(act(&stage, frame("Hell", false)).await.result.success, "a late frame changes nothing");
+    assert_eq!(stage.vendor.calls("chat.update").len(), 2);
+    act(&stage, frame("Good morning", true)).await;
+    let last = stage.vendor.calls("chat.postMessage").pop().unwrap().body;
+    assert_eq!(last["text"], "Good morning", "an agent that started again counts its drafts from the beginning");
+}
+
+#[tokio::test]
+async fn drafts_of_two_tenants_in_one_chat_are_two_messages() {
+    let stage = stage();
+    posted(&stage);
+    let frame = json!({ "op": "draft", "chat_id": "C1", "draft_id": 7, "content": "Hello" });
+    let action = Action::parse(&frame.to_string()).unwrap();
+    for tenant in ["home", "other"] {
+        assert!(stage.slack.act(ActingAs::new(tenant, &stage.bot), &action, None).await.result.success);
+    }
+    assert_eq!(stage.vendor.calls("chat.postMessage").len(), 2);
+    assert!(stage.vendor.calls("chat.update").is_empty());
+}
+
+#[tokio::test]
+async fn a_draft_whose_message_is_in_doubt_gets_no_other() {
+    let stage = stage();
+    let frame = |text: &str, sealed: bool| json!({ "op": "draft", "draft_id": 7, "content": text, "final": sealed });
+    stage.vendor.answers_with("chat.postMessage", Answer::of(500));
+    posted(&stage);
+    assert!(act(&stage, frame("Hel", false)).await.result.ambiguous);
+    let refused = act(&stage, frame("Hello", false)).await.result;
+    assert_eq!((refused.code, refused.ambiguous), (Some(Code::Unavailable), false));
+    assert_eq!(stage.vendor.calls("chat.postMessage").len(), 1, "no second message");
+    assert!(act(&stage, frame("Hello Ann", true)).await.result.success);
+    assert_eq!(stage.vendor.calls("chat.postMessage").pop().unwrap().body["text"], "Hello Ann");
 }
 
 #[tokio::test]

@@ -52,9 +52,14 @@ impl Drafts {
         let shared = Shared::default();
         known.streams.insert(key.clone(), shared.clone());
         known.oldest.push_back(key);
-        while known.oldest.len() > DRAFTS_MAX {
-            if let Some(oldest) = known.oldest.pop_front() {
-                known.streams.remove(&oldest);
+        if known.oldest.len() > DRAFTS_MAX {
+            // The oldest without a stream, else the oldest.
+            let is_free = |it: &Shared| Arc::strong_count(it) == 1 && it.try_lock().is_ok_and(|it| it.is_none());
+            let is_idle = |key: &Key| known.streams.get(key).is_none_or(is_free);
+            let others = known.oldest.iter().take(DRAFTS_MAX);
+            let index = others.clone().position(is_idle).unwrap_or(0);
+            if let Some(key) = known.oldest.remove(index) {
+                known.streams.remove(&key);
             }
         }
         Some(shared)
