@@ -29,6 +29,23 @@ use crate::port::stores::Stores;
 /// Maximum time to wait for an answer.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 
+/// Attempts to put an accepted answer into the inbox of an asker that disconnected, with a pause before each further one.
+const UNHEARD_TRIES: u32 = 30;
+const UNHEARD_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is asked.
+pub struct Question {
+    pub payload: DeliveryPayload,
+    /// Dropped with the payload once all connectors have the question. The answer may come much later.
+    pub held: Box<dyn Send + Sync>,
+}
+
+impl From<DeliveryPayload> for Question {
+    fn from(payload: DeliveryPayload) -> Self {
+        Self { payload, held: Box::new(()) }
+    }
+}
+
 /// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
 pub type Line = oneshot::Sender<Result<AgentReply, Fault>>;
 
@@ -76,15 +93,16 @@ impl Exchanges {
         timeout_ms: u64,
     ) -> Result<AgentReply, Fault> {
         let (line, answer) = oneshot::channel();
-        let (answer, ()) = tokio::join!(answer, Box::pin(self.ask(who, address, payload, timeout_ms, line)));
+        let (answer, ()) =
+            tokio::join!(answer, Box::pin(self.ask(who, address, payload.clone().into(), timeout_ms, line)));
         answer.unwrap_or_else(|_| Err(Fault::new(Class::InternalError, "the exchange ended without a result")))
     }
 
     /// Asks, and sends the answer to `line` as soon as it is known. An asker that disconnects frees its slot at once;
     /// the question is still handed to all connectors.
-    pub async fn ask(&self, who: Speaker<'_>, address: &str, payload: &DeliveryPayload, timeout_ms: u64, line: Line) {
+    pub async fn ask(&self, who: Speaker<'_>, address: &str, question: Question, timeout_ms: u64, line: Line) {
         let mut line = Some(line);
-        let asked = self.ask_on(who, address, payload, timeout_ms, &mut line).await;
+        let asked = self.ask_on(who, address, question, timeout_ms, &mut line).await;
         if let (Err(fault), Some(line)) = (asked, line) {
             let _ = line.send(Err(fault)); // the asker may have disconnected
         }
@@ -94,38 +112,33 @@ impl Exchanges {
         &self,
         who: Speaker<'_>,
         address: &str,
-        payload: &DeliveryPayload,
+        question: Question,
         timeout_ms: u64,
         line: &mut Option<Line>,
     ) -> Result<(), Fault> {
-        let correlation_id = check_question(payload, timeout_ms)?;
-        let to = self.agents.addressee(who.tenant, address).await?;
-        let payload = &*who.signed(payload)?;
-        let asker = self.asker(who, payload);
+        let Question { payload, held } = question;
+        let correlation_id = &check_question(&payload, timeout_ms)?.to_owned();
+        let to = &self.agents.addressee(who.tenant, address).await?;
+        let payload = who.signed_own(payload)?;
+        let asker = self.asker(who, &payload);
         let exchange = Exchange {
-            token: self.lease.next_token(),
             tenant: who.tenant.into(),
-            correlation_id: correlation_id.to_owned(),
-            desk: self.lease.me(),
+            correlation_id: correlation_id.clone(),
             asker: asker.clone(),
-            agent: to.agent.no,
-            agent_id: to.agent.id.clone(),
-            delivery_id: self.messages.new_delivery_id(),
-            chat_id: super::deliver::chat_of_payload(payload).into(),
-            instances: to.relay.iter().map(|it| it.no).collect(),
+            chat_id: super::deliver::chat_of_payload(&payload).into(),
             timeout_ms,
+            ..self.exchange_with(to)
         };
         let (token, delivery_id) = (exchange.token, exchange.delivery_id.clone());
         // Opened before the question is committed: the answer may arrive before the commit returns.
         self.open(exchange).await?;
         let Some((ticket, mut waiting)) = self.agents.live.waiters.wait(token, who.tenant, to.agent.no) else {
-            self.store.end_exchange(token).await?;
-            return Err(Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later"));
+            let busy = Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later");
+            return self.give_up(token, busy, line, to, correlation_id).await;
         };
         // One came at once, or to the same question, asked before.
         if let Err(error) = self.look_for_answers(vec![token]).await {
-            let _ = self.store.end_exchange(token).await; // else it ends by itself
-            return Err(error.into());
+            return self.give_up(token, error.into(), line, to, correlation_id).await;
         }
         let stored = Notify::new();
         let on_stored = |first: String| -> BoxFuture<'_, ()> {
@@ -138,7 +151,11 @@ impl Exchanges {
             })
         };
         let how = How { asks: Some(Asks { by: asker.as_deref(), on_stored: &on_stored }), dedup: None };
-        let question = self.messages.deliver_to(&to, payload, delivery_id.clone(), how);
+        let id = delivery_id.clone();
+        let question = async move {
+            let _held = held; // as long as the payload
+            self.messages.deliver_to(to, &payload, id, how).await
+        };
         let mut question = std::pin::pin!(question.fuse());
         // Also accepts the answer while a slow connector is still being called.
         let heard = async {
@@ -166,8 +183,8 @@ impl Exchanges {
         };
         self.meters.agent_messages.get_or_create(&Why { why }).inc();
         let is_answered = answered.is_ok();
-        let unheard =
-            line.take().and_then(|line| line.send(answered.map(|it| reply_of(&to, correlation_id, it))).err());
+        let mut is_told = is_answered;
+        let unheard = line.take().and_then(|line| line.send(answered.map(|it| reply_of(to, correlation_id, it))).err());
         if asker.is_some() && is_answered {
             // The answer may have arrived before the question was committed.
             if !question.is_terminated() {
@@ -178,10 +195,10 @@ impl Exchanges {
                 }
             }
             let unheard = unheard.and_then(Result::ok).map(|reply| reply.content);
-            self.close_answered(who.tenant, &to, correlation_id, unheard).await;
+            is_told = self.close_answered(who.tenant, to, correlation_id, unheard).await;
         }
-        // After the commit: until then further replies get `Answered`.
-        if is_answered && let Err(error) = self.store.end_exchange(token).await {
+        // After the commit: until then further replies get `Answered`. An answer that reached nobody is kept for `finish_left`.
+        if is_told && let Err(error) = self.store.end_exchange(token).await {
             tracing::warn!(%error, "ending an exchange failed; it ends by itself");
         }
         drop(ticket);
@@ -189,6 +206,19 @@ impl Exchanges {
             let _ = question.await; // a failure is in the receipts; the asker has its answer
         }
         Ok(())
+    }
+
+    /// A new exchange with this agent, asked by nobody yet.
+    fn exchange_with(&self, to: &Addressee) -> Exchange {
+        Exchange {
+            token: self.lease.next_token(),
+            desk: self.lease.me(),
+            agent: to.agent.no,
+            agent_id: to.agent.id.clone(),
+            delivery_id: self.messages.new_delivery_id(),
+            instances: to.relay.iter().map(|it| it.no).collect(),
+            ..Exchange::default()
+        }
     }
 
     async fn open(&self, exchange: Exchange) -> Result<(), Fault> {
@@ -209,21 +239,60 @@ impl Exchanges {
     /// Whoever gives up asks the store once more: the agent may have been told in this moment that its reply was accepted.
     async fn or_last_moment(&self, token: u64, heard: Result<Answer, Fault>) -> Result<Answer, Fault> {
         let Err(fault) = heard else { return heard };
+        // It stays in the store until it has reached somebody.
+        if let Some((_, answer)) = self.store.take_answers(vec![token]).await?.pop() {
+            return Ok(answer);
+        }
         self.store.end_exchange(token).await?.ok_or(fault)
     }
 
+    /// Ends an exchange before its question is delivered. An answer to the same question, asked before, may be there.
+    async fn give_up(
+        &self,
+        token: u64,
+        fault: Fault,
+        line: &mut Option<Line>,
+        to: &Addressee,
+        correlation_id: &str,
+    ) -> Result<(), Fault> {
+        let answer = self.or_last_moment(token, Err(fault)).await?;
+        let reply = Ok(reply_of(to, correlation_id, answer));
+        if line.take().is_some_and(|line| line.send(reply).is_ok()) {
+            self.store.end_exchange(token).await?;
+        }
+        Ok(())
+    }
+
     /// Later replies are refused. `unheard`: the asker disconnected just now, but the replier was told that its reply was
-    /// accepted, so it goes to the asker's inbox.
-    async fn close_answered(&self, tenant: &str, to: &Addressee, correlation_id: &str, unheard: Option<String>) {
-        let noted = match unheard {
-            Some(content) => {
-                let late = self.late_reply(tenant, &to.agent.id, Some(to.agent.no), correlation_id, content);
-                Box::pin(late).await.map(drop)
+    /// accepted, so it goes to the asker's inbox. Returns whether the asker has the answer.
+    async fn close_answered(
+        &self,
+        tenant: &str,
+        to: &Addressee,
+        correlation_id: &str,
+        unheard: Option<String>,
+    ) -> bool {
+        let Some(content) = unheard else {
+            if let Err(fault) = self.note_answered(tenant, to.agent.no, correlation_id).await {
+                tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
             }
-            None => self.note_answered(tenant, to.agent.no, correlation_id).await,
+            return true;
         };
-        if let Err(fault) = noted {
-            tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
+        let mut tries = 1;
+        loop {
+            let late = self.late_reply(tenant, &to.agent.id, Some(to.agent.no), correlation_id, content.clone());
+            match Box::pin(late).await {
+                Ok(_) => return true,
+                Err(fault) if is_passing(&fault) && tries < UNHEARD_TRIES => {
+                    tracing::warn!(%fault, "an answer whose asker disconnected could not be stored; it is tried again");
+                }
+                Err(fault) => {
+                    tracing::error!(%fault, correlation_id, "an answer whose asker disconnected could not be stored");
+                    return false;
+                }
+            }
+            tries += 1;
+            tokio::time::sleep(UNHEARD_PAUSE).await;
         }
     }
 

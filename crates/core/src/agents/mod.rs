@@ -49,7 +49,7 @@ use crate::vault::Sealer;
 
 pub use data::TenantData;
 pub use errands::LOOK_EVERY;
-pub use exchange::{Exchanges, Line, TIMEOUT_MAX_MS};
+pub use exchange::{Exchanges, Line, Question, TIMEOUT_MAX_MS};
 pub use inbox::{Inboxes, inbox_message, is_in_flight};
 pub use messages::Messages;
 pub use skills::TenantSkills;
@@ -423,17 +423,6 @@ impl AgentsPlane {
         }
     }
 
-    /// Whether the agent is connected, or was since then: by a stream, by reading its inbox, or by a socket.
-    pub fn came_since(&self, no: InstanceNo, since_ms: u64) -> bool {
-        let streams = &self.live.streams;
-        if streams.is_attended(no) || streams.traffic_ms(no) > since_ms {
-            return true;
-        }
-        let Some(agent) = self.directory.read(|view| view.agent_no(no).cloned()) else { return false };
-        let sockets = self.delivery.sockets();
-        self.ways_to(&agent).0.iter().any(|it| sockets.is_served(it.no) || sockets.presence(it.no).seen_ms > since_ms)
-    }
-
     /// A number that changes when the agent sends something, reads its inbox, or opens a socket. Callers compare for
     /// inequality, not order, because the clock can be set back.
     pub fn traces_of(&self, agent_no: InstanceNo) -> u64 {
@@ -570,6 +559,10 @@ impl From<StoreError> for Fault {
         }
         if error == StoreError::Conflict {
             return Self::new(Class::ConflictError, "another request changed this at the same time; try again");
+        }
+        if matches!(error, StoreError::Unknown(_)) {
+            let text = "the store did not answer; it is not known whether this was stored";
+            return Self::new(Class::UnavailableError, text);
         }
         Self::new(Class::UnavailableError, "the store is unavailable; nothing was stored, try again later")
     }

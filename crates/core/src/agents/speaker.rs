@@ -51,8 +51,13 @@ impl Speaker<'_> {
         if self.bound.is_none() {
             return Ok(Cow::Borrowed(payload));
         }
-        let mut payload = payload.clone();
-        self.sign(&mut payload.meta_mut().origin)?;
-        Ok(Cow::Owned(payload))
+        Ok(Cow::Owned(self.signed_own(payload.clone())?))
+    }
+
+    pub(super) fn signed_own(&self, mut payload: DeliveryPayload) -> Result<DeliveryPayload, Fault> {
+        if self.bound.is_some() {
+            self.sign(&mut payload.meta_mut().origin)?;
+        }
+        Ok(payload)
     }
 }

@@ -112,10 +112,6 @@ impl Streams {
             known.streams.iter().for_each(|stream| stream.notify.notify_one());
         }
     }
-
-    pub fn open_streams(&self) -> usize {
-        self.by_agent().values().map(|known| known.streams.len()).sum()
-    }
 }
 
 #[cfg(test)]

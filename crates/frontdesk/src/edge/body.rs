@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::App;
 use super::error::{Form, Refusal};
 use super::flow::discard;
+use super::in_hand::{Crowded, Held};
 
 /// Larger than any valid body; media have their own route and limit.
 const JSON_MAX_BYTES: usize = 2 << 20;
@@ -51,7 +52,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// Reads the whole body, or returns `too_large` as soon as that is known.
 pub(crate) async fn whole(request: Request, max_bytes: usize) -> Result<Bytes, Refusal> {
     let waits = waits_to_send(request.headers());
-    limited(request.into_body(), max_bytes, waits).await
+    let held = request.extensions().get::<Held>().cloned();
+    limited(request.into_body(), max_bytes, waits, held).await
 }
 
 /// Whether the client sent `Expect` and waits before it sends the body: a refused body is then not sent at all.
@@ -64,7 +66,7 @@ pub(crate) fn too_large(max_bytes: usize) -> Refusal {
 }
 
 /// `waits`: the client has not sent the body yet, so there is nothing to discard.
-pub(crate) async fn limited(body: Body, max_bytes: usize, waits: bool) -> Result<Bytes, Refusal> {
+async fn limited(body: Body, max_bytes: usize, waits: bool, held: Option<Held>) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > max_bytes as u64 {
         if !waits {
             discard(body).await;
@@ -79,6 +81,10 @@ pub(crate) async fn limited(body: Body, max_bytes: usize, waits: bool) -> Result
                 piece.map_err(|_| Refusal::new(Code::BadRequest, "the request body was incomplete or stalled"))?;
             if taken.len() + piece.len() > max_bytes {
                 return Err(too_large(max_bytes));
+            }
+            if let Some(held) = &held {
+                let crowded = |crowded: Crowded| Refusal::new(Code::Unavailable, crowded.to_string());
+                held.grow(taken.len() + piece.len()).await.map_err(crowded)?;
             }
             taken.extend_from_slice(&piece);
         }

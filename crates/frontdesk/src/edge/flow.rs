@@ -186,17 +186,22 @@ impl Budgets {
     }
 }
 
-/// A response that returns its budget when it was sent or given up.
-pub(crate) fn holding(response: Response, spent: Spent) -> Response {
+/// Gives back what a response of this size does not need.
+pub(crate) fn shrunk(mut spent: Spent, bytes: usize) -> Spent {
+    spent.split(bytes / 1024 + 1).unwrap_or(spent)
+}
+
+/// A response that keeps its budget until it was sent or given up.
+pub(crate) fn holding(response: Response, spent: impl Send + Unpin + 'static) -> Response {
     response.map(|body| Body::new(HeldBody { body, _spent: spent }))
 }
 
-struct HeldBody {
+struct HeldBody<S> {
     body: Body,
-    _spent: Spent,
+    _spent: S,
 }
 
-impl HttpBody for HeldBody {
+impl<S: Unpin> HttpBody for HeldBody<S> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -207,8 +212,9 @@ impl HttpBody for HeldBody {
         Pin::new(&mut self.body).poll_frame(context)
     }
 
+    /// Hyper drops a body that says so as soon as it has buffered the last piece, long before the peer has read it.
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        false
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -260,6 +266,10 @@ mod tests {
         assert!(budgets.take("a", 3).await.is_none());
         assert!(budgets.take("b", 99).await.is_some(), "an amount above the limit takes the whole budget");
         drop(held);
-        assert!(budgets.take("a", 3).await.is_some());
+        let held = shrunk(budgets.take("a", 9).await.unwrap(), 1025);
+        assert_eq!(held.num_permits(), 2);
+        assert!(budgets.take("a", 9).await.is_none());
+        assert!(budgets.take("a", 8).await.is_some());
+        assert_eq!(shrunk(held, 1 << 20).num_permits(), 2, "it does not grow");
     }
 }

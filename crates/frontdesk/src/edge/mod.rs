@@ -9,6 +9,7 @@ pub(crate) mod cron;
 mod doors;
 mod error;
 pub(crate) mod flow;
+mod in_hand;
 mod manage;
 mod media;
 mod ops;
@@ -31,19 +32,14 @@ use frontdesk_core::meters::Why;
 use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_wire::agents::{Class, Fault};
 use frontdesk_wire::{Code, Secret};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use flow::Budgets;
+pub(crate) use in_hand::InHand;
 pub(crate) use ops::Readiness;
 pub(crate) use server::ConnectionSlot;
 pub use server::{ConnectionLimits, serve};
-
-/// Budget for requests that run to completion.
-pub(crate) fn in_hand() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(to_end::IN_HAND_KIB))
-}
 
 use crate::drain::Drain;
 use crate::identity::{AgentJwt, Verifier};
@@ -80,8 +76,8 @@ pub struct AppParts {
     /// Uploads in progress, per tenant.
     pub uploads: Budgets,
     pub readiness: Readiness,
-    /// KiB of requests that run to completion.
-    pub in_hand: Arc<Semaphore>,
+    /// Memory of requests in progress.
+    pub(crate) in_hand: InHand,
     /// Requests that platforms refused.
     pub doors_refused: AtomicU64,
     pub scheduler_webhook: scheduler_webhook::SchedulerWebhook,
@@ -187,7 +183,7 @@ impl Edge {
             let text = "this server has not reached its database for some seconds; try again later";
             refused(form, Code::Unavailable, Class::UnavailableError, text)
         } else {
-            to_end::run_to_end(&app, request, routes).await
+            to_end::run_to_end(&app, request, form, routes).await
         };
         count_refusal(&app, response, form).await
     }

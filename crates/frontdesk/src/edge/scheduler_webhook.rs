@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use axum::http::HeaderMap;
+use frontdesk_core::short_hash;
 use frontdesk_platforms::shared::standard_webhooks::{Forged, Keys, WINDOW_S};
 use frontdesk_wire::Secret;
 
-/// Above this number expired ids are removed.
+/// Ids that are remembered. No key of a scheduler has a reason to send more within the window.
 const IDS_MAX: usize = 100_000;
 
 /// Why a call was refused. The response is the same for all.
@@ -17,12 +18,14 @@ pub(crate) enum Disbelieved {
     Forged(#[from] Forged),
     #[error("webhook-id was already used")]
     Replayed,
+    #[error("more than {IDS_MAX} calls came within {} s", 2 * WINDOW_S)]
+    TooMany,
 }
 
 pub struct SchedulerWebhook {
     keys: Keys,
-    /// Accepted webhook ids, and the time until which they are remembered.
-    seen: Mutex<HashMap<String, u64>>,
+    /// Hashes of accepted webhook ids, and the time until which they are remembered.
+    seen: Mutex<HashMap<[u8; 16], u64>>,
 }
 
 impl SchedulerWebhook {
@@ -43,16 +46,19 @@ impl SchedulerWebhook {
         if seen.len() >= IDS_MAX {
             seen.retain(|_, until_s| *until_s > now_s);
         }
-        if seen.get(id).is_some_and(|until_s| *until_s > now_s) {
+        if seen.get(&short_hash(&[id])).is_some_and(|until_s| *until_s > now_s) {
             return Err(Disbelieved::Replayed);
         }
-        seen.insert(id.to_owned(), now_s + 2 * WINDOW_S);
+        if seen.len() >= IDS_MAX {
+            return Err(Disbelieved::TooMany);
+        }
+        seen.insert(short_hash(&[id]), now_s + 2 * WINDOW_S);
         Ok(id.to_owned())
     }
 
     /// Forgets the id after a failure, so that the call can be retried.
     pub(crate) fn give_back(&self, id: &str) {
-        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(id);
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&short_hash(&[id]));
     }
 }
 
@@ -81,6 +87,12 @@ mod tests {
         let forged = headers("b", &NOW_S.to_string(), &sign(b"wrong", "b", NOW_S, body));
         assert_eq!(door.check(&forged, body, NOW_S), Err(Forged::Signature.into()));
         assert_eq!(door.check(&HeaderMap::new(), body, NOW_S), Err(Forged::Headers.into()));
+        for number in 1..IDS_MAX {
+            door.seen.lock().unwrap().insert(short_hash(&[&number.to_string()]), NOW_S + 1);
+        }
+        let next = headers("b", &NOW_S.to_string(), &sign(b"plain key", "b", NOW_S, body));
+        assert_eq!(door.check(&next, body, NOW_S), Err(Disbelieved::TooMany));
+        assert_eq!(door.check(&next, body, NOW_S + 1), Ok("b".into()), "those are forgotten");
         let shut = SchedulerWebhook::new(&[String::new()]);
         assert_eq!(shut.check(&good, body, NOW_S), Err(Forged::NoKey.into()), "an empty key does not count");
     }

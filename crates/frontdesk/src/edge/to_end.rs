@@ -3,9 +3,7 @@
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::HttpBody as _;
@@ -13,55 +11,37 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use frontdesk_wire::Code;
+use frontdesk_wire::agents::Class;
 use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::Service as _;
 
-use super::App;
-use super::error::Refusal;
+use super::error::Form;
+use super::{App, refused};
 
 /// An exchange waits for its reply only while the client is connected, and protects its own writes.
 fn waits_for_its_client(path: &str) -> bool {
     path.starts_with("/v1/agents/") && path.ends_with("/exchange")
 }
 
-/// Limit for the bodies of requests in progress, in KiB: a request that continues after a disconnect keeps its body.
-pub(super) const IN_HAND_KIB: usize = 1 << 20;
-/// How long a request waits for others to finish.
-const WAIT_TIME: Duration = Duration::from_secs(5);
-/// Weight of a request whose length is unknown or whose body is streamed to disk.
-const UNKNOWN_KIB: u64 = 64;
-
-/// Memory that a request may hold, in KiB.
-fn weight(request: &Request) -> u32 {
-    let length = request.body().size_hint().exact().filter(|_| !request.uri().path().ends_with("/media"));
-    let kib = length.map_or(UNKNOWN_KIB, |bytes| bytes / 1024 + 1);
-    u32::try_from(kib.min(8 << 10)).unwrap_or(1)
-}
-
-/// `None`: nothing became free within the waiting time.
-async fn hold(in_hand: &Arc<Semaphore>, weight: u32) -> Option<OwnedSemaphorePermit> {
-    match in_hand.clone().try_acquire_many_owned(weight) {
-        Ok(held) => Some(held),
-        Err(_) => timeout(WAIT_TIME, in_hand.clone().acquire_many_owned(weight)).await.ok()?.ok(),
-    }
-}
-
 /// Hyper drops a handler when its client disconnects, which would leave a change half done. Handlers of methods that
 /// change something therefore go on in a task of their own then, and the server waits for it at shutdown.
-pub(super) async fn run_to_end(app: &App, request: Request, mut routes: Router) -> Response {
+pub(super) async fn run_to_end(app: &App, mut request: Request, form: Form, mut routes: Router) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if is_safe || waits_for_its_client(request.uri().path()) {
+    if is_safe && request.body().is_end_stream() {
         return answered(routes.call(request).await);
     }
-    let Some(held) = hold(&app.in_hand, weight(&request)).await else {
-        let text = "too many requests in progress; nothing was stored, try again";
-        return Refusal::new(Code::Unavailable, text).into_response();
+    let held = match app.in_hand.hold(request.body().size_hint().exact()).await {
+        Ok(held) => held,
+        Err(crowded) => return refused(form, Code::Unavailable, Class::UnavailableError, &crowded.to_string()),
     };
+    request.extensions_mut().insert(held.clone());
+    if waits_for_its_client(request.uri().path()) {
+        drop(held); // it gives it back once its question is delivered
+        return answered(routes.call(request).await);
+    }
     let work = async move {
         let response = AssertUnwindSafe(routes.call(request)).catch_unwind().await;
         drop(held);

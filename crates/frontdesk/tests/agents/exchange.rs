@@ -128,7 +128,7 @@ async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
     body.as_object_mut().unwrap().remove("timeout_ms");
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
     let (line, asker) = tokio::sync::oneshot::channel();
-    let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", &payload, 60_000, line));
+    let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", payload.into(), 60_000, line));
     let asked = async {
         while plane.inbox("alice").await.is_empty() {
             tokio::task::yield_now().await;

@@ -22,6 +22,7 @@ impl FromRequest<App> for Raw {
         body.map(Self).map_err(|refusal| {
             let class = match refusal.code {
                 frontdesk_wire::Code::TooLarge => Class::TooLargeError,
+                frontdesk_wire::Code::Unavailable => Class::UnavailableError,
                 _ => Class::ValidationError,
             };
             Fault::new(class, refusal.text).into()

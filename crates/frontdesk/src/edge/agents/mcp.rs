@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Request};
 use axum::response::{IntoResponse as _, Response};
+use frontdesk_core::agents::Question;
 use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
     SkillFilter, SkillNote, SkillStatus, SkillStore as _,
@@ -21,12 +22,15 @@ use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Map, Value, json};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Refused;
+use super::answers::{ROW_KIB, ROWS_KIB, SKILLS_KIB, reserve};
 use super::auth::Api;
 use super::messages::{TIMEOUT_MS, ask, read_wake};
 use crate::edge::App;
-use crate::edge::flow::PAGE_KIB;
+use crate::edge::flow::{PAGE_KIB, Spent, holding, shrunk};
+use crate::edge::in_hand::Held;
 
 /// Unused sessions expire after this time; the client then opens another.
 const SESSION_TIME: Duration = Duration::from_mins(30);
@@ -55,6 +59,8 @@ impl Default for Tools {
     fn default() -> Self {
         let mut manager = LocalSessionManager::default();
         manager.session_config.keep_alive = Some(SESSION_TIME);
+        // Answers are not kept: without a preamble no client knows an event id to resume from.
+        manager.session_config.completed_cache_ttl = Duration::ZERO;
         // The client of the skill runtime takes the last frame as the answer and reads only data, so no preamble is
         // sent.
         manager.session_config.sse_retry = None;
@@ -96,11 +102,17 @@ impl Tools {
     }
 }
 
-/// The caller and the app, attached to each request for its tool.
+/// The caller and the app, attached to each request for its tool, with what the call holds: it goes on after the response
+/// has begun.
 #[derive(Clone)]
 struct Asker {
     app: App,
     who: Api,
+    held: Option<Held>,
+    /// The server waits for the call when it stops.
+    in_progress: TaskTrackerToken,
+    /// The answer's share of the budget, which the response keeps until it was read.
+    spent: Arc<Mutex<Option<Spent>>>,
 }
 
 pub(super) async fn serve(tools: Arc<Tools>, app: App, request: Request) -> Response {
@@ -109,7 +121,7 @@ pub(super) async fn serve(tools: Arc<Tools>, app: App, request: Request) -> Resp
         Ok(who) => who,
         Err(refused) => return refused.into_response(),
     };
-    let now_ms = app.desk.env().now_ms();
+    let now_ms = app.desk.env().steady_ms();
     let session = parts.headers.get("mcp-session-id").map(|id| id.to_str().unwrap_or_default().to_owned());
     let refused = match &session {
         Some(id) if !tools.admit(id, &who, now_ms) => {
@@ -126,7 +138,13 @@ pub(super) async fn serve(tools: Arc<Tools>, app: App, request: Request) -> Resp
     let ended = parts.method == http::Method::DELETE;
     let is_json = parts.headers.get(http::header::CONTENT_TYPE).is_some_and(is_json);
     let (tenant, token_id) = (who.tenant.clone(), who.token_id.clone());
-    parts.extensions.insert(Asker { app, who });
+    let spent = Arc::default();
+    let (held, in_progress) = (parts.extensions.remove::<Held>(), app.sessions.token());
+    let body = match &held {
+        Some(held) => held.clone().counted(body),
+        None => body,
+    };
+    parts.extensions.insert(Asker { app, who, held, in_progress, spent: Arc::clone(&spent) });
     let response = tools.service.handle(Request::from_parts(parts, body)).await;
     if let (true, Some(id)) = (ended, &session) {
         tools.sessions().remove(id);
@@ -144,7 +162,7 @@ pub(super) async fn serve(tools: Arc<Tools>, app: App, request: Request) -> Resp
                         call, id";
             Refused(Fault::invalid(text)).into_response()
         }
-        _ => response.map(Body::new),
+        _ => holding(response.map(Body::new), spent),
     }
 }
 
@@ -180,28 +198,34 @@ impl rmcp::ServerHandler for Handler {
     async fn call_tool(
         &self,
         call: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
+        mut context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let asker = context.extensions.get::<http::request::Parts>();
-        let asker = asker.and_then(|parts| parts.extensions.get::<Asker>()).cloned();
-        let Some(Asker { app, who }) = asker else {
+        let asker = context.extensions.remove::<http::request::Parts>();
+        let asker = asker.and_then(|mut parts| parts.extensions.remove::<Asker>());
+        let Some(Asker { app, who, held, in_progress, spent }) = asker else {
             return Err(ErrorData::internal_error("the caller is not authenticated", None));
         };
         let arguments = call.arguments.unwrap_or_default();
         let waits = call.name == "agent_exchange";
         let (name, ct) = (call.name.into_owned(), context.ct);
+        let reserved = match answer_kib(&name) {
+            Some(most_kib) => Some(reserve(&app, &who, most_kib).await.map_err(rpc_error)?),
+            None => None,
+        };
         let answer = if waits {
             // Stops waiting when the client cancels; a late reply is delivered to the caller's inbox.
             tokio::select! {
-                answer = Box::pin(run(app, who, name, arguments)) => answer,
+                answer = Box::pin(run(app, who, held, name, arguments)) => answer,
                 () = ct.cancelled() => Err(Fault::new(Class::TimeoutError, "the call was cancelled by the client")),
             }
         } else {
-            Box::pin(run(app, who, name, arguments)).await // rmcp runs a call to completion
+            Box::pin(run(app, who, held, name, arguments)).await // rmcp runs a call to completion
         };
-        let answer = answer.map_err(rpc_error)?;
-        let text = ContentBlock::text(answer.to_string());
-        Ok(CallToolResponse::Complete(CallToolResult::success(vec![text])))
+        drop(in_progress);
+        let text = answer.map_err(rpc_error)?.to_string();
+        // It is written as JSON once more.
+        *spent.lock().unwrap_or_else(PoisonError::into_inner) = reserved.map(|it| shrunk(it, 2 * text.len()));
+        Ok(CallToolResponse::Complete(CallToolResult::success(vec![ContentBlock::text(text)])))
     }
 }
 
@@ -214,7 +238,25 @@ fn rpc_error(fault: Fault) -> ErrorData {
     ErrorData::new(code, fault.to_string(), Some(data))
 }
 
-async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) -> Result<Value, Fault> {
+/// What the answer of a tool may take, if that is much.
+fn answer_kib(tool: &str) -> Option<usize> {
+    match tool {
+        "agent_inbox" | "agents_list" | "cron_list" => Some(PAGE_KIB),
+        "skill_read" | "data_get" => Some(ROW_KIB),
+        "skill_list" => Some(SKILLS_KIB),
+        "data_read" => Some(ROWS_KIB),
+        _ => None,
+    }
+}
+
+/// `held`: what the arguments take.
+async fn run(
+    app: App,
+    who: Api,
+    held: Option<Held>,
+    tool: String,
+    mut given: Map<String, Value>,
+) -> Result<Value, Fault> {
     let (app, who, tool) = (&app, &who, tool.as_str());
     check_arguments(tool, &given)?;
     // Null counts as absent, except for a filter: without it the result would contain rows that the caller excluded.
@@ -247,9 +289,6 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
         "agent_inbox" => {
             let id = text(&mut given, "agent_id")?;
             let after: Place = given.remove("after").map(fit).transpose()?.unwrap_or_default();
-            let busy = "too many unread responses are buffered for this tenant; read them, then try again";
-            let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
-            let _spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
             shown(&desk.inboxes().inbox(who.speaker(), &id, after).await?)
         }
         "agent_reply" => {
@@ -262,7 +301,8 @@ async fn run(app: App, who: Api, tool: String, mut given: Map<String, Value>) ->
             let timeout_ms: Option<u64> = given.remove("timeout_ms").map(fit).transpose()?;
             let mut payload = payload_of(app, who, given)?;
             payload.meta_mut().correlation_id.get_or_insert_with(|| desk.env().uuid_v4());
-            shown(&ask(app, who.clone(), id, payload, timeout_ms.unwrap_or(TIMEOUT_MS)).await?)
+            let question = Question { payload, held: Box::new(held) };
+            shown(&ask(app, who.clone(), id, question, timeout_ms.unwrap_or(TIMEOUT_MS)).await?)
         }
         "skill_read" => {
             let name = text(&mut given, "name")?;

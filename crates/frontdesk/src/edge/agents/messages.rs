@@ -1,25 +1,28 @@
 //! Routes for agents, their messages and replies.
 
 use aws_lc_rs::hmac;
-use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
+use axum::{Extension, Json as Reply};
+use frontdesk_core::agents::Question;
 use frontdesk_wire::Place;
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
-    Inbox, Notified, NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
+    Notified, NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
 };
 use frontdesk_wire::secret::same_bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
+use super::answers::answer;
 use super::auth::Api;
 use super::body::{Json, Raw};
 use super::{Answer, Refused};
 use crate::edge::App;
-use crate::edge::flow::{PAGE_KIB, holding};
+use crate::edge::flow::PAGE_KIB;
+use crate::edge::in_hand::Held;
 
 /// Default timeout of an exchange.
 pub(super) const TIMEOUT_MS: u64 = 30_000;
@@ -28,8 +31,8 @@ pub(crate) async fn health(_: Api) -> Reply<Value> {
     Reply(json!({ "status": "ok" }))
 }
 
-pub(crate) async fn list(State(app): State<App>, who: Api) -> Reply<AgentList> {
-    Reply(AgentList { agents: app.desk.agents().list(&who.tenant) })
+pub(crate) async fn list(State(app): State<App>, who: Api) -> Result<Response, Refused> {
+    answer(&app, &who, PAGE_KIB, async { Ok(AgentList { agents: app.desk.agents().list(&who.tenant) }) }).await
 }
 
 pub(crate) async fn show(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<AgentDescriptor> {
@@ -139,6 +142,7 @@ pub(crate) async fn exchange(
     State(app): State<App>,
     who: Api,
     Path(id): Path<String>,
+    Extension(held): Extension<Held>,
     Json(body): Json<Value>,
 ) -> Answer<AgentReply> {
     app.desk.inboxes().inbox_of(&who.tenant, &id)?;
@@ -147,7 +151,8 @@ pub(crate) async fn exchange(
         Some(given) => given.as_u64().ok_or_else(|| Fault::invalid("timeout_ms must be a number of milliseconds"))?,
     };
     let payload = read_payload(&app, &who, &id, body)?;
-    Ok(Reply(ask(&app, who, id, payload, timeout_ms).await?))
+    let question = Question { payload, held: Box::new(held) };
+    Ok(Reply(ask(&app, who, id, question, timeout_ms).await?))
 }
 
 /// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion.
@@ -155,12 +160,12 @@ pub(crate) async fn ask(
     app: &App,
     who: Api,
     id: String,
-    payload: DeliveryPayload,
+    question: Question,
     timeout_ms: u64,
 ) -> Result<AgentReply, Fault> {
     let (line, answer) = oneshot::channel();
     let desk = app.desk.clone();
-    app.sessions.spawn(async move { desk.exchanges().ask(who.speaker(), &id, &payload, timeout_ms, line).await });
+    app.sessions.spawn(async move { desk.exchanges().ask(who.speaker(), &id, question, timeout_ms, line).await });
     answer.await.unwrap_or_else(|_| {
         Err(Fault::new(Class::InternalError, "the exchange failed with an internal error; see the server log"))
     })
@@ -187,11 +192,7 @@ pub(crate) async fn inbox(
     Path(id): Path<String>,
     Query(After { after }): Query<After>,
 ) -> Result<Response, Refused> {
-    let busy = "too many unread responses are buffered for this tenant; read them, then try again";
-    let spent = app.answers.take(&who.tenant, PAGE_KIB).await;
-    let spent = spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))?;
-    let inbox: Inbox = app.desk.inboxes().inbox(who.speaker(), &id, after).await?;
-    Ok(holding(Reply(inbox).into_response(), spent))
+    answer(&app, &who, PAGE_KIB, app.desk.inboxes().inbox(who.speaker(), &id, after)).await
 }
 
 pub(crate) async fn notify(State(app): State<App>, who: Api, Json(post): Json<NotifyPost>) -> Answer<Notified> {

@@ -1,6 +1,7 @@
 //! The agents API: `/v1` with a bearer token, `/k/{token}/v1` with a capability URL, `/mcp` for tools. Errors are
 //! `{"error":{"class","message",...}}`; clients decide by the class.
 
+mod answers;
 mod auth;
 mod body;
 mod limits;

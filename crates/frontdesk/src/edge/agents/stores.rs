@@ -3,13 +3,14 @@
 use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use frontdesk_wire::agents::{
-    Class, DataItems, DataStore as _, DataWrite, DataWritten, Fault, ManifestInfo, PortableData, QueryFilters,
-    SkillFilter, SkillList, SkillMeta, SkillPut, SkillSource, SkillStore as _, SkillVersions, StatusPost, StoreVersion,
-    VersionInfo,
+    Class, DataItems, DataStore as _, DataWrite, DataWritten, Fault, ManifestInfo, QueryFilters, SkillFilter,
+    SkillList, SkillMeta, SkillPut, SkillStore as _, SkillVersions, StatusPost, StoreVersion, VersionInfo,
 };
 use serde::Deserialize;
 
+use super::answers::{ROW_KIB, ROWS_KIB, SKILLS_KIB, answer};
 use super::auth::Api;
 use super::body::Json;
 use super::{Answer, Refused};
@@ -25,16 +26,18 @@ pub(crate) async fn load(
     who: Api,
     Path(name): Path<String>,
     Query(which): Query<Which>,
-) -> Answer<SkillSource> {
-    Ok(Reply(app.desk.tenant_stores().skills(&who.tenant).load(&name, which.version.as_deref()).await?))
+) -> Result<Response, Refused> {
+    let skills = app.desk.tenant_stores().skills(&who.tenant);
+    answer(&app, &who, ROW_KIB, skills.load(&name, which.version.as_deref())).await
 }
 
 pub(crate) async fn metadata(State(app): State<App>, who: Api, Path(name): Path<String>) -> Answer<SkillMeta> {
     Ok(Reply(app.desk.tenant_stores().skills(&who.tenant).metadata(&name).await?))
 }
 
-pub(crate) async fn versions(State(app): State<App>, who: Api, Path(name): Path<String>) -> Answer<SkillVersions> {
-    Ok(Reply(SkillVersions { versions: app.desk.tenant_stores().skills(&who.tenant).versions(&name).await? }))
+pub(crate) async fn versions(State(app): State<App>, who: Api, Path(name): Path<String>) -> Result<Response, Refused> {
+    let skills = app.desk.tenant_stores().skills(&who.tenant);
+    answer(&app, &who, ROW_KIB, async { Ok(SkillVersions { versions: skills.versions(&name).await? }) }).await
 }
 
 pub(crate) async fn store(
@@ -72,8 +75,9 @@ pub(crate) async fn query_skills(
     State(app): State<App>,
     who: Api,
     Json(filter): Json<SkillFilter>,
-) -> Answer<SkillList> {
-    Ok(Reply(SkillList { skills: app.desk.tenant_stores().skills(&who.tenant).query(&filter).await? }))
+) -> Result<Response, Refused> {
+    let skills = app.desk.tenant_stores().skills(&who.tenant);
+    answer(&app, &who, SKILLS_KIB, async { Ok(SkillList { skills: skills.query(&filter).await? }) }).await
 }
 
 pub(crate) async fn store_version(State(app): State<App>, who: Api) -> Answer<StoreVersion> {
@@ -95,18 +99,22 @@ pub(crate) async fn write(
 }
 
 /// A missing row has its own class, which adapters convert to null.
-pub(crate) async fn get(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<PortableData> {
-    let found = app.desk.tenant_stores().data(&who.tenant).get(&id).await?;
-    let absent = || Fault::new(Class::DataNotFound, "row not found").with("id", id.as_str());
-    found.map(Reply).ok_or_else(|| absent().into())
+pub(crate) async fn get(State(app): State<App>, who: Api, Path(id): Path<String>) -> Result<Response, Refused> {
+    let data = app.desk.tenant_stores().data(&who.tenant);
+    let found = async {
+        let absent = || Fault::new(Class::DataNotFound, "row not found").with("id", id.as_str());
+        data.get(&id).await?.ok_or_else(absent)
+    };
+    answer(&app, &who, ROW_KIB, found).await
 }
 
 pub(crate) async fn query_data(
     State(app): State<App>,
     who: Api,
     Json(filters): Json<QueryFilters>,
-) -> Answer<DataItems> {
-    Ok(Reply(DataItems { items: app.desk.tenant_stores().data(&who.tenant).query(&filters).await? }))
+) -> Result<Response, Refused> {
+    let data = app.desk.tenant_stores().data(&who.tenant);
+    answer(&app, &who, ROWS_KIB, async { Ok(DataItems { items: data.query(&filters).await? }) }).await
 }
 
 pub(crate) async fn data_manifest(State(app): State<App>, who: Api) -> Answer<ManifestInfo> {
