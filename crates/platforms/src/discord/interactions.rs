@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 use super::forward::{forward, options_text};
 use super::normalize::chat_name;
 use super::places::{Channel, User};
-use super::prompts::{Pressed, Reserved, has_prompt_token, pressed};
+use super::prompts::{Pressed, has_prompt_token, pressed};
 use super::snowflake::{is_id, ms_of, number};
 use super::text::MESSAGE_MAX;
 use super::{Discord, PLATFORM, signature};
+use crate::shared::answered::Reserved;
 
 pub(super) const CAPABILITY_KIND: &str = "discord.interaction_token";
 /// Follow-ups are taken for 15 minutes.
@@ -291,7 +292,7 @@ impl Discord {
 
     /// A button or menu of a prompt. The author is the person who pressed.
     fn press(&self, bot: &Bot, proof: Verified, interaction: &Interaction, press: Pressed) -> Meaning {
-        let Some(reserved) = self.answered.reserve(&press) else {
+        let Some(reserved) = self.answered.reserve(&press.bot, "", &press.message_id) else {
             return Meaning::Answer(only_for_them("This was answered already."));
         };
         let who = interaction.author().map_or("", User::shown);

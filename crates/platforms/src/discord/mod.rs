@@ -57,9 +57,9 @@ use self::guilds::Guilds;
 use self::interactions::CAPABILITY_KIND;
 use self::invalid::{Forbidden, InvalidRequests};
 use self::places::User;
-use self::prompts::AnsweredPrompts;
 use self::starts::Gateways;
 use self::text::MESSAGE_MAX;
+use crate::shared::answered::AnsweredPrompts;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 

@@ -1,7 +1,6 @@
 //! Prompts of agents as buttons or menus, and who pressed what.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
 
 use frontdesk_wire::action::{PromptOption, prompt_token};
 use frontdesk_wire::event::PromptResponse;
@@ -22,8 +21,6 @@ const MENU_LABEL_MAX: usize = 100;
 const BUTTON_TOKEN: &str = "hp1";
 /// Of a menu. Its options are named by its values; the number tells the menus of one prompt apart.
 const MENU_TOKEN: &str = "hps1";
-/// Answered prompts that are remembered.
-const ANSWERED_MAX: usize = 1_000;
 
 // Kinds of components.
 const ROW: u8 = 1;
@@ -105,7 +102,7 @@ fn menu(prompt_id: &str, at: usize, part: &[PromptOption]) -> Value {
 /// Somebody chose an option of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pressed {
-    bot: String,
+    pub(super) bot: String,
     pub(super) message_id: String,
     prompt_id: String,
     pub(super) option_id: String,
@@ -174,50 +171,6 @@ impl Pressed {
     }
 }
 
-/// Prompts whose answer an agent has are not answered again, as far as this server remembers.
-#[derive(Clone, Default)]
-pub(super) struct AnsweredPrompts(Arc<Mutex<VecDeque<(String, String)>>>);
-
-impl AnsweredPrompts {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(String, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `None`: it is answered, or somebody is answering it.
-    pub(super) fn reserve(&self, press: &Pressed) -> Option<Reserved> {
-        let prompt = (press.bot.clone(), press.message_id.clone());
-        let mut answered = self.lock();
-        if answered.contains(&prompt) {
-            return None;
-        }
-        answered.push_back(prompt.clone());
-        while answered.len() > ANSWERED_MAX {
-            answered.pop_front();
-        }
-        Some(Reserved { prompt: Some(prompt), answered: self.clone() })
-    }
-}
-
-/// A prompt that is being answered. If no agent gets the answer, it can be answered again.
-pub(super) struct Reserved {
-    prompt: Option<(String, String)>,
-    answered: AnsweredPrompts,
-}
-
-impl Reserved {
-    pub(super) fn keep(mut self) {
-        self.prompt = None;
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if let Some(prompt) = self.prompt.take() {
-            self.answered.lock().retain(|other| *other != prompt);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,24 +233,5 @@ mod tests {
         ] {
             assert_eq!(press(&message(count), data.clone()), None, "{data}");
         }
-    }
-
-    #[test]
-    fn an_answered_prompt_is_remembered() {
-        let (_, rows) = prompt("p", "x", &options(2)).unwrap();
-        let of = |bot: &str, id: &str| {
-            let data = json!({ "message": { "id": id, "components": rows }, "data": { "custom_id": "hp1:p:o1" } });
-            pressed(bot, &data).unwrap()
-        };
-        let answered = AnsweredPrompts::default();
-        let is_free = |press: &Pressed| answered.reserve(press).is_some(); // given back at once
-        let answering = answered.reserve(&of("a", "1")).unwrap();
-        assert!(!is_free(&of("a", "1")) && is_free(&of("b", "1")) && is_free(&of("a", "2")), "somebody is at it");
-        drop(answering);
-        assert!(is_free(&of("a", "1")), "no agent got it");
-        answered.reserve(&of("a", "1")).unwrap().keep();
-        assert!(!is_free(&of("a", "1")));
-        (0..ANSWERED_MAX).for_each(|number| answered.reserve(&of("c", &number.to_string())).unwrap().keep());
-        assert!(is_free(&of("a", "1")) && answered.lock().len() < ANSWERED_MAX + 1);
     }
 }

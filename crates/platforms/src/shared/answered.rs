@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Answered prompts that are remembered.
 const ANSWERED_MAX: usize = 1_000;
 
-/// Bot, chat and message.
+/// Bot, chat and message. The chat is empty where messages have ids of their own.
 type Prompt = (String, String, String);
 
 /// Prompts that were answered lately, as far as this server remembers.
