@@ -168,7 +168,12 @@ impl InboundPlane {
                 self.count(&verdict);
             } else {
                 self.meters.events_duplicate.inc();
-                brief = self.told_before(accepted.event).await?.unwrap_or(brief);
+                // All is committed: whatever fails from here on must not make the platform send it again.
+                let told = self.told_before(accepted.event).await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "reading the decision about a repeated event failed");
+                    None
+                });
+                brief = told.unwrap_or(brief);
             }
             let step = match (accepted.fresh, brief.outcome.as_str()) {
                 (false, _) => "duplicate",
@@ -357,7 +362,7 @@ impl InboundPlane {
         let case = Case { tenant, source, addressed, to_every_link: from_program };
         // For all look-ups of one event together.
         let mut left = if asking.is_interaction { LOOK_LIMIT_OF_INTERACTION } else { LOOK_LIMIT };
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         let spot = self.visibility.spot(tenant, &source.platform, bot, &source.chat_id);
         let mut sight = Sight::remembered(&self.visibility, spot, now_ms);
         if let (true, Some(author)) = (asking.author_sees, &source.user_id) {
@@ -372,7 +377,7 @@ impl InboundPlane {
                         let sees = Box::pin(self.look_for(tenant, bot, source, &viewer, left)).await?;
                         let took_ms = self.env.steady_ms().saturating_sub(began_ms);
                         left = left.saturating_sub(Duration::from_millis(took_ms));
-                        self.visibility.keep(spot, &viewer, sees, self.env.now_ms(), self.rules.visibility_ttl_ms);
+                        self.visibility.keep(spot, &viewer, sees, self.env.steady_ms(), self.rules.visibility_ttl_ms);
                         sight.note(viewer, sees);
                     }
                 }

@@ -64,7 +64,7 @@ impl Discord {
             let text = format!("bot {:?} was not added", acting_as.bot.id);
             return ActionResult::refused(Code::UnknownIdentity, text).into();
         };
-        let (bot, now_ms) = (&acting_as.bot.id, self.env.now_ms());
+        let (bot, now_ms) = (&acting_as.bot.id, self.env.steady_ms());
         let place = self.buckets.of(bot, action);
         if self.forbidden.is(bot, &place, now_ms) {
             let text = "Discord refused this here a moment ago: the bot may not do it; nothing was sent";

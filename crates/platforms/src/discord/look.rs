@@ -22,7 +22,7 @@ const JUST_WRITTEN_MS: u64 = 60_000;
 
 impl Discord {
     pub(super) fn api<'a>(&'a self, bot: &'a Bot) -> Option<Api<'a>> {
-        Api::of(&*self.outcall, &self.invalid, self.env.now_ms(), bot)
+        Api::of(&*self.outcall, &self.invalid, self.env.steady_ms(), bot)
     }
 
     pub(super) fn api_or<'a>(&'a self, bot: &'a Bot) -> Result<Api<'a>, ApiError> {
@@ -95,13 +95,13 @@ impl Discord {
         if let Some(known) = self.guilds.guild(&bot.id, id) {
             return Ok(Some(known));
         }
-        if self.guilds.is_resting(&bot.id, id, self.env.now_ms()) {
+        if self.guilds.is_resting(&bot.id, id, self.env.steady_ms()) {
             return Err(asked_lately());
         }
         let asking = self.guilds.asking(&bot.id, id);
         let Some((_turn, patience)) = patience.lock(&asking).await else {
             // The messages that follow do not wait once more.
-            self.guilds.rest(&bot.id, id, self.env.now_ms() + REST_MS);
+            self.guilds.rest(&bot.id, id, self.env.steady_ms() + REST_MS);
             return Err(no_answer("somebody else still waits for the answer to the same question"));
         };
         if let Some(known) = self.guilds.guild(&bot.id, id) {
@@ -152,8 +152,7 @@ impl Discord {
         id: &str,
         asked: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<T, ApiError> {
-        let now_ms = self.env.now_ms();
-        if self.guilds.is_resting(&bot.id, id, now_ms) {
+        if self.guilds.is_resting(&bot.id, id, self.env.steady_ms()) {
             return Err(asked_lately());
         }
         asked.await.inspect_err(|error| {
@@ -162,7 +161,7 @@ impl Discord {
                 ApiError::Refused { .. } => return,
                 _ => REST_MS,
             };
-            self.guilds.rest(&bot.id, id, self.env.now_ms() + rest_ms);
+            self.guilds.rest(&bot.id, id, self.env.steady_ms() + rest_ms);
         })
     }
 
