@@ -166,7 +166,7 @@ impl Meters {
         let text = "Refused actions left out of the journal because there were too many";
         r.register("refusals_unnoted", text, self.refusals_unnoted.clone());
         r.register("clock_steps", "Jumps of the wall clock, by direction", self.clock_steps.clone());
-        r.register("sockets_open", "Authenticated relay sockets", self.sockets_open.clone());
+        r.register("sockets_open", "Relay sockets that serve an instance", self.sockets_open.clone());
         r.register("sockets_refused", "Relay upgrades refused, by reason", self.sockets_refused.clone());
         r.register("sockets_closed", "Relay sockets closed by the server, by reason", self.sockets_closed.clone());
         r.register("actions", "Actions of agents, by op and outcome", self.actions.clone());
@@ -197,6 +197,6 @@ impl Meters {
         r.register("command_lists", text, self.command_lists.clone());
         let text = "Files fetched from their platforms, by result";
         r.register("media_fetches", text, self.media_fetches.clone());
-        r.register("store_faults", "Failed writes of the store", self.store_faults.clone());
+        r.register("store_faults", "Batches of events that the store failed to accept", self.store_faults.clone());
     }
 }

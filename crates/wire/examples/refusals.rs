@@ -10,10 +10,10 @@ use serde_json::json;
 
 /// What is said in results, and what platforms and libraries may say in the middle of it.
 const TEXTS: &[&str] = &[
-    "this socket said no hello for that platform and bot",
+    "no hello on this socket named that platform and bot",
     "unsupported op: dance",
     "the action is malformed: missing field `chat_id`",
-    "too many actions wait on this socket, and this one was not sent; wait for some results",
+    "too many actions of this agent wait, and this one was not sent; wait for some results",
     "it waited too long behind other actions of this socket, and was not sent",
     "it waited 25 s for earlier actions of this chat or bot; nothing was sent; try again later",
     "the rate limit of the bot allows this only after 30 s; nothing was sent; try again later",

@@ -269,6 +269,8 @@ pub struct Memory {
     given_up: VecDeque<GivenUp>,
     /// Start of the current second, and refused actions recorded in it.
     refusals: (u64, u32),
+    /// Bytes of its actions that wait or are carried out. They outlive the socket on which they came.
+    jobs: Option<Arc<Semaphore>>,
 }
 
 /// A row that was sent several times on a live socket without an ack.
@@ -412,6 +414,12 @@ impl Sockets {
         self.memory.pin().get_or_insert_with(instance, Arc::default).clone()
     }
 
+    /// Room for the actions of an instance, `max` bytes.
+    pub fn jobs(&self, instance: InstanceNo, max: usize) -> Arc<Semaphore> {
+        let memory = self.memory(instance);
+        lock(&memory).jobs.get_or_insert_with(|| Arc::new(Semaphore::new(max))).clone()
+    }
+
     pub fn presence(&self, instance: InstanceNo) -> Presence {
         self.memory.pin().get(&instance).map(|memory| lock(memory).presence.clone()).unwrap_or_default()
     }
@@ -457,6 +465,10 @@ impl Sockets {
         while memory.parked.len() > PARKED_MAX || (memory.parked.len() > 1 && bytes(&memory.parked) > PARKED_MAX_BYTES)
         {
             memory.parked.pop_front();
+            tracing::warn!(
+                instance = instance.0,
+                "too many results wait for a socket of this agent: the oldest was dropped"
+            );
         }
     }
 

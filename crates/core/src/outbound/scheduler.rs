@@ -153,11 +153,15 @@ impl Scheduler {
         let tenant = self.tenants.get(&ask.tenant);
         let replaced = |tenant: &Tenant| tenant.replaceable.get(ask.cost.replaces.as_ref()?).copied();
         let supersedes = tenant.and_then(replaced);
+        let freed_bytes = supersedes.and_then(|old| self.held.get(&old)).map_or(0, |old| old.ask.bytes);
+        let is_full = |it: &Tenant| {
+            let has_no_place = supersedes.is_none() && it.count >= WAITING_MAX;
+            has_no_place || it.bytes.saturating_sub(freed_bytes) + ask.bytes > WAITING_MAX_BYTES
+        };
+        if tenant.map_or(ask.bytes > WAITING_MAX_BYTES, is_full) {
+            return Err(Refusal::Full);
+        }
         if supersedes.is_none() {
-            let is_full = |it: &Tenant| it.count >= WAITING_MAX || it.bytes + ask.bytes > WAITING_MAX_BYTES;
-            if tenant.map_or(ask.bytes > WAITING_MAX_BYTES, is_full) {
-                return Err(Refusal::Full);
-            }
             let starts_ms = self.expected_ms(&ask, now_ms);
             if starts_ms > ask.deadline_ms {
                 return Err(Refusal::TooLong { wait_ms: starts_ms - now_ms });

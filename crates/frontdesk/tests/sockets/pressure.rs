@@ -156,6 +156,28 @@ async fn waiting_actions_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn actions_of_a_closed_socket_count_until_they_are_done() {
+    let harness = Harness::open().await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let source = Source::open("image/png", b"png").await;
+    let mut socket = harness.socket(&account).await;
+    let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
+    socket.frame(&outbound("slow", media)).await;
+    source.asked().await;
+    let info = json!({ "op": "get_chat_info", "chat_id": "c" });
+    let ask = |number: u32| format!("{}\n", outbound(&number.to_string(), info.clone()));
+    socket.text((1..=1_024).map(ask).collect::<String>()).await;
+    assert_eq!(socket.result("1024").await.json["result"]["code"], "rate_limited");
+    let mut next = harness.socket(&account).await;
+    assert_eq!(next.act(info.clone()).await["code"], "rate_limited", "another socket is no way around the bound");
+    source.answer(1);
+    assert_eq!(next.result("1023").await.json["result"]["success"], true);
+    assert_eq!(next.act(info).await["success"], true);
+    harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_chats_are_processed_concurrently_and_completely() {
     let harness = Harness::open().await;
     let account = harness.add_gateway("g").await;
@@ -282,7 +304,7 @@ async fn refused_actions_are_in_journal_and_tail_with_their_reason() {
     harness
         .follow(
             &mut tail,
-            &["unknown: rejected: unsupported op", "send: rejected: relay egress declined", "said no hello"],
+            &["unknown: rejected: unsupported op", "send: rejected: relay egress declined", "no hello on this socket"],
         )
         .await;
     let desk = &harness.app.desk;

@@ -7,7 +7,7 @@ use frontdesk_wire::{Act, Action, ActionResult, ChatId, Code};
 use super::lane::Job;
 use super::{Effect, Session};
 
-/// Bytes of all waiting and running actions of one socket. Each counts at least [`JOB_MIN_BYTES`], so at most 1024
+/// Bytes of all waiting and running actions of one instance. Each counts at least [`JOB_MIN_BYTES`], so at most 1024
 /// can wait. Further ones are refused.
 pub(super) const JOBS_MAX_BYTES: usize = 4 << 20;
 const JOB_MIN_BYTES: usize = 4096;
@@ -71,7 +71,7 @@ impl Session {
         };
         let candidates: Vec<(String, String)> = self.identities.iter().filter(named).cloned().collect();
         if candidates.is_empty() {
-            let text = "this socket said no hello for that platform and bot".into();
+            let text = "no hello on this socket named that platform and bot".into();
             return Err(refuse(action.as_ref().ok(), Code::UnknownIdentity, text));
         }
         let action = action.map_err(|error| {
@@ -84,7 +84,7 @@ impl Session {
         let bytes = (raw.len() + request_id.len()).max(JOB_MIN_BYTES);
         let room = self.jobs.clone().try_acquire_many_owned(u32::try_from(bytes).unwrap_or(u32::MAX));
         let Ok(room) = room else {
-            let text = "too many actions wait on this socket, and this one was not sent; wait for some results";
+            let text = "too many actions of this agent wait, and this one was not sent; wait for some results";
             return Err(refuse(Some(&action), Code::RateLimited, text.into()));
         };
         Ok(Job {

@@ -180,6 +180,7 @@ impl Saving {
 impl Session {
     /// `now_ms` is of a monotonic clock, here and in all methods.
     pub fn new(delivery: &Arc<DeliveryPlane>, caller: Caller, now_ms: u64) -> Self {
+        let jobs = delivery.sockets.jobs(caller.instance.no, JOBS_MAX_BYTES);
         Self {
             lines: Lines::new(delivery.rules.frame_max_bytes),
             delivery: delivery.clone(),
@@ -198,7 +199,7 @@ impl Session {
             tick_ms: now_ms + HELLO_MS,
             bad: (0, now_ms),
             lanes: Lanes::default(),
-            jobs: Arc::new(Semaphore::new(JOBS_MAX_BYTES)),
+            jobs,
             interrupts: VecDeque::new(),
             ping: false,
             writing_since_ms: None,

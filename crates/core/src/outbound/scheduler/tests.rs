@@ -191,6 +191,23 @@ fn what_waits_is_bounded_per_tenant_and_a_withdrawn_one_frees_its_place() {
 }
 
 #[test]
+fn an_edit_that_replaces_another_one_is_bounded_in_bytes() {
+    let mut bot = Bot::new();
+    let now_ms = bot.now_ms;
+    let edit = |bytes: usize| {
+        let cost = Cost { replaces: Some("m".into()), ..cost(Priority::Edit).in_bucket("bot", SLOW) };
+        Ask { tenant: "a".into(), chat_id: "c".into(), cost, bytes, more: 0, deadline_ms: now_ms + WAIT_MS }
+    };
+    let running = bot.slow("a", Priority::Text);
+    assert_eq!(bot.start(), [running]);
+    let first = bot.scheduler.ask(edit(WAITING_MAX_BYTES / 2), now_ms).unwrap();
+    let second = bot.scheduler.ask(edit(WAITING_MAX_BYTES / 2 + 1), now_ms).unwrap();
+    assert_eq!(second.supersedes, Some(first.ticket), "what is replaced does not count");
+    assert_eq!(bot.scheduler.ask(edit(WAITING_MAX_BYTES + 1), now_ms), Err(Refusal::Full));
+    assert!(bot.scheduler.is_waiting(second.ticket), "it stays");
+}
+
+#[test]
 fn so_many_of_one_tenant_are_on_their_way_at_once_and_others_do_not_wait_for_it() {
     let mut bot = Bot::new();
     for _ in 0..IN_FLIGHT_MAX + 20 {
