@@ -208,8 +208,8 @@ fn shared_names(app: &App) -> Vec<Value> {
     shared.dedup();
     let text = |(name, owners): (InstanceId, Vec<TenantId>)| {
         format!(
-            "the tenants {} each have an instance {name:?}; a token signed for one is valid for the other: deprovision \
-             all but one and provision them under other names",
+            "the tenants {} each have an instance {name:?}; management tokens for it are refused, and alarm calls of \
+             one are accepted by the other: deprovision all but one and provision them under other names",
             owners.join(", ")
         )
     };

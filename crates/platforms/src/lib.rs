@@ -21,8 +21,8 @@ use frontdesk_core::port::platform::Platform;
 
 pub use kit::{Kit, Listed, NoMedia, SettingsError};
 
-/// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
-/// above.
+/// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here, one
+/// above, and one in [`samples`] if it has a door.
 const LISTED: &[Listed] = &[
     discord::LISTED,
     feishu::LISTED,

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::connection::{Connection, ENDED, RpcError};
-use self::sessions::Sessions;
+use self::sessions::{SESSIONS_MAX, Sessions};
 use self::talk::{Talk, blocks};
 use super::answer::Answer;
 use super::child::{self, Process};
@@ -50,6 +50,17 @@ struct Running {
     /// Chats whose session has a turn that does not end.
     stuck: HashSet<String>,
     since: Instant,
+}
+
+impl Running {
+    /// For one more chat. One that is forgotten continues its session as after a start of the child, if the child can do that.
+    fn make_room(&mut self) {
+        if self.open.len() >= SESSIONS_MAX
+            && let Some(chat) = self.open.keys().next().cloned()
+        {
+            self.open.remove(&chat);
+        }
+    }
 }
 
 /// What a turn needs to know of the child.
@@ -167,9 +178,13 @@ impl Acp {
         if lock(&self.turns).count <= 1 {
             return self.stop_child().await;
         }
-        if let Some(running) = &mut self.keeper.lock().await.running {
-            running.open.remove(chat);
-            running.stuck.insert(chat.to_owned());
+        let mut keeper = self.keeper.lock().await;
+        let Some(running) = &mut keeper.running else { return };
+        running.open.remove(chat);
+        running.stuck.insert(chat.to_owned());
+        if running.stuck.len() >= SESSIONS_MAX {
+            drop(keeper);
+            self.stop_child().await;
         }
     }
 
@@ -235,6 +250,7 @@ impl Acp {
         };
         if let Some(running) = keeper.running.as_mut().filter(|_| is_same) {
             running.stuck.remove(chat);
+            running.make_room();
             running.open.insert(chat.to_owned(), session.clone());
         }
         Ok((connection, session, is_anew))

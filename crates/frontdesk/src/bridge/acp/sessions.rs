@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::super::lock;
 
 /// The sessions that were not used for the longest time are forgotten.
-const SESSIONS_MAX: usize = 1000;
+pub(super) const SESSIONS_MAX: usize = 1000;
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Known {
