@@ -13,6 +13,7 @@ use frontdesk_platforms::{Kit, chat};
 use serde::Deserialize;
 use toml::{Table, Value};
 
+use crate::bridge::EXEC_VARIABLES;
 use crate::edge::{agents, cron, server};
 use crate::env::SystemEnv;
 use crate::logging::LogForm;
@@ -25,8 +26,8 @@ const DEFAULTS: &str = include_str!("default.toml");
 /// Keys of this section are not checked here: a platform knows its own.
 const PLATFORM: &str = "platform";
 const PREFIX: &str = "FRONTDESK_";
-/// Read by the command line itself, not settings of the server.
-const NOT_SETTINGS: [&str; 3] = ["URL", "ADMIN_TOKEN", "LOG_FILTER"];
+/// Read by the command line itself or by the clients, not settings of the server.
+const NOT_SETTINGS: [&str; 5] = ["URL", "ADMIN_TOKEN", "LOG_FILTER", "IDENTITY_TOKEN", "AGENT_TOKEN"];
 /// Variables of the test command, which servers under test inherit.
 const OF_TESTS: [&str; 10] = [
     "BIN",
@@ -127,11 +128,7 @@ impl Config {
             overlay(&mut table, given, "").with_context(|| format!("in {}", path.display()))?;
         }
         for (name, text) in vars {
-            let Some(path) =
-                name.strip_prefix(PREFIX).filter(|path| !NOT_SETTINGS.contains(path) && !OF_TESTS.contains(path))
-            else {
-                continue;
-            };
+            let Some(path) = name.strip_prefix(PREFIX).filter(|path| !is_known(&name, path)) else { continue };
             if is_setting(&table, path) {
                 set_from_env(&mut table, path, &text).with_context(|| format!("in the environment variable {name}"))?;
             } else {
@@ -249,6 +246,11 @@ fn overlay(table: &mut Table, given: Table, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether a variable is for the command line, a client, a command of `agent run` or a test.
+fn is_known(name: &str, path: &str) -> bool {
+    NOT_SETTINGS.contains(&path) || OF_TESTS.contains(&path) || EXEC_VARIABLES.contains(&name)
+}
+
 /// Whether a variable is meant as a setting: it is a key, or starts with a key or section. Others belong to other
 /// programs, or to an agent that stores its own token under our prefix.
 fn is_setting(table: &Table, path: &str) -> bool {
@@ -325,6 +327,21 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_clients_and_of_commands_are_no_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f.toml");
+        std::fs::write(&file, "").unwrap();
+        let of_clients = ["FRONTDESK_IDENTITY_TOKEN", "FRONTDESK_AGENT_TOKEN"];
+        let mut table: Table = defaults().parse().unwrap();
+        for name in EXEC_VARIABLES.into_iter().chain(of_clients) {
+            let (_, ignored) = load_noting(&file, &[(name, "x")]).unwrap();
+            assert_eq!(ignored, Vec::<String>::new(), "{name} is known");
+            let path = name.strip_prefix(PREFIX).unwrap();
+            assert!(find(&mut table, path).is_none(), "{name} would hide a setting");
+        }
+    }
+
+    #[test]
     fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
         let vars = [("FRONTDESK_RELAY_SETTLE_MS", "7"), ("FRONTDESK_OUTCALL_ALLOW", "127.0.0.0/8, a.b"), ("PATH", "x")];
         let config = load("[relay]\nsettle_ms = 5\nwindow = 9", &vars).unwrap();
@@ -387,7 +404,7 @@ mod tests {
         assert!(absent.contains("no platform \"pigeons\"; known platforms: "), "{absent}");
         assert!(absent.contains("hooks"), "{absent}");
         assert!(text("platform = 1", &[]).contains("platform must be of type table"));
-        for name in ["FRONTDESK_PLATFORM_HOOKS_MAX_BYTE", "FRONTDESK_PLATFORM_PIGEONS_LOFT", "FRONTDESK_PLATFORM"] {
+        for name in ["FRONTDESK_PLATFORM_HOOKS_MAX_BYTE", "FRONTDESK_PLATFORM_PIGEONS_LOFT", "FRONTDESK_CHAT_COLOUR"] {
             let told = text("", &[(name, "1")]);
             assert!(told.contains("unknown setting") && told.contains(name), "{told}");
             assert_eq!(told.contains("platforms with settings: discord, hooks"), name.contains("PLATFORM_"), "{told}");

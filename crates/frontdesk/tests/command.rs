@@ -190,11 +190,29 @@ fn a_server_with_closed_stdout_keeps_running() {
     assert!(text(&desk.run(&["tenant", "ls"]).stdout).contains("home"));
 }
 
+/// Set by people for the clients, and by `agent run --exec` for the command that it starts.
+const OF_CLIENTS_AND_COMMANDS: [&str; 11] = [
+    "FRONTDESK_IDENTITY_TOKEN",
+    "FRONTDESK_AGENT_TOKEN",
+    "FRONTDESK_PLATFORM",
+    "FRONTDESK_CHAT_ID",
+    "FRONTDESK_CHAT_TYPE",
+    "FRONTDESK_THREAD_ID",
+    "FRONTDESK_USER_ID",
+    "FRONTDESK_USER_NAME",
+    "FRONTDESK_MESSAGE_ID",
+    "FRONTDESK_FILES",
+    "FRONTDESK_FILES_MISSING",
+];
+
 #[test]
 fn foreign_variables_stop_no_command_and_are_reported_by_serve() {
     let desk = Desk::start();
     let with = |args: &[&str]| {
         let mut command = program(desk.folder.path(), args);
+        for name in OF_CLIENTS_AND_COMMANDS {
+            command.env(name, "x");
+        }
         command.env("FRONTDESK_TOKEN", "fd_1").env("FRONTDESK_ID", "alice").output().unwrap()
     };
     let listed = with(&["tenant", "ls"]);
@@ -205,6 +223,9 @@ fn foreign_variables_stop_no_command_and_are_reported_by_serve() {
     assert_eq!(told.lines().count(), 1, "{told}");
     assert!(told.contains("warning") && told.contains("FRONTDESK_ID, FRONTDESK_TOKEN"), "{told}");
     assert!(!told.contains("fd_1"), "a value may be a secret: {told}");
+    for name in OF_CLIENTS_AND_COMMANDS {
+        assert!(!told.contains(name), "{name} is known: {told}");
+    }
     let second = with(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(text(&second.stderr).contains("FRONTDESK_TOKEN"), "{}", text(&second.stderr));
 }

@@ -11,6 +11,19 @@ use super::{Ended, Limits, Trouble, child, cut};
 
 /// A command that writes more than this is ended.
 const OUTPUT_READ_MAX: usize = 16 << 20;
+/// What the command is told about the message. None of them is a setting of the server, so that the command can call
+/// `frontdesk` itself.
+pub(crate) const EXEC_VARIABLES: [&str; 9] = [
+    "FRONTDESK_PLATFORM",
+    "FRONTDESK_CHAT_ID",
+    "FRONTDESK_CHAT_TYPE",
+    "FRONTDESK_THREAD_ID",
+    "FRONTDESK_USER_ID",
+    "FRONTDESK_USER_NAME",
+    "FRONTDESK_MESSAGE_ID",
+    "FRONTDESK_FILES",
+    "FRONTDESK_FILES_MISSING",
+];
 
 pub(super) struct Exec {
     pub(super) limits: Arc<Limits>,
@@ -29,17 +42,19 @@ impl Exec {
 
     async fn ask(&self, turn: &Turn, files: &Files) -> Result<Ended, Trouble> {
         let (event, source) = (&turn.event, &turn.event.source);
-        let env = vec![
-            ("FRONTDESK_PLATFORM", source.platform.clone()),
-            ("FRONTDESK_CHAT_ID", source.chat_id.to_string()),
-            ("FRONTDESK_CHAT_TYPE", source.chat_type.clone()),
-            ("FRONTDESK_THREAD_ID", source.thread_id.clone().unwrap_or_default()),
-            ("FRONTDESK_USER_ID", source.user_id.clone().unwrap_or_default()),
-            ("FRONTDESK_USER_NAME", source.user_name.clone().unwrap_or_default()),
-            ("FRONTDESK_MESSAGE_ID", event.message_id.clone().unwrap_or_default()),
-            ("FRONTDESK_FILES", files.paths().join("\n")),
-            ("FRONTDESK_FILES_MISSING", files.missing.join("\n")),
+        // In the order of their names.
+        let values: [String; EXEC_VARIABLES.len()] = [
+            source.platform.clone(),
+            source.chat_id.to_string(),
+            source.chat_type.clone(),
+            source.thread_id.clone().unwrap_or_default(),
+            source.user_id.clone().unwrap_or_default(),
+            source.user_name.clone().unwrap_or_default(),
+            event.message_id.clone().unwrap_or_default(),
+            files.paths().join("\n"),
+            files.missing.join("\n"),
         ];
+        let env = EXEC_VARIABLES.into_iter().zip(values).collect();
         let mut process = child::start(&self.limits.command, &self.limits.cwd, env).map_err(Trouble::Again)?;
         let (Some(mut stdin), Some(stdout)) = (process.child.stdin.take(), process.child.stdout.take()) else {
             return Err(Trouble::Again("the command has no standard input or output".into()));

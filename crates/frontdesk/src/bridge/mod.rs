@@ -27,6 +27,8 @@ use self::acp::Acp;
 use self::answer::{Answer, Written};
 use self::exec::Exec;
 
+pub(crate) use self::exec::EXEC_VARIABLES;
+
 /// Exit code if the server does not accept the agent, so that a supervisor does not start it again.
 pub(crate) const REFUSED: u8 = 3;
 /// Platforms show a typing indicator for some seconds only.
