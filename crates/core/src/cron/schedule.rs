@@ -255,6 +255,15 @@ impl Schedule {
         unknown
     }
 
+    /// Those that are not in the schedule at all: not waiting for their time, not due and not being fired.
+    pub fn missing(&self, ids: impl Iterator<Item = u64>) -> HashSet<u64> {
+        let mut missing = self.unknown(ids);
+        for Reverse(entry) in &self.heap {
+            missing.remove(&entry.id);
+        }
+        missing
+    }
+
     pub fn next_ms(&self) -> Option<u64> {
         self.heap.peek().map(|entry| entry.0.next_ms)
     }
@@ -509,6 +518,8 @@ mod tests {
         assert_eq!((schedule.len(), schedule.due(), schedule.in_flight(), schedule.next_ms()), (6, 6, 4, None));
         let unknown = schedule.unknown(0..12);
         assert_eq!(unknown, HashSet::from([10, 11]), "neither due nor being fired");
+        schedule.add(110, 10, "t", "h");
+        assert_eq!(schedule.missing(0..12), HashSet::from([11]), "one of them waits for its time again");
         for next in firing {
             schedule.finished(next);
         }

@@ -1,0 +1,184 @@
+//! Memory and the database after the cuts.
+
+use super::*;
+
+/// Everything in the directory, as it is stored.
+pub(crate) async fn stored(desk: &Desk) -> Vec<Record> {
+    let mut records = desk.stores().directory.changed_since(0).await.unwrap().records;
+    records.sort_by(|a, b| (&a.kind, &a.key).cmp(&(&b.kind, &b.key)));
+    records
+}
+
+#[track_caller]
+pub(crate) fn assert_same(memory: &[Record], stored: &[Record]) {
+    let missing: Vec<_> = stored.iter().filter(|it| !memory.contains(it)).map(|it| (&it.kind, &it.key)).collect();
+    let extra: Vec<_> = memory.iter().filter(|it| !stored.contains(it)).map(|it| (&it.kind, &it.key)).collect();
+    assert!(missing.is_empty() && extra.is_empty(), "memory lacks {missing:?}, and has {extra:?} that is not stored");
+}
+
+/// The id of the message of an attempt.
+type IdOf = fn(usize) -> String;
+
+/// What a platform's door took is an event with a row for its agent.
+async fn compare_platforms(scene: &Scene) {
+    let desk = scene.desk();
+    let (ledger, phone) = (&desk.stores().ledger, format!("+{PHONE_USER}"));
+    let instance = desk.directory().find_instance("home-gw", None).unwrap().no;
+    let rows = ledger.mail(instance, None, Seq(0), 99_999).await.unwrap();
+    let telegram_user = TG_USER.to_string();
+    let wecom_chat = format!("{WC_CORP}:wanda");
+    let ids: [(&str, &str, IdOf); 8] = [
+        ("hooks", HOOK, |n| format!("hook-{n}")),
+        ("telegram", &telegram_user, |n| (n + 1).to_string()),
+        ("matrix", MX_ROOM, |n| format!("$mx-{n}")),
+        ("discord", DC_CHAT, |n| (n + 1).to_string()),
+        ("feishu", "oc_ann", |n| format!("om_{n}")),
+        ("sms", &phone, |n| format!("SM-{n}")),
+        ("wecom_callback", &wecom_chat, |n| format!("wc-{n}")),
+        ("whatsapp_cloud", PHONE_USER, |n| format!("wamid-{n}")),
+    ];
+    let slack_ids = scene.slack_ids.lock().unwrap().clone();
+    let ids = ids.map(|(platform, chat_id, id_of)| (platform, chat_id, (0..CUTS).map(id_of).collect::<Vec<String>>()));
+    for (platform, chat_id, ids) in ids.into_iter().chain([("slack", SLACK_CHAT, slack_ids)]) {
+        let mut stored = 0;
+        for id in ids {
+            let event = ledger.event_named(FIRST_TENANT, prefix(&id), &id, Some(chat_id)).await.unwrap();
+            stored += usize::from(event.is_some());
+        }
+        let rows = rows.iter().filter(|row| row.delivery.platform == platform).count();
+        assert_eq!((rows, rows > 0), (stored, true), "a row for each event of {platform} that is stored");
+    }
+}
+
+/// Alarms that are armed are in the schedule. Those that the operator revived were due at once and have been fired.
+async fn compare_alarms(desk: &Desk) {
+    let instance = desk.directory().find_instance("sleeper", None).unwrap().no;
+    let alarms = &desk.stores().alarms;
+    let mut fired = 0;
+    let firing = async {
+        for job in (0..CUTS).map(|n| format!("replay-{n}")) {
+            loop {
+                match alarms.alarm(instance, &job).await.unwrap().unwrap().state {
+                    AlarmState::Armed => tokio::time::sleep(Duration::from_millis(10)).await,
+                    AlarmState::Fired => {
+                        fired += 1;
+                        break;
+                    }
+                    AlarmState::Dead => break,
+                }
+            }
+        }
+    };
+    timeout(PATIENCE, firing).await.expect("an alarm that was revived was not fired");
+    let rows = desk.stores().ledger.mail(instance, None, Seq(0), 99_999).await.unwrap();
+    assert_eq!((rows.len(), fired > 0), (fired, true), "a row for each alarm that was fired");
+
+    let armed = alarms.armed(instance, 0, 9_999).await.unwrap();
+    assert!(armed.iter().any(|it| it.job_id.starts_with("arm-")), "no alarm was armed");
+    let missing = desk.cron().clock().schedule().missing(armed.iter().map(|it| it.id));
+    assert!(missing.is_empty(), "{missing:?} of {} armed alarms are not in the schedule", armed.len());
+}
+
+/// The texts in an agent's inbox.
+async fn inbox_texts(desk: &Desk, agent: &str) -> Vec<String> {
+    let no = desk.inboxes().inbox_of(FIRST_TENANT, agent).unwrap().1.unwrap();
+    let (mut texts, mut after) = (Vec::new(), Place(0));
+    loop {
+        let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
+        let Some(last) = page.last() else { return texts };
+        after = last.place;
+        texts.extend(page.into_iter().map(|it| it.message.text));
+    }
+}
+
+/// Messages of tools and replies are in the inbox once or not at all. A question is closed exactly if its reply is there.
+async fn compare_replies(desk: &Desk) {
+    let texts = inbox_texts(desk, "bob").await;
+    let unique: HashSet<&str> = texts.iter().map(String::as_str).collect();
+    assert_eq!(unique.len(), texts.len(), "a message is in the inbox twice: {texts:?}");
+    for kind in ["mcp-", "reply-"] {
+        assert!(texts.iter().any(|text| text.starts_with(kind)), "no {kind} message in {texts:?}");
+    }
+    for n in 0..CUTS {
+        let is_answered = unique.contains(format!("reply-{n}").as_str());
+        let question = format!("asked-{n}");
+        let again = Box::pin(desk.exchanges().reply(OPERATOR, "alice", &question, "again".into())).await;
+        assert_eq!(again.is_ok(), !is_answered, "a second reply to {question}: {again:?}");
+    }
+}
+
+pub(crate) async fn compare(scene: &Scene) {
+    let (desk, t) = (scene.desk(), FIRST_TENANT);
+    let memory = desk.directory().read(View::records);
+    assert_same(&memory, &stored(desk).await);
+
+    // Instance numbers are unique.
+    let numbers: Vec<InstanceNo> = desk.directory().read(|view| view.instances.values().map(|it| it.no).collect());
+    assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), numbers.len());
+
+    // Gateways have their instance, enrollments their gateway, links their instance.
+    let whole = desk.directory().read(|view| {
+        let has_instances = view.gateways.values().all(|it| view.instance(&it.tenant, &it.instance).is_some());
+        let used: HashSet<&String> = view.enrollments.values().filter_map(|it| it.used_by.as_ref()).collect();
+        let enrolled =
+            view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.iter().any(|it| *id == **it))
+                && used.iter().all(|id| view.gateways.contains_key(id.as_str()));
+        let bound = (0..CUTS).map(|n| format!("bound-{n}"));
+        let linked = bound
+            .clone()
+            .all(|name| view.links(t, "relay", &name).len() == usize::from(view.instance(t, &name).is_some()));
+        [has_instances, enrolled, linked]
+    });
+    assert_eq!(whole, [true; 3], "with instances, enrolled, linked");
+
+    // Chat lines have their event; presses have line, event and the mark on their prompt.
+    let mut happened = [0; 2];
+    for n in 0..CUTS {
+        let press = format!("press-ask-{n}-");
+        let prompt = desk.stores().chat.chat_line(t, CHAT, &format!("ask-{n}")).await.unwrap().unwrap();
+        let prompt: Value = serde_json::from_str(&prompt.json).unwrap();
+        let is_chosen = prompt["prompt"]["chosen"] == "yes";
+        let user = hex::encode(frontdesk_core::short_hash(&[scene.account.user.as_str()]));
+        for (id, expected, count) in [(format!("cut-{n}"), None, 0), (format!("{press}{user}"), Some(is_chosen), 1)] {
+            let line = desk.stores().chat.chat_line(t, CHAT, &id).await.unwrap().is_some();
+            let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(CHAT)).await.unwrap().is_some();
+            assert_eq!(line, event, "{id}: a line and its event");
+            assert_eq!(expected.unwrap_or(line), line, "{id}: the mark on its prompt");
+            happened[count] += usize::from(line);
+        }
+    }
+    assert!(happened.iter().all(|count| (1..=CUTS).contains(count)), "{happened:?}");
+
+    compare_platforms(scene).await;
+    compare_alarms(desk).await;
+    compare_replies(desk).await;
+
+    // Messages between agents: none is still in flight, and none belongs to a deleted agent.
+    for no in desk.stores().inbox.inboxes().await.unwrap() {
+        assert!(desk.directory().read(|view| view.agent_no(no).is_some()), "an inbox without its agent");
+        let mut after = Place(0);
+        loop {
+            let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = last.place;
+            assert!(page.iter().all(|stored| !is_in_flight(stored)), "a message is still in flight");
+        }
+    }
+
+    // Files and their rows.
+    let database = rusqlite::Connection::open(scene.harness.folder.path().join("data/frontdesk.db")).unwrap();
+    let mut ids = database.prepare("SELECT id FROM media").unwrap();
+    let rows: HashSet<String> = ids.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let files = std::fs::read_dir(scene.harness.folder.path().join("data/media")).unwrap();
+    let files: HashSet<String> = files.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(rows, files);
+    assert!(!rows.is_empty());
+}
+
+/// The mark by which the ledger indexes a message: its id, or a hash of a long one.
+fn prefix(id: &str) -> Vec<u8> {
+    if id.len() <= 48 {
+        return id.as_bytes().to_vec();
+    }
+    [&[0][..], &frontdesk_core::short_hash(&[id])].concat()
+}
