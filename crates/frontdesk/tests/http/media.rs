@@ -1,10 +1,58 @@
 //! Media: files are returned unchanged, only to their tenant, up to a size and for a limited time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use frontdesk::config::Config;
+use frontdesk::env::SystemEnv;
+use frontdesk_core::Rules;
+use frontdesk_core::port::bus::NoBus;
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
+use frontdesk_core::port::store::Stored;
+use frontdesk_platforms::chat::BuiltInChat;
+use frontdesk_testkit::desk::NoWay;
+use frontdesk_wire::api::{ChatPost, MediaRef};
 use serde_json::{Value, json};
 
 use crate::harness::{GatewayAccount, Harness, Reply};
 
 const MAX: usize = 25 * 1024 * 1024;
+
+/// Counts how often files are read.
+struct CountingMedia {
+    media: Arc<dyn MediaStore>,
+    reads: AtomicUsize,
+}
+
+impl CountingMedia {
+    fn count(&self) -> &dyn MediaStore {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        &*self.media
+    }
+}
+
+impl MediaStore for CountingMedia {
+    fn media_put(&self, item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut> {
+        self.media.media_put(item, body, tenant_max)
+    }
+
+    fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
+        self.count().media_item(tenant, id, now_ms)
+    }
+
+    fn media_get<'a>(
+        &'a self,
+        tenant: &'a str,
+        id: &'a str,
+        now_ms: u64,
+    ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
+        self.count().media_get(tenant, id, now_ms)
+    }
+
+    fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
+        self.count().media_remote(tenant, id, now_ms)
+    }
+}
 
 async fn upload(
     harness: &Harness,
@@ -112,5 +160,25 @@ async fn an_expired_file_is_gone() {
     let account = harness.add_gateway("g").await;
     let id = id_of(&upload(&harness, &account, None, "image/png", b"x".to_vec()).await);
     harness.get(&format!("/relay/media/{id}"), &account.bearer()).await.error(404);
+    harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_a_message_names_ten_times_is_read_once() {
+    let harness = Harness::open().await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    let id = id_of(&upload(&harness, &account, None, "image/png", b"png".to_vec()).await);
+    let stores = harness.app.desk.stores();
+    let media = Arc::new(CountingMedia { media: stores.media.clone(), reads: AtomicUsize::default() });
+    let rules = Config::load(None).unwrap().chat.rules(&Rules::default(), &harness.url);
+    let (env, outcall, bus) = (Arc::new(SystemEnv), Arc::new(NoWay), Arc::new(NoBus));
+    let chat = BuiltInChat::new(env, stores.chat.clone(), media.clone(), outcall, bus, rules);
+    let files = (0..10).map(|_| MediaRef { id: id.clone() }).collect();
+    let post = ChatPost { user_id: account.user.clone(), media: files, ..ChatPost::default() };
+    Box::pin(chat.post(&harness.app.desk, &account.tenant, "c", post)).await.unwrap();
+    let event = socket.event().await.json["event"].clone();
+    assert_eq!(event["media"].as_array().map(Vec::len), Some(10), "{event}");
+    assert_eq!(media.reads.load(Ordering::SeqCst), 1);
     harness.finish().await;
 }
