@@ -2,7 +2,11 @@
 
 use frontdesk_core::directory::facts::Fact;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
+use crate::harness::PATIENCE;
 use crate::plane::{Plane, class};
 
 #[tokio::test]
@@ -256,5 +260,56 @@ async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
         };
         tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the stream stays registered");
     }
+    plane.finish().await;
+}
+
+/// Asks for a stream on a connection that the test can cut.
+async fn ask_for_stream(plane: &Plane, id: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(plane.harness.url.trim_start_matches("http://")).await.unwrap();
+    let head = format!(
+        "GET /v1/agents/{id}/inbox/stream?after=0 HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {}\r\n\r\n",
+        plane.token
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// The first stream of an instance creates its inbox. The server runs on the thread of the test, so that a yield lets it
+/// do a step, and each round cuts the request at another one.
+#[tokio::test]
+async fn a_stream_that_is_cut_off_while_it_opens_stops_no_delivery() {
+    let plane = Plane::open().await;
+    for round in 0..40 {
+        let id = format!("gw-{round}");
+        plane.harness.add_gateway(&id).await;
+        let cut = ask_for_stream(&plane, &id).await;
+        for _ in 0..round * 4 {
+            tokio::task::yield_now().await;
+        }
+        drop(cut);
+        let receipt = plane.deliver(&id, &plane.augment("after the cut")).await.expect(200);
+        let mut stream = plane.listen(&id, "?after=0").await;
+        let message = stream.message().await;
+        assert_eq!((&message["text"], &message["delivery_id"]), (&json!("after the cut"), &receipt["delivery_id"]));
+        assert_eq!(plane.inbox(&id).await.len(), 1, "round {round}");
+    }
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_within_a_message_finds_it_and_the_next_one_in_its_next_stream() {
+    let plane = Plane::with_agents(&["alice"]).await;
+    let large = "x".repeat(1 << 20);
+    plane.deliver("alice", &plane.augment(&large)).await.expect(200);
+    let mut cut = ask_for_stream(&plane, "alice").await;
+    let mut part = vec![0; 100_000];
+    timeout(PATIENCE, cut.read_exact(&mut part)).await.expect("the stream did not begin").unwrap();
+    assert!(String::from_utf8_lossy(&part).contains("event: message"), "the message has begun");
+    drop(cut);
+    plane.deliver("alice", &plane.augment("after the cut")).await.expect(200);
+    let mut stream = plane.listen("alice", "?after=0").await;
+    assert_eq!(stream.message().await["text"], large);
+    assert_eq!(stream.message().await["text"], "after the cut");
+    drop(stream);
     plane.finish().await;
 }
