@@ -212,6 +212,35 @@ async fn unread_inbox_streams_hold_one_page_each() {
     harness.finish().await;
 }
 
+/// Strangers can reach these routes: their body is read before it is known who sent it. The limit is the one for bodies
+/// without progress, 15 s; the clock is moved beyond it.
+#[tokio::test]
+async fn a_stalled_body_of_a_stranger_is_answered_and_its_connection_is_closed() {
+    const GO_ON: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let harness = Harness::with(|config| config.cron.relay_keys = vec!["a key".into()]).await;
+    for path in ["/chat/login", "/api/agent-cron/relay"] {
+        let mut stream = connect(&harness).await;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: desk\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n\
+             Content-Length: 100\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The server says so when it begins to read the body, and from then on the limit runs.
+        let mut told = vec![0; GO_ON.len()];
+        timeout(PATIENCE, stream.read_exact(&mut told)).await.expect("the body is not read").unwrap();
+        assert_eq!(String::from_utf8_lossy(&told), String::from_utf8_lossy(GO_ON), "{path}");
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(16)).await;
+        tokio::time::resume();
+        let mut rest = Vec::new();
+        let ended = timeout(PATIENCE / 2, stream.read_to_end(&mut rest)).await;
+        ended.expect("the connection stays open").unwrap();
+        let rest = String::from_utf8_lossy(&rest);
+        assert!(rest.starts_with("HTTP/1.1 400") && rest.contains("incomplete or stalled"), "{path}: {rest}");
+    }
+    harness.finish().await;
+}
+
 /// Stalled uploads are on disk, not in memory, and their number per tenant is limited.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_uploads_are_limited_and_not_in_memory() {
