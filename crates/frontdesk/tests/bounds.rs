@@ -212,6 +212,56 @@ async fn unread_inbox_streams_hold_one_page_each() {
     harness.finish().await;
 }
 
+/// `server.answers_per_tenant_kib`: the smallest budget is that of two pages. Streams that are not read hold one each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_whose_unread_answers_use_up_its_budget_is_refused_and_others_are_served() {
+    let harness = Harness::with(|config| {
+        config.server.answers_per_tenant_kib = 2048;
+        config.agents.rate_per_s = 0;
+    })
+    .await;
+    harness.admin("POST", "/tenants", &json!({ "name": "rival" })).await.expect(201);
+    let (token, rival) = (harness.token(FIRST_TENANT, "agents").await, harness.token("rival", "agents").await);
+    let text = "x".repeat(1 << 20);
+    // More than the buffers of a socket hold.
+    for (token, count) in [(&token, 32), (&rival, 1)] {
+        harness.call("PUT", "/v1/agents/alice", token, &json!({})).await.expect(200);
+        for number in 0..count {
+            let meta = json!({ "dispatch_id": format!("d-{number}"), "sent_at": 1, "origin": {} });
+            let body = json!({ "kind": "augment", "content": text, "meta": meta });
+            harness.post("/v1/agents/alice/deliver", token, &body).await.expect(200);
+        }
+    }
+    let mut unread = Vec::new();
+    for _ in 0..2 {
+        let mut stream = connect(&harness).await;
+        let head = format!(
+            "GET /v1/agents/alice/inbox/stream?after=0 HTTP/1.1\r\nHost: desk\r\n\
+             Authorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        unread.push(stream);
+    }
+    // Until the buffers are full, each stream returns its share between two pages.
+    let refused = async {
+        loop {
+            let page = harness.get("/v1/agents/alice/inbox", &token).await;
+            if page.status != 200 {
+                return page;
+            }
+        }
+    };
+    let refused = timeout(PATIENCE * 2, refused).await.expect("unread answers are not limited");
+    let told = refused.expect(429);
+    assert_eq!(told["error"]["class"], "RateLimitedError", "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains("too many unread responses"), "{told}");
+    let theirs = harness.get("/v1/agents/alice/inbox", &rival).await.expect(200);
+    assert_eq!(theirs["messages"].as_array().map(Vec::len), Some(1), "another tenant is served");
+    drop(unread);
+    harness.get("/v1/agents/alice/inbox", &token).await.expect(200);
+    harness.finish().await;
+}
+
 /// Strangers can reach these routes: their body is read before it is known who sent it. The limit is the one for bodies
 /// without progress, 15 s; the clock is moved beyond it.
 #[tokio::test]
