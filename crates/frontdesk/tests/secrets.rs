@@ -56,6 +56,27 @@ async fn command(harness: &Harness, account: &GatewayAccount, socket: &mut Socke
     "agent:main:relay:dm:c".into()
 }
 
+/// The operator sees why an agent does not connect. The agent tries again and again, and does not fill the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_gateway_secret_is_logged_once_and_without_the_token() {
+    begin_logging();
+    let harness = Harness::open().await;
+    let mut forged = harness.add_gateway("gw-with-a-wrong-secret").await;
+    forged.secret = "0".repeat(64);
+    let token = forged.bearer();
+    for _ in 0..3 {
+        assert_eq!(harness.refusal(&token).await, (4401, "unauthorized".into()));
+    }
+    harness.finish().await;
+    let log = String::from_utf8_lossy(&LOG.lock().unwrap()).into_owned();
+    let is_told = |line: &&str| line.contains("relay connection refused") && line.contains(&forged.gateway);
+    let lines: Vec<&str> = log.lines().filter(is_told).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let reason = "the token is not signed with the gateway's secret";
+    assert!(lines[0].contains("WARN") && lines[0].contains(reason), "{}", lines[0]);
+    assert!(!lines[0].contains(&token) && !lines[0].contains(&forged.secret), "{}", lines[0]);
+}
+
 // ---- capabilities ---------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
