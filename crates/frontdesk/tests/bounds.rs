@@ -262,6 +262,43 @@ async fn a_tenant_whose_unread_answers_use_up_its_budget_is_refused_and_others_a
     harness.finish().await;
 }
 
+/// Answers of stores, by their own routes and as results of tools. A client that does not read keeps its share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_of_stores_that_are_not_read_count() {
+    let harness = Harness::with(|config| {
+        config.server.answers_per_tenant_kib = 16 << 10;
+        config.agents.rate_per_s = 0;
+    })
+    .await;
+    let token = harness.token(FIRST_TENANT, "agents").await;
+    let text = format!("tea {}", "x".repeat(1_000_000));
+    // More than the buffers of a socket hold.
+    for _ in 0..16 {
+        harness.post("/v1/data", &token, &json!({ "content": text })).await.expect(201);
+    }
+    let query = json!({ "query": "tea", "limit": 100 });
+    let page = harness.post("/v1/data-store/query", &token, &query).await.expect(200);
+    let page_bytes = page.to_string().len();
+    assert!(page_bytes > 12 << 20, "{page_bytes}");
+    harness.post("/v1/data-store/query", &token, &query).await.expect(200); // what was read is given back
+    let mut unread = connect(&harness).await;
+    let body = query.to_string();
+    let head = format!(
+        "POST /v1/data-store/query HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n\
+         {body}",
+        body.len()
+    );
+    unread.write_all(head.as_bytes()).await.unwrap();
+    let mut first = [0; 12];
+    unread.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200", "the answer is made");
+    let told = harness.post("/v1/data-store/query", &token, &query).await.expect(429);
+    assert!(told["error"]["message"].as_str().unwrap().contains("too many unread responses"), "{told}");
+    drop(unread);
+    harness.post("/v1/data-store/query", &token, &query).await.expect(200);
+    harness.finish().await;
+}
+
 /// Strangers can reach these routes: their body is read before it is known who sent it. The limit is the one for bodies
 /// without progress, 15 s; the clock is moved beyond it.
 #[tokio::test]

@@ -12,7 +12,7 @@ pub const FILTERS: [&str; 7] =
 
 /// Details that one answer may hold. Rows beyond it come without theirs: what they are is known, and each can
 /// be got by its id.
-pub const ANSWER_MAX_BYTES: usize = 4 << 20;
+pub const ANSWER_MAX_BYTES: usize = 16 << 20;
 
 /// A query, checked.
 #[derive(Debug, Clone, Default, PartialEq)]

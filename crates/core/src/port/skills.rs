@@ -7,7 +7,7 @@ use super::stored::Stored;
 use crate::hash::short_hash;
 
 /// Heads are read in pages, and may be large: a page that has this much ends.
-pub const PAGE_MAX_BYTES: usize = 4 << 20;
+pub const PAGE_MAX_BYTES: usize = 16 << 20;
 
 /// What must be true of the present head for a write to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -175,6 +175,11 @@ impl Budgets {
         Self { each, tenants: Mutex::default() }
     }
 
+    /// So much more as an answer that has this share can get: one that is larger than the whole budget takes all of it.
+    pub(crate) fn at_most(&self, more: usize, spent: &Spent) -> usize {
+        more.min(self.each.saturating_sub(spent.num_permits()))
+    }
+
     /// `None`: the tenant's budget is used up, and stayed so for the waiting time.
     pub(crate) async fn take(&self, tenant: &str, amount: usize) -> Option<Spent> {
         let budget = {

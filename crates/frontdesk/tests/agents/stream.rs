@@ -153,7 +153,7 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the stream stays registered");
+    timeout(PATIENCE, left).await.expect("the stream stays registered");
     assert_eq!(plane.status("alice").await, "asleep");
     plane.finish().await;
 }
@@ -258,7 +258,7 @@ async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(crate::harness::PATIENCE, left).await.expect("the stream stays registered");
+        timeout(PATIENCE, left).await.expect("the stream stays registered");
     }
     plane.finish().await;
 }

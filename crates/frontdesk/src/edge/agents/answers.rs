@@ -3,7 +3,6 @@
 use axum::Json as Reply;
 use axum::body::HttpBody as _;
 use axum::response::{IntoResponse as _, Response};
-use frontdesk_core::port::{data, skills};
 use frontdesk_wire::agents::{Class, Fault};
 use serde::Serialize;
 
@@ -12,27 +11,36 @@ use super::auth::Api;
 use crate::edge::App;
 use crate::edge::flow::{PAGE_KIB, Spent, holding, shrunk};
 
-// At most, with the JSON around the texts.
+/// For a skill, or a row of data.
 pub(super) const ROW_KIB: usize = 2 * PAGE_KIB;
-pub(super) const ROWS_KIB: usize = 2 * data::ANSWER_MAX_BYTES / 1024;
-pub(super) const SKILLS_KIB: usize = 2 * skills::PAGE_MAX_BYTES / 1024;
+/// For many of them. Few answers have more, so that most queries of a tenant do not wait for each other.
+pub(super) const ROWS_KIB: usize = 4 * PAGE_KIB;
 
-/// Budget for an answer of at most that size.
-pub(super) async fn reserve(app: &App, who: &Api, most_kib: usize) -> Result<Spent, Fault> {
+/// Budget for an answer that is to be made. `kib`: what nearly all answers of this kind need.
+pub(super) async fn reserve(app: &App, who: &Api, kib: usize) -> Result<Spent, Fault> {
     let busy = "too many unread responses are buffered for this tenant; read them, then try again";
-    let spent = app.answers.take(&who.tenant, most_kib).await;
+    let spent = app.answers.take(&who.tenant, kib).await;
     spent.ok_or_else(|| Fault::new(Class::RateLimitedError, busy))
 }
 
-/// Makes an answer of at most that size once there is budget for it.
+/// The budget for an answer of this size, which is made now.
+pub(super) async fn resize(app: &App, who: &Api, mut spent: Spent, bytes: usize) -> Result<Spent, Fault> {
+    let more = (bytes / 1024 + 1).saturating_sub(spent.num_permits());
+    if more > 0 {
+        spent.merge(reserve(app, who, app.answers.at_most(more, &spent)).await?);
+    }
+    Ok(shrunk(spent, bytes))
+}
+
+/// Makes an answer once there is budget for it.
 pub(super) async fn answer<T: Serialize>(
     app: &App,
     who: &Api,
-    most_kib: usize,
+    kib: usize,
     made: impl Future<Output = Result<T, Fault>>,
 ) -> Result<Response, Refused> {
-    let spent = reserve(app, who, most_kib).await?;
+    let spent = reserve(app, who, kib).await?;
     let response = Reply(made.await?).into_response();
-    let bytes = response.body().size_hint().lower();
-    Ok(holding(response, shrunk(spent, usize::try_from(bytes).unwrap_or(usize::MAX))))
+    let bytes = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
+    Ok(holding(response, resize(app, who, spent, bytes).await?))
 }

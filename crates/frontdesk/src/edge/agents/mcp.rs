@@ -25,11 +25,11 @@ use serde_json::{Map, Value, json};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Refused;
-use super::answers::{ROW_KIB, ROWS_KIB, SKILLS_KIB, reserve};
+use super::answers::{ROW_KIB, ROWS_KIB, reserve, resize};
 use super::auth::Api;
 use super::messages::{TIMEOUT_MS, ask, read_wake};
 use crate::edge::App;
-use crate::edge::flow::{PAGE_KIB, Spent, holding, shrunk};
+use crate::edge::flow::{PAGE_KIB, Spent, holding};
 use crate::edge::in_hand::Held;
 
 /// Unused sessions expire after this time; the client then opens another.
@@ -209,22 +209,26 @@ impl rmcp::ServerHandler for Handler {
         let waits = call.name == "agent_exchange";
         let (name, ct) = (call.name.into_owned(), context.ct);
         let reserved = match answer_kib(&name) {
-            Some(most_kib) => Some(reserve(&app, &who, most_kib).await.map_err(rpc_error)?),
+            Some(kib) => Some(reserve(&app, &who, kib).await.map_err(rpc_error)?),
             None => None,
         };
+        let running = Box::pin(run(app.clone(), who.clone(), held, name, arguments));
         let answer = if waits {
             // Stops waiting when the client cancels; a late reply is delivered to the caller's inbox.
             tokio::select! {
-                answer = Box::pin(run(app, who, held, name, arguments)) => answer,
+                answer = running => answer,
                 () = ct.cancelled() => Err(Fault::new(Class::TimeoutError, "the call was cancelled by the client")),
             }
         } else {
-            Box::pin(run(app, who, held, name, arguments)).await // rmcp runs a call to completion
+            running.await // rmcp runs a call to completion
         };
         drop(in_progress);
         let text = answer.map_err(rpc_error)?.to_string();
-        // It is written as JSON once more.
-        *spent.lock().unwrap_or_else(PoisonError::into_inner) = reserved.map(|it| shrunk(it, 2 * text.len()));
+        if let Some(reserved) = reserved {
+            // It is written as JSON once more.
+            let resized = resize(&app, &who, reserved, 2 * text.len()).await.map_err(rpc_error)?;
+            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(resized);
+        }
         Ok(CallToolResponse::Complete(CallToolResult::success(vec![ContentBlock::text(text)])))
     }
 }
@@ -243,8 +247,7 @@ fn answer_kib(tool: &str) -> Option<usize> {
     match tool {
         "agent_inbox" | "agents_list" | "cron_list" => Some(PAGE_KIB),
         "skill_read" | "data_get" => Some(ROW_KIB),
-        "skill_list" => Some(SKILLS_KIB),
-        "data_read" => Some(ROWS_KIB),
+        "skill_list" | "data_read" => Some(ROWS_KIB),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ use frontdesk_wire::agents::{
 };
 use serde::Deserialize;
 
-use super::answers::{ROW_KIB, ROWS_KIB, SKILLS_KIB, answer};
+use super::answers::{ROW_KIB, ROWS_KIB, answer};
 use super::auth::Api;
 use super::body::Json;
 use super::{Answer, Refused};
@@ -77,7 +77,7 @@ pub(crate) async fn query_skills(
     Json(filter): Json<SkillFilter>,
 ) -> Result<Response, Refused> {
     let skills = app.desk.tenant_stores().skills(&who.tenant);
-    answer(&app, &who, SKILLS_KIB, async { Ok(SkillList { skills: skills.query(&filter).await? }) }).await
+    answer(&app, &who, ROWS_KIB, async { Ok(SkillList { skills: skills.query(&filter).await? }) }).await
 }
 
 pub(crate) async fn store_version(State(app): State<App>, who: Api) -> Answer<StoreVersion> {
