@@ -1,6 +1,8 @@
 //! Rules 16, 17 and 32: exchanges.
 
-use frontdesk_core::agents::Speaker;
+use std::sync::Arc;
+
+use frontdesk_core::agents::{Question, Speaker};
 use frontdesk_wire::Seq;
 use frontdesk_wire::agents::DeliveryPayload;
 use serde_json::{Value, json};
@@ -146,6 +148,36 @@ async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
     let inbox = plane.inbox("bob").await;
     assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("42")));
     assert_eq!(inbox[0]["meta"]["correlation_id"], "c");
+    drop(desk);
+    plane.finish().await;
+}
+
+#[tokio::test]
+async fn a_question_that_was_delivered_holds_nothing_while_its_caller_waits() {
+    let plane = Plane::with_agents(&["alice", "bob"]).await;
+    let desk = plane.harness.app.desk.clone();
+    let speaker = Speaker { tenant: "home", operator: false, caller: None, bound: None };
+    let mut body = question(&plane, "c", 60_000);
+    body.as_object_mut().unwrap().remove("timeout_ms");
+    let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
+    let held = Arc::new(());
+    let is_held = Arc::downgrade(&held);
+    let (line, answer) = tokio::sync::oneshot::channel();
+    let asked = Question { payload, held: Box::new(held) };
+    let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", asked, 60_000, line));
+    let given_back = async {
+        while is_held.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = &mut asking => panic!("the exchange ended without a reply"),
+        done = tokio::time::timeout(PATIENCE, given_back) => done.expect("the question is still held"),
+    }
+    assert_eq!(plane.inbox("alice").await.len(), 1, "the question is there");
+    desk.exchanges().reply(speaker, "alice", "c", "42".into()).await.unwrap();
+    tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
+    assert_eq!(answer.await.unwrap().unwrap().content, "42");
     drop(desk);
     plane.finish().await;
 }
