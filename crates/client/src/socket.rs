@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use frontdesk_wire::frame::{DeskFrame, GatewayLine};
 use frontdesk_wire::lines::Lines;
-use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, token};
+use frontdesk_wire::{Action, ActionResult, Close, Code, Descriptor, MessageEvent, Secret, token};
 use futures_util::stream::FuturesUnordered;
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{Sink, SinkExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_websockets::{ClientBuilder, Message};
 
@@ -21,6 +21,12 @@ use crate::transport::{BoxFuture, Handler, Inbound, RelayTransport, TransportErr
 
 const RESULT_TIME: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
+/// A server that takes nothing for so long is gone.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+const CLOSE_TIME: Duration = Duration::from_secs(5);
+/// A server that says nothing for so long is asked whether it is there, and is gone if it does not answer.
+const PING_AFTER: Duration = Duration::from_secs(30);
+const SILENCE_MAX: Duration = Duration::from_secs(75);
 const IDLE_ACK_TIME: Duration = Duration::from_secs(10);
 /// Close code for a platform or bot that the tenant does not have.
 const NO_SUCH_BOT: u16 = 4403;
@@ -28,6 +34,8 @@ const WORKING_EVERY: Duration = Duration::from_secs(5);
 const FINISH_TIME: Duration = Duration::from_secs(2);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// A connection that was up for so long was well: the next pause is short again.
+const WELL_AFTER: Duration = Duration::from_mins(1);
 const TOKEN_TTL_S: u64 = 300;
 const FRAME_MAX_BYTES: usize = 1 << 20;
 /// Buffer ids kept to drop duplicates.
@@ -172,7 +180,7 @@ impl SocketTransport {
     pub async fn wait_until_up(&self, limit: Duration) {
         let mut phase = self.shared.phase.subscribe();
         let up = phase.wait_for(|phase| matches!(phase, Phase::Up | Phase::Ended(_)));
-        let _ = tokio::time::timeout(limit, up).await; // whatever follows says that there is none
+        let _ = timeout(limit, up).await; // whatever follows says that there is none
     }
 
     /// Carries out an action on a platform; `None` is the first one.
@@ -181,11 +189,16 @@ impl SocketTransport {
         let (answer, answered) = oneshot::channel();
         lock(&self.shared.pending).insert(request_id.clone(), answer);
         let action = action.to_value();
-        let frame = GatewayLine::Outbound { request_id: &request_id, action: &action, platform, bot_id: None };
-        let sent = self.send_line(frame.line()).await;
+        let line = GatewayLine::Outbound { request_id: &request_id, action: &action, platform, bot_id: None }.line();
+        if line.len() > FRAME_MAX_BYTES {
+            lock(&self.shared.pending).remove(&request_id);
+            let text = format!("the action has {} bytes, and the server accepts {FRAME_MAX_BYTES}", line.len());
+            return Ok(ActionResult::refused(Code::TooLarge, text));
+        }
+        let sent = self.send_line(line).await;
         // The result may arrive on the next socket, so keep waiting across a reconnect.
         let result = match sent {
-            Ok(()) => match tokio::time::timeout(RESULT_TIME, answered).await {
+            Ok(()) => match timeout(RESULT_TIME, answered).await {
                 Ok(Ok(result)) => Ok(result),
                 Ok(Err(_)) => Err(TransportError::NotConnected),
                 Err(_) => Err(TransportError::Timeout),
@@ -228,7 +241,7 @@ impl SocketTransport {
         self.shared.dormant.store(true, Ordering::SeqCst);
         *lock(&self.shared.lines) = None; // closing the channel closes the socket
         let down = phase.wait_for(|phase| matches!(phase, Phase::Dormant | Phase::Ended(_)));
-        let _ = tokio::time::timeout(FINISH_TIME, down).await; // the server may not answer
+        let _ = timeout(FINISH_TIME, down).await; // the server may not answer
         self.shared.stop.cancel();
         *lock(&self.shared.handler) = None; // it may own this transport
     }
@@ -251,7 +264,7 @@ impl RelayTransport for SocketTransport {
             let mut phase = self.shared.phase.subscribe();
             tokio::spawn(supervise(self.shared.clone()));
             let up = phase.wait_for(|phase| matches!(phase, Phase::Up | Phase::Ended(_)));
-            let reached = tokio::time::timeout(HANDSHAKE_TIME, up).await.map_err(|_| TransportError::Timeout)?;
+            let reached = timeout(HANDSHAKE_TIME, up).await.map_err(|_| TransportError::Timeout)?;
             match reached.as_deref() {
                 Ok(Phase::Ended(why)) => Err(why.clone()),
                 Ok(_) => Ok(()),
@@ -270,7 +283,7 @@ impl RelayTransport for SocketTransport {
     fn handshake(&self) -> BoxFuture<'_, Result<Descriptor, TransportError>> {
         Box::pin(async {
             let mut descriptor = self.shared.descriptor.subscribe();
-            let ready = tokio::time::timeout(HANDSHAKE_TIME, descriptor.wait_for(Option::is_some));
+            let ready = timeout(HANDSHAKE_TIME, descriptor.wait_for(Option::is_some));
             let ready = ready.await.map_err(|_| TransportError::Timeout)?;
             ready.ok().and_then(|found| found.clone()).ok_or(TransportError::NotConnected)
         })
@@ -299,7 +312,7 @@ impl RelayTransport for SocketTransport {
             if self.send_line(GatewayLine::GoingIdle.line()).await.is_err() {
                 return false;
             }
-            matches!(tokio::time::timeout(IDLE_ACK_TIME, answered).await, Ok(Ok(())))
+            matches!(timeout(IDLE_ACK_TIME, answered).await, Ok(Ok(())))
         })
     }
 
@@ -317,6 +330,7 @@ impl RelayTransport for SocketTransport {
 async fn supervise(shared: Arc<Shared>) {
     let mut backoff = BACKOFF_FIRST;
     loop {
+        let began = Instant::now();
         let run = tokio::select! {
             run = run_socket(&shared) => run,
             () = shared.stop.cancelled() => Err(TransportError::NotConnected),
@@ -336,6 +350,14 @@ async fn supervise(shared: Arc<Shared>) {
                 tracing::warn!(%end, "the relay transport ended");
                 shared.phase.send_replace(Phase::Ended(end));
                 return;
+            }
+            Err(TransportError::Closed { reason, .. }) if reason == Close::Replaced.reason() => {
+                tracing::warn!(
+                    "another process connected as this gateway and took over; each gateway needs an id of its own"
+                );
+                if began.elapsed() >= WELL_AFTER {
+                    backoff = BACKOFF_FIRST;
+                }
             }
             Err(why) => tracing::info!(%why, "relay connection lost"),
             Ok(()) => backoff = BACKOFF_FIRST,
@@ -383,6 +405,16 @@ impl Drop for Unsent<'_> {
     }
 }
 
+async fn write(
+    sink: &mut (impl Sink<Message, Error = tokio_websockets::Error> + Unpin),
+    message: Message,
+) -> Result<(), TransportError> {
+    let closed = |reason: String| TransportError::Closed { code: 1006, reason };
+    let written =
+        timeout(WRITE_TIME, sink.send(message)).await.map_err(|_| closed("the server does not read".into()))?;
+    written.map_err(|error| closed(error.to_string()))
+}
+
 /// One socket from connect to close. `Ok` if it had been up.
 async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let uri: http::Uri = relay_url(&shared.dial.url).parse().map_err(|e| TransportError::BadUrl(format!("{e}")))?;
@@ -392,13 +424,15 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
         .add_header(http::header::AUTHORIZATION, header)
         .map_err(|e| TransportError::BadUrl(e.to_string()))?;
     let closed = |reason: String| TransportError::Closed { code: 1006, reason };
-    let (socket, _) = builder.connect().await.map_err(|e| closed(e.to_string()))?;
+    let up_by = Instant::now() + HANDSHAKE_TIME;
+    let late = |_| closed(format!("the server did not answer within {} s", HANDSHAKE_TIME.as_secs()));
+    let (socket, _) = timeout_at(up_by, builder.connect()).await.map_err(late)?.map_err(|e| closed(e.to_string()))?;
     let (mut sink, mut stream) = socket.split();
     for (platform, bot_id) in &shared.dial.identities {
         // With a handler in place no event is dropped, so the server need not delay them.
         let ready = lock(&shared.handler).is_some();
         let hello = GatewayLine::Hello { platform, bot_id, ready }.line();
-        sink.send(Message::text(hello)).await.map_err(|e| closed(e.to_string()))?;
+        write(&mut sink, Message::text(hello)).await?;
     }
     let (line_tx, line_rx) = mpsc::channel::<String>(QUEUE_MAX);
     let mut line_rx = Unsent { shared, lines: line_rx };
@@ -407,6 +441,7 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let mut lines = Lines::new(FRAME_MAX_BYTES);
     let mut offered = Some(line_tx);
     let mut up = false;
+    let mut heard = Instant::now();
     let mut work = tokio::time::interval(WORKING_EVERY);
     loop {
         tokio::select! {
@@ -417,7 +452,13 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     lock(&shared.handling).iter().filter(|(_, since)| is_slow(since)).map(|(id, _)| id.clone()).collect();
                 if up && !slow.is_empty() {
                     let line = GatewayLine::InboundWorking { buffer_ids: &slow }.line();
-                    sink.send(Message::text(line)).await.map_err(|e| closed(e.to_string()))?;
+                    write(&mut sink, Message::text(line)).await?;
+                }
+                if heard.elapsed() >= SILENCE_MAX {
+                    return Err(closed(format!("the server was silent for {} s", SILENCE_MAX.as_secs())));
+                }
+                if heard.elapsed() >= PING_AFTER {
+                    write(&mut sink, Message::ping("")).await?;
                 }
             }
             line = line_rx.lines.recv() => {
@@ -425,8 +466,9 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                 while let Ok(more) = line_rx.lines.try_recv() {
                     line.push_str(&more); // several frames may share one message
                 }
-                sink.send(Message::text(line)).await.map_err(|e| closed(e.to_string()))?;
+                write(&mut sink, Message::text(line)).await?;
             }
+            () = sleep_until(up_by), if !up => return Err(closed("the server sent no descriptor".into())),
             message = stream.next() => match message {
                 Some(Ok(message)) if message.is_close() => {
                     let (code, reason) = message.as_close().map_or((1005, String::new()), |(code, why)| (code.into(), why.to_owned()));
@@ -434,12 +476,13 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     if code == 4401 && reason != "expired" && is_final {
                         return Err(TransportError::Revoked);
                     }
-                    if code == NO_SUCH_BOT {
+                    if code == NO_SUCH_BOT || reason == Close::Replaced.reason() {
                         return Err(TransportError::Closed { code, reason });
                     }
                     return if up { Ok(()) } else { Err(TransportError::Closed { code, reason }) };
                 }
                 Some(Ok(message)) => {
+                    heard = Instant::now();
                     let Some(text) = message.as_text() else { continue };
                     let mut frames = Vec::new();
                     lines.push(text, |line| frames.extend(serde_json::from_str::<DeskFrame>(line))).map_err(|_| closed("a frame is too long".into()))?;
@@ -463,7 +506,7 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
             }
         }
     }
-    let _ = sink.close().await; // best effort: the peer may be gone
+    let _ = timeout(CLOSE_TIME, sink.close()).await; // best effort: the peer may be gone
     Ok(())
 }
 

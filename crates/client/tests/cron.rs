@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use frontdesk_client::cron::{
     Clock, CronDesk, CronDeskError, FileJobs, Job, JobStore, MemoryJobs, Provider, Timing, Work,
@@ -161,6 +162,22 @@ async fn an_alarm_that_failed_to_arm_is_armed_next_time() {
     let calls = agent.desk.calls.load(Ordering::SeqCst);
     agent.provider.reconcile().await.unwrap();
     assert_eq!(agent.desk.calls.load(Ordering::SeqCst), calls, "an armed alarm is not sent again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_alarm_is_armed_once_the_server_is_back() {
+    let agent = agent();
+    agent.provider.put(agent.job("tea", "every 10m")).await.unwrap();
+    *agent.desk.away.lock().unwrap() = true;
+    let fired = agent.fire("tea", "2026-03-01T00:10:00Z");
+    let back = async {
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        assert_eq!((agent.armed(), agent.ran.lock().unwrap().len()), (vec![], 1));
+        *agent.desk.away.lock().unwrap() = false;
+    };
+    let (fired, ()) = tokio::join!(fired, back);
+    assert!(fired);
+    assert_eq!(agent.armed(), [pair("tea", "2026-03-01T00:20:00Z")]);
 }
 
 #[tokio::test]

@@ -25,7 +25,8 @@ pub fn router(provider: Arc<Provider>, verifier: Arc<FireVerifier>) -> Router {
     Router::new().route("/api/cron/fire", post(fire)).with_state(Door { provider, verifier })
 }
 
-/// 401: not signed by the server. 400: no job. 202: it runs, here or in another replica.
+/// 401: not signed by the server. 400: no job. 503: it cannot be claimed, and the server calls again. 202: it runs, here or in
+/// another replica.
 async fn fire(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Response {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
@@ -39,10 +40,20 @@ async fn fire(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Resp
         return (StatusCode::BAD_REQUEST, Json(json!({ "error": "job_id is missing" }))).into_response();
     };
     let answer = json!({ "status": "accepted", "job_id": asked.job_id });
-    tokio::spawn(async move {
-        if let Err(error) = door.provider.fire(&asked).await {
+    match door.provider.claim(&asked) {
+        Err(error) => {
             tracing::error!(%error, job = asked.job_id, "claiming a job failed");
+            return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": "the jobs cannot be read or written" })))
+                .into_response();
         }
-    });
+        Ok(None) => {}
+        Ok(Some(job)) => {
+            tokio::spawn(async move {
+                if let Err(error) = door.provider.run(job).await {
+                    tracing::error!(%error, job = asked.job_id, "arming the next alarm of a job failed");
+                }
+            });
+        }
+    }
     (StatusCode::ACCEPTED, Json(answer)).into_response()
 }

@@ -1,8 +1,9 @@
 //! The scheduler provider: keeps the alarms at the server in sync with the jobs, and runs jobs when called.
 //!
-//! It has no timer: it reconciles when the process starts, when jobs change, and after a call.
+//! It has no timer: it reconciles when the process starts, when jobs change, and after a call until the server has taken it.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_wire::cron::{FireBody, ProvisionAlarm};
 use frontdesk_wire::frame::PassthroughForward;
+use futures_util::FutureExt as _;
 use jiff::Timestamp;
 
 use super::desk::{CronDesk, CronDeskError};
@@ -20,6 +22,9 @@ use crate::transport::BoxFuture;
 pub type Work = Arc<dyn Fn(Job) -> BoxFuture<'static, ()> + Send + Sync>;
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// Between attempts to arm the next alarm.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Longest sleep of the ticker, so that clock changes are noticed.
 const NAP_MAX: Duration = Duration::from_secs(30);
 
@@ -115,7 +120,12 @@ impl Provider {
     /// Arms missing or changed alarms and cancels unwanted ones. Failures are retried at the next call; arming twice is
     /// idempotent.
     pub async fn reconcile(&self) -> Result<(), JobsError> {
-        let Some(desk) = &self.desk else { return Ok(()) };
+        self.try_reconcile().await.map(drop)
+    }
+
+    /// False: the server did not take all of it.
+    async fn try_reconcile(&self) -> Result<bool, JobsError> {
+        let Some(desk) = &self.desk else { return Ok(true) };
         let _one_at_a_time = self.reconciling.lock().await;
         let desired: BTreeMap<String, String> =
             (self.jobs.load()?.iter()).filter_map(|job| Some((job.id.clone(), job.wanted()?.to_string()))).collect();
@@ -132,12 +142,14 @@ impl Provider {
             },
         };
         let mut armed = observed.clone();
+        let mut is_done = is_complete;
         for (id, fire_at) in &desired {
             if observed.get(id) != Some(fire_at) {
                 match self.arm(desk, id, fire_at).await {
                     Ok(()) => drop(armed.insert(id.clone(), fire_at.clone())),
                     Err(error) => {
-                        tracing::warn!(%error, job = id, "arming a job failed; retrying at the next change");
+                        tracing::warn!(%error, job = id, "arming a job failed");
+                        is_done = false;
                     }
                 }
             }
@@ -145,11 +157,14 @@ impl Provider {
         for id in observed.keys().filter(|id| !desired.contains_key(*id)) {
             match desk.cancel(id).await {
                 Ok(()) => drop(armed.remove(id)),
-                Err(error) => tracing::warn!(%error, job = id, "cancelling an unwanted alarm failed"),
+                Err(error) => {
+                    tracing::warn!(%error, job = id, "cancelling an unwanted alarm failed");
+                    is_done = false;
+                }
             }
         }
         *self.armed() = is_complete.then_some(armed);
-        Ok(())
+        Ok(is_done)
     }
 
     async fn arm(&self, desk: &Arc<dyn CronDesk>, id: &str, fire_at: &str) -> Result<(), CronDeskError> {
@@ -167,14 +182,34 @@ impl Provider {
 
     /// Claims and runs the job, then arms the next alarm. False: it was already claimed, or is not wanted.
     pub async fn fire(&self, body: &FireBody) -> Result<bool, JobsError> {
+        match self.claim(body)? {
+            Some(job) => self.run(job).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// The job, if it is to be [run](Self::run) by this process.
+    pub fn claim(&self, body: &FireBody) -> Result<Option<Job>, JobsError> {
         let fire_at = body.fire_at.parse().ok();
-        let Some(job) = self.jobs.claim(&body.job_id, fire_at, (self.clock)())? else { return Ok(false) };
-        if let Some(armed) = self.armed().as_mut() {
+        let claimed = self.jobs.claim(&body.job_id, fire_at, (self.clock)())?;
+        if let (Some(_), Some(armed)) = (&claimed, self.armed().as_mut()) {
             armed.remove(&body.job_id); // the server has fired this one
         }
-        (self.work)(job).await;
-        self.reconcile().await?;
-        Ok(true)
+        Ok(claimed)
+    }
+
+    /// Runs a claimed job, then arms its next alarm, which is repeated until the server has it: nothing else would fire it.
+    pub async fn run(&self, job: Job) -> Result<(), JobsError> {
+        let id = job.id.clone();
+        if AssertUnwindSafe((self.work)(job)).catch_unwind().await.is_err() {
+            tracing::error!(job = id, "a job panicked");
+        }
+        let mut pause = PAUSE_FIRST;
+        while !self.try_reconcile().await? {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        Ok(())
     }
 
     /// Parses an alarm call from the relay socket; `None` if the forward is something else.
