@@ -1,4 +1,5 @@
-"""Parts of the Python client that the scenarios do not reach: accounts, refusals, frames, HTTP, and what it remembers.
+"""Parts of the Python client that the scenarios do not reach: accounts, refusals, frames, HTTP, what it
+remembers, and (scripted.py) what it does when a server behaves badly.
 
   FRONTDESK_BIN=path path/to/python tests/clients/parts.py [--only PATTERN]        with the package installed
 
@@ -19,6 +20,7 @@ sys.dont_write_bytecode = True
 here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "hermes"))
 
+import scripted  # noqa: E402
 from frontdesk import Agent, Closed, FrontdeskError, Revoked, enroll, provision  # noqa: E402
 from frontdesk._http import Http, base_url  # noqa: E402
 from frontdesk._link import Lines, relay_url  # noqa: E402
@@ -349,7 +351,7 @@ def main():
     held = []
     try:
         scene = Scene()
-        for function in checks:
+        for function in (*checks, *scripted.checks):
             if re.search(args.only or "", function.__name__):
                 held.append(attempt(scene, function.__name__, function))
         scene.desk.stop()

@@ -211,6 +211,10 @@ class Agent:
             action["metadata"] = {**({"thread_id": chat.thread} if chat.thread else {}), **(metadata or {})}
         return await self._link.act(action, chat.platform or None)
 
+    def descriptor(self, chat: Chat) -> dict[str, Any]:
+        """What the server has said of the platform of a chat, such as `supports_edit`. Empty before there was a connection."""
+        return self._link.descriptors.get(chat.platform, {}) if self._link is not None else {}
+
     async def send(self, chat: Chat | str, text: str, *, reply_to: str | None = None) -> Sent:
         """A name of a chat alone is one of the built-in chat."""
         where = Chat("relay", chat) if isinstance(chat, str) else chat

@@ -89,6 +89,8 @@ class Link:
         self.url, self.gateway_id, self.secret, self.platforms = relay_url(url), gateway_id, secret, platforms
         self.socket: ClientConnection | None = None
         self.waiting: dict[str, asyncio.Future[Json]] = {}
+        # By platform: what it can do, such as to edit messages.
+        self.descriptors: dict[str, Json] = {}
         self.idle_ack: asyncio.Future[None] | None = None
         self.up = asyncio.Event()
         self.last_s = time.monotonic()
@@ -161,6 +163,9 @@ class Link:
             elif ident not in self.held and ident not in self.given_up:
                 self.held[ident] = self.last_s
                 self.take(Delivery(ident, frame.get("event"), frame.get("forward")))
+        elif kind == "descriptor":
+            described: Json = frame.get("descriptor") or {}
+            self.descriptors[str(described.get("platform") or "")] = described
         elif kind == "outbound_result":
             waiting = self.waiting.pop(str(frame.get("requestId")), None)
             if waiting is not None and not waiting.done():

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ._cut import cut
+from ._errors import FrontdeskError
 
 if TYPE_CHECKING:
     from ._agent import Agent
@@ -17,8 +21,14 @@ if TYPE_CHECKING:
 TYPING_EVERY_S = 4.0
 # Platforms limit how often a message may be edited.
 EDIT_EVERY_S = 1.0
+# Between the attempts to write the last text.
+EDIT_PAUSES_S = (1.0, 2.0, 3.0)
+# Length of a message where the platform does not say it.
+LENGTH_MAX = 2000
 # The server's own limit, unless its operator changed it.
 FILE_MAX_BYTES = 25 << 20
+
+log = logging.getLogger("frontdesk")
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,8 @@ class Sent:
 
 
 class Stream:
-    """A text that grows in front of the reader. Its last form is certain: it is written when the stream ends."""
+    """A text that grows in front of the reader, where the platform can edit messages. Its last form is certain: it is written when
+    the stream ends."""
 
     def __init__(self, agent: Agent, chat: Chat, reply_to: str | None) -> None:
         self._agent, self._chat, self._reply_to = agent, chat, reply_to
@@ -89,22 +100,62 @@ class Stream:
         self._shown: str = ""
         self._shown_s = 0.0
 
+    def _cut(self) -> tuple[str, str]:
+        described = self._agent.descriptor(self._chat)
+        return cut(self.text, int(described.get("max_message_length") or LENGTH_MAX), str(described.get("len_unit") or "utf16"))
+
     async def write(self, more: str) -> None:
         self.text += more
-        if time.monotonic() - self._shown_s >= EDIT_EVERY_S and not self._chat.is_question:
-            await self._show()
-
-    async def _show(self) -> None:
-        if not self.text.strip() or self.text == self._shown:
+        if time.monotonic() - self._shown_s < EDIT_EVERY_S or self._chat.is_question:
             return
-        if self.sent is None:
-            self.sent = await self._agent.send(self._chat, self.text, reply_to=self._reply_to)
-        else:
-            await self.sent.edit(self.text)
-        self._shown, self._shown_s = self.text, time.monotonic()
+        if not self._agent.descriptor(self._chat).get("supports_edit"):
+            return
+        first, _ = self._cut()
+        if not first.strip():
+            return
+        try:
+            if self.sent is None:
+                self.sent = await self._send(first)
+            elif first != self._shown:
+                await self.sent.edit(first)
+            self._shown = first
+        except FrontdeskError as error:
+            if self.sent is None:
+                raise
+            log.warning("showing a part of a text failed; the last edit makes up for it: %s", error)
+        self._shown_s = time.monotonic()
 
     async def finish(self) -> None:
-        await self._show()
+        if not self.text.strip():
+            return
+        if self.sent is None:
+            self.sent = await self._send(self.text)  # the server splits what is sent, but not what is edited
+            return
+        first, rest = self._cut()
+        if first != self._shown and not await self._edit_last(self.sent, first):
+            self.sent = await self._send(self.text)
+        elif rest.strip():
+            await self._agent.send(self._chat, rest)
+
+    async def _send(self, text: str) -> Sent:
+        return await self._agent.send(self._chat, text, reply_to=self._reply_to)
+
+    async def _edit_last(self, sent: Sent, text: str) -> bool:
+        """False: it was certainly not carried out."""
+        for pause_s in (*EDIT_PAUSES_S, None):
+            try:
+                await sent.edit(text)
+                return True
+            except FrontdeskError as error:
+                # An edit may be carried out twice.
+                if pause_s is not None and (error.ambiguous or error.code in ("rate_limited", "unavailable")):
+                    await asyncio.sleep(pause_s)
+                elif error.ambiguous:
+                    raise
+                else:
+                    log.warning("the last edit of a text failed; it is sent as a new message: %s", error)
+                    return False
+        return False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,170 @@
+"""The Python client against a scripted server: refusals and moments that a real server rarely shows. parts.py runs it."""
+
+import asyncio
+import json
+from unittest import mock
+
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
+
+from frontdesk import Agent
+from frontdesk._cut import cut
+from harness import ensure, folder, same
+
+LIMIT_S = 20.0
+checks = []
+
+
+def check(function):
+    checks.append(function)
+    return function
+
+
+class Server:
+    """Accepts any agent, keeps the frames of all connections, and carries out actions in a chat of its own."""
+
+    def __init__(self, **descriptor):
+        self.descriptor = {"platform": "discord", "supports_edit": True, "max_message_length": 2000, "len_unit": "chars", **descriptor}
+        self.sockets, self.frames, self.acks, self.messages = [], [], [], {}
+        # Of an action: its result, or None to carry it out, or "" to say nothing.
+        self.judge = lambda action: None
+
+    async def __aenter__(self):
+        self._server = await serve(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+
+    async def _serve(self, socket):
+        self.sockets.append(socket)
+        try:
+            async for text in socket:
+                for line in filter(None, text.split("\n")):
+                    await self._take(socket, json.loads(line))
+        except ConnectionClosed:
+            pass
+
+    async def _take(self, socket, frame):
+        self.frames.append(frame)
+        if frame["type"] == "hello":
+            await self.tell({"type": "descriptor", "descriptor": self.descriptor}, socket)
+        elif frame["type"] == "going_idle":
+            await self.tell({"type": "going_idle_ack"}, socket)
+        elif frame["type"] == "inbound_ack":
+            self.acks.append(frame["bufferId"])
+        elif frame["type"] == "outbound":
+            result = self.judge(frame["action"])
+            if result != "":
+                result = result or self._carry_out(frame["action"])
+                await self.tell({"type": "outbound_result", "requestId": frame["requestId"], "result": result}, socket)
+
+    def _carry_out(self, action):
+        if action["op"] == "edit":
+            if len(action["content"]) > self.descriptor["max_message_length"]:
+                return {"success": False, "code": "too_large", "error": "the text does not fit into one message"}
+            self.messages[action["message_id"]] = action["content"]
+            return {"success": True}
+        ident = f"m{len(self.messages)}"
+        self.messages[ident] = action["content"]
+        return {"success": True, "message_id": ident}
+
+    async def tell(self, frame, socket=None):
+        await (socket or self.sockets[-1]).send(json.dumps(frame) + "\n")
+
+    async def say(self, ident, text="hello", **source):
+        source = {"platform": "discord", "chat_id": "c1", "chat_type": "group", "user_id": "ann", **source}
+        await self.tell({"type": "inbound", "bufferId": ident, "event": {"text": text, "message_id": ident, "source": source}})
+
+    @property
+    def ops(self):
+        return [frame["action"]["op"] for frame in self.frames if frame["type"] == "outbound"]
+
+    def agent(self, **more):
+        return Agent(url=self.url, gateway_id="g", secret="s", platforms={"discord": "b"}, state=folder("state") / "state.json", **more)
+
+
+async def until(probe, what):
+    end = asyncio.get_running_loop().time() + LIMIT_S
+    while not probe():
+        ensure(asyncio.get_running_loop().time() < end, f"{what}: not within {LIMIT_S:g} s")
+        await asyncio.sleep(0.01)
+
+
+async def ended(serving):
+    serving.cancel()
+    await asyncio.wait({serving})
+
+
+async def streamed(server, pieces):
+    """A message whose answer is streamed. Returns how often the handler was called."""
+    agent, calls = server.agent(), []
+
+    @agent.on_message
+    async def talk(m):
+        calls.append(m.id)
+        async with m.stream() as stream:
+            for piece in pieces:
+                await stream.write(piece)
+
+    with mock.patch("frontdesk._message.EDIT_EVERY_S", 0), mock.patch("frontdesk._message.EDIT_PAUSES_S", (0.01,)):
+        serving = asyncio.ensure_future(agent.serve())
+        await until(lambda: "hello" in [frame["type"] for frame in server.frames], "a connection")
+        await server.say("e1")
+        await until(lambda: server.acks or len(calls) > 1, "an ack")
+        await ended(serving)
+    return len(calls)
+
+
+WORDS = [f"word{number} " for number in range(40)]
+
+
+@check
+async def a_stream_is_sent_once_where_messages_cannot_be_edited(s):
+    async with Server(supports_edit=False) as server:
+        same(await streamed(server, WORDS), 1, "calls of the handler")
+        same((server.ops, list(server.messages.values())), (["send"], ["".join(WORDS)]), "what was sent")
+
+
+@check
+async def a_stream_that_outgrows_a_message_is_complete(s):
+    async with Server(max_message_length=100) as server:
+        same(await streamed(server, WORDS), 1, "calls of the handler")
+        same((" ".join(server.messages.values()).split(), len(server.messages)), ("".join(WORDS).split(), 2), "what is shown")
+        shown = [frame["action"]["content"] for frame in server.frames if frame["type"] == "outbound"][:-1]
+        ensure(len(shown) > 5 and max(map(len, shown)) <= 100, f"{shown}")
+
+
+@check
+async def an_edit_that_fails_does_not_fail_the_stream(s):
+    async with Server() as server:
+        server.judge = lambda action: action["op"] == "edit" and server.ops.count("edit") in (2, 3) and {
+            "success": False, "code": "rate_limited", "error": "try again later", "ambiguous": server.ops.count("edit") == 3} or None
+        same(await streamed(server, WORDS), 1, "calls of the handler")
+        same(list(server.messages.values()), ["".join(WORDS)], "what is shown")
+
+
+@check
+async def a_last_edit_that_is_refused_is_sent_as_a_message(s):
+    async with Server() as server:
+        server.judge = lambda action: {"success": False, "code": "not_found", "error": "gone"} if action["op"] == "edit" else None
+        same(await streamed(server, WORDS), 1, "calls of the handler")
+        same(list(server.messages.values()), [WORDS[0], "".join(WORDS)], "what is shown")
+    async with Server() as server:  # one that may have been carried out is repeated, and nothing else
+        unclear = {"success": False, "code": "timeout", "error": "no answer", "ambiguous": True}
+        server.judge = lambda action: unclear if action["op"] == "edit" and server.ops.count("edit") <= 2 else None
+        same(await streamed(server, ["one ", "two"]), 1, "calls of the handler")
+        same((server.ops, list(server.messages.values())), (["send", "edit", "edit", "edit"], ["one two"]), "what is shown")
+
+
+@check
+async def a_text_is_cut_between_words_and_code_stays_code(s):
+    same(cut("short", 5, "chars"), ("short", ""), "a short one")
+    same(cut("one two three", 9, "chars"), ("one two", "three"), "at a space")
+    same(cut("\U0001f600" * 4, 5, "utf16"), ("\U0001f600" * 2, "\U0001f600" * 2), "characters of two units")
+    first, rest = cut("Code:\n```py\n" + "x = 1\n" * 20 + "```\nend", 60, "chars")
+    ensure(len(first) <= 60 and first.endswith("x = 1\n```") and rest.startswith("```py\nx = 1\n"), f"{first!r} {rest!r}")
+    same(first.count("x = 1") + rest.count("x = 1"), 20, "lines")
+    first, rest = cut("```\na\n```\n```b```\n" + "word " * 20, 60, "chars")
+    ensure(first.endswith("word") and rest.startswith("word"), f"{first!r} {rest!r}")
