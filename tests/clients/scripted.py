@@ -9,6 +9,7 @@ from websockets.exceptions import ConnectionClosed
 
 from frontdesk import Agent
 from frontdesk._cut import cut
+from frontdesk._session import session_key
 from harness import ensure, folder, same
 
 LIMIT_S = 20.0
@@ -168,3 +169,59 @@ async def a_text_is_cut_between_words_and_code_stays_code(s):
     same(first.count("x = 1") + rest.count("x = 1"), 20, "lines")
     first, rest = cut("```\na\n```\n```b```\n" + "word " * 20, 60, "chars")
     ensure(first.endswith("word") and rest.startswith("word"), f"{first!r} {rest!r}")
+
+
+# ---- /stop ----------------------------------------------------------------------------------
+
+@check
+async def stop_ends_the_turn_of_its_own_session_only(s):
+    async with Server() as server:
+        agent, seen, stopped = server.agent(), [], []
+
+        @agent.on_message
+        async def talk(m):
+            seen.append(m.id)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                stopped.append(m.id)
+                raise
+
+        serving = asyncio.ensure_future(agent.serve())
+        await until(lambda: server.frames, "a connection")
+        await server.say("root")
+        await server.say("queued", user_id="bob")
+        await server.say("t1", thread_id="t1")
+        await server.say("t2", thread_id="t2")
+        await server.say("elsewhere", chat_id="c2")
+        await server.say("direct", chat_type="dm", platform="telegram")
+        await until(lambda: len(seen) == 5, "five turns")
+
+        async def stop(*sessions):
+            for session in sessions:
+                await server.tell({"type": "interrupt_inbound", "session_key": session, "chat_id": "c1"})
+
+        # Of a user without a turn, and other names of the session, as the server sends them.
+        await stop("agent:main:discord:group:c1:bob", "agent:main:discord:channel:c1:t2", "agent:main:discord:group:c1:m77")
+        await stop("agent:main:discord:group:c1:t1")
+        await until(lambda: server.acks, "an ack")
+        same((server.acks, stopped), (["t1"], ["t1"]), "after /stop in a thread")
+        await stop("agent:main:discord:group:c1:ann")
+        await until(lambda: "queued" in seen, "the next turn")
+        same((server.acks, stopped), (["t1", "root"], ["t1", "root"]), "after /stop outside of threads")
+        await ended(serving)
+
+
+@check
+async def sessions_have_the_names_that_the_server_gives_them(s):
+    for name, source in (("main:slack:dm:c", {"platform": "slack", "chat_id": "c"}),
+                         ("main:slack::c", {"platform": "slack", "chat_id": "c", "chat_type": ""}),
+                         ("main:slack:dm:c:t", {"platform": "slack", "chat_id": "c", "thread_id": "t", "user_id": "u"}),
+                         ("main:slack:group:c:u2", {"platform": "slack", "chat_id": "c", "chat_type": "group", "user_id": "u", "user_id_alt": "u2"}),
+                         ("main:slack:group:c:t", {"platform": "slack", "chat_id": "c", "chat_type": "group", "user_id": "u", "thread_id": "t"}),
+                         ("work:relay:dm:u", {"platform": "relay", "chat_id": "", "user_id": "u", "profile": "work"}),
+                         ("main:relay:dm:c", {"platform": "relay", "chat_id": "c", "profile": "default"}),
+                         ("main:whatsapp:dm:4912", {"platform": "whatsapp", "chat_id": " +4912:47@s.whatsapp.net "}),
+                         ("main:whatsapp:dm:99", {"platform": "whatsapp", "chat_id": "@lid", "user_id": "99@lid"}),
+                         ("main:whatsapp:dm:12+3", {"platform": "whatsapp", "chat_id": "+1+2+3"})):
+        same(session_key(source), f"agent:{name}", f"{source}")

@@ -174,7 +174,7 @@ class Link:
             if self.idle_ack is not None and not self.idle_ack.done():
                 self.idle_ack.set_result(None)
         elif kind == "interrupt_inbound":
-            self.interrupt(str(frame.get("chat_id") or ""))
+            self.interrupt(str(frame.get("session_key") or ""))
 
     async def done(self, delivery: Delivery, handled: bool) -> None:
         self.last_s = time.monotonic()

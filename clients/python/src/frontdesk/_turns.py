@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ._alarms import fire_of
 from ._link import Delivery
+from ._session import session_key
 
 # Between the attempts of a handler that fails.
 RETRY_PAUSES_S = (1.0, 5.0, 25.0)
@@ -76,10 +77,11 @@ class Turns:
         self._workers.add(worker)
         worker.add_done_callback(self._worked)
 
-    def interrupt(self, chat_id: str) -> None:
-        """The user said /stop: the handler that runs is cancelled, and its message counts as handled."""
+    def interrupt(self, session: str) -> None:
+        """The user said /stop: the handler that runs for this session is cancelled, and its message counts as handled."""
         for key, queue in self._queues.items():
-            if key[1] == chat_id and queue and queue[0].event is not None:
+            event = queue[0].event if queue else None
+            if event is not None and session_key(event.get("source") or {}) == session:
                 self._stopped.add(queue[0].ident)
                 if key in self._running:
                     self._running[key].cancel()
