@@ -7,7 +7,7 @@ from unittest import mock
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-from frontdesk import Agent
+from frontdesk import Agent, Chat
 from frontdesk._cut import cut
 from frontdesk._session import session_key
 from harness import ensure, folder, same
@@ -225,3 +225,25 @@ async def sessions_have_the_names_that_the_server_gives_them(s):
                          ("main:whatsapp:dm:99", {"platform": "whatsapp", "chat_id": "@lid", "user_id": "99@lid"}),
                          ("main:whatsapp:dm:12+3", {"platform": "whatsapp", "chat_id": "+1+2+3"})):
         same(session_key(source), f"agent:{name}", f"{source}")
+
+
+# ---- sleep ----------------------------------------------------------------------------------
+
+@check
+async def an_agent_does_not_sleep_while_an_action_has_no_result(s):
+    async with Server() as server:
+        agent, told = server.agent(sleep_after=0.1), []
+        server.judge = lambda action: ""
+
+        @agent.on_start
+        async def work():
+            told.append((await agent.send(Chat("discord", "c1"), "hello")).id)
+
+        serving = asyncio.ensure_future(agent.serve())
+        await until(lambda: server.ops, "the action")
+        await asyncio.wait({serving}, timeout=0.5)  # five times as long as it waits for work
+        ensure(not serving.done() and "going_idle" not in [frame["type"] for frame in server.frames], "it went to sleep")
+        result = {"success": True, "message_id": "m1"}
+        await server.tell({"type": "outbound_result", "requestId": server.frames[-1]["requestId"], "result": result})
+        await asyncio.wait_for(serving, LIMIT_S)
+        same(told, ["m1"], "what came after the action")

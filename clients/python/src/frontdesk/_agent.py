@@ -175,7 +175,7 @@ class Agent:
                     self._failure.result()
                 if idle.done():
                     if await link.go_idle():
-                        if self._is_idle(turns):
+                        if self._is_idle(link, turns):
                             return
                         await link.redial()  # something came in between, and the server keeps what follows
                     idle = asyncio.ensure_future(self._idle(link, turns))
@@ -193,12 +193,12 @@ class Agent:
         while True:
             await link.up.wait()
             left_s = link.last_s + wait_s - time.monotonic()
-            if left_s <= 0 and self._is_idle(turns):
+            if left_s <= 0 and self._is_idle(link, turns):
                 return
             await asyncio.sleep(max(left_s, 0.05))
 
-    def _is_idle(self, turns: Turns) -> bool:
-        return turns.are_over and not self._arming and not any(self._peers.readers.values())
+    def _is_idle(self, link: Link, turns: Turns) -> bool:
+        return turns.are_over and not link.acting and not self._arming and not any(self._peers.readers.values())
 
     # ---- sending ---------------------------------------------------------------------------
 

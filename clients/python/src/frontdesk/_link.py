@@ -89,6 +89,8 @@ class Link:
         self.url, self.gateway_id, self.secret, self.platforms = relay_url(url), gateway_id, secret, platforms
         self.socket: ClientConnection | None = None
         self.waiting: dict[str, asyncio.Future[Json]] = {}
+        # Actions without a result, also those that wait for a connection.
+        self.acting = 0
         # By platform: what it can do, such as to edit messages.
         self.descriptors: dict[str, Json] = {}
         self.idle_ack: asyncio.Future[None] | None = None
@@ -201,6 +203,14 @@ class Link:
 
     async def act(self, action: Json, platform: str | None = None) -> Json:
         """Sends an action and returns its result. Raises FrontdeskError."""
+        self.acting += 1
+        try:
+            return await self._act(action, platform)
+        finally:
+            self.acting -= 1
+            self.last_s = time.monotonic()
+
+    async def _act(self, action: Json, platform: str | None) -> Json:
         with contextlib.suppress(asyncio.TimeoutError):
             await within(UP_TIME_S, self.up.wait())
         socket = self.socket
@@ -213,7 +223,6 @@ class Link:
         frame: Json = {"type": "outbound", "requestId": request_id, "action": action}
         if platform is not None:
             frame["platform"] = platform
-        self.last_s = time.monotonic()
         try:
             try:
                 await self._write(socket, frame)
