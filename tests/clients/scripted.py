@@ -247,3 +247,26 @@ async def an_agent_does_not_sleep_while_an_action_has_no_result(s):
         await server.tell({"type": "outbound_result", "requestId": server.frames[-1]["requestId"], "result": result})
         await asyncio.wait_for(serving, LIMIT_S)
         same(told, ["m1"], "what came after the action")
+
+
+# ---- the inbox ------------------------------------------------------------------------------
+
+@check
+async def an_inbox_that_does_not_answer_is_asked_again(s):
+    asked = []
+
+    async def silent(reader, writer):
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
+        await reader.read()  # until the client hangs up
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    with mock.patch("frontdesk._peers.ANSWER_TIME_S", 0.1), mock.patch("frontdesk._peers.PAUSE_FIRST_S", 0.01):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        agent = Agent(url=url, gateway_id="g", secret="s", agent_token="t", state=folder("state") / "state.json")
+        letters = agent.inbox()
+        reading = asyncio.ensure_future(letters.__anext__())
+        await until(lambda: len(asked) >= 2, "a second request")
+        ensure(not reading.done() and asked[0].startswith(b"/v1/agents/g/inbox/stream"), f"{asked}")
+        await ended(reading)
+    server.close()

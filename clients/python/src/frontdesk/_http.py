@@ -98,8 +98,9 @@ class Http:
 
     @contextlib.asynccontextmanager
     async def open(self, method: str, path: str, bearer: str, body: bytes = b"",
-                   headers: dict[str, str] | None = None) -> AsyncGenerator[Response, None]:
-        """Errors in between are FrontdeskError: `ambiguous` where the server may have got the request."""
+                   headers: dict[str, str] | None = None, head_time_s: float | None = None) -> AsyncGenerator[Response, None]:
+        """Errors in between are FrontdeskError: `ambiguous` where the server may have got the request. `head_time_s`: until the
+        answer begins."""
         parts = urllib.parse.urlsplit(self.base + path)
         context = _tls() if parts.scheme == "https" else None
         target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -116,7 +117,13 @@ class Http:
             head = "".join([f"{method} {target} HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in named.items()), "\r\n"])
             writer.write(head.encode() + body)
             await writer.drain()
-            yield await self._head(reader)
+            try:
+                response = await within(head_time_s, self._head(reader))
+            except asyncio.TimeoutError:
+                if head_time_s is None:
+                    raise  # of the connection
+                raise FrontdeskError(f"the server did not answer within {head_time_s:g} s", "timeout", method != "GET") from None
+            yield response
         except (OSError, EOFError, ValueError) as error:
             may_be = method != "GET"
             raise FrontdeskError(f"the connection to the server was lost: {error}", "unknown" if may_be else "unavailable",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ._errors import FrontdeskError
-from ._http import Http, Json, refusal, segment
+from ._http import ANSWER_TIME_S, Http, Json, refusal, segment
 from ._state import State
 from ._wait import within
 
@@ -186,7 +186,7 @@ class Peers:
         """One stream of server-sent events."""
         path = f"/v1/agents/{segment(self._name)}/inbox/stream?after={after}"
         named = {"Accept": "text/event-stream", "X-Agent-Id": self._name}
-        async with self._http.open("GET", path, self._token(), headers=named) as response:
+        async with self._http.open("GET", path, self._token(), headers=named, head_time_s=ANSWER_TIME_S) as response:
             if response.status != 200:
                 raise refusal(response.status, await response.body(EVENT_MAX_BYTES))
             chunks, rest = response.chunks(), b""

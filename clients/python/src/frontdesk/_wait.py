@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def within(limit_s: float, work: Awaitable[T]) -> T:
+async def within(limit_s: float | None, work: Awaitable[T]) -> T:
     """Raises asyncio.TimeoutError. Before Python 3.12 `asyncio.wait_for` drops a cancellation that comes together with the
     result, and what was to end goes on."""
     task = asyncio.ensure_future(work)
