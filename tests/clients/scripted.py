@@ -270,3 +270,36 @@ async def an_inbox_that_does_not_answer_is_asked_again(s):
         ensure(not reading.done() and asked[0].startswith(b"/v1/agents/g/inbox/stream"), f"{asked}")
         await ended(reading)
     server.close()
+
+
+# ---- connections ----------------------------------------------------------------------------
+
+@check
+async def an_agent_that_is_replaced_dials_more_and_more_rarely_and_says_why(s):
+    dialled, pauses, sleep, errors = [], [], asyncio.sleep, []
+
+    async def replace(socket):
+        """As the server does when another process connects."""
+        dialled.append(socket)
+        await socket.recv()
+        await socket.send('{"type": "descriptor", "descriptor": {"platform": "discord"}}\n')
+        await (socket.close(1000, "replaced by a newer socket of this gateway") if len(dialled) != 4 else socket.close(1001, "restarting"))
+
+    async def pause(seconds):
+        if seconds >= 1 and asyncio.current_task().get_coro().__name__ == "keep":
+            pauses.append(seconds)
+            seconds = 0
+        await sleep(seconds)
+
+    async with serve(replace, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        agent = Agent(url=url, gateway_id="twice", secret="s", platforms={"discord": "b"}, state=folder("state") / "state.json")
+        agent.on_message(lambda m: sleep(0))
+        with mock.patch("asyncio.sleep", pause), mock.patch("frontdesk._link.log.error", lambda *said: errors.append(said)), \
+                mock.patch("random.random", lambda: 0.0):
+            serving = asyncio.ensure_future(agent.serve())
+            await until(lambda: len(pauses) >= 6, "six connections")
+            await ended(serving)
+    # The fourth one ended for another reason: it begins anew.
+    same((pauses[:6], len(errors)), ([1, 2, 4, 1, 2, 4], 2), "pauses in seconds, and log lines")
+    ensure("another process uses the gateway id" in errors[0][0] and "twice" in errors[0], f"{errors}")

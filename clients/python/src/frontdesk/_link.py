@@ -37,6 +37,8 @@ WORKING_EVERY_S = 5.0
 SEEN_MAX = 4096
 UNAUTHORIZED = 4401
 NO_SUCH_BOT = 4403
+# The reason of a close with 1000 begins with it where another connection of the gateway took over.
+REPLACED = "replaced"
 
 log = logging.getLogger("frontdesk")
 
@@ -95,6 +97,7 @@ class Link:
         self.descriptors: dict[str, Json] = {}
         self.idle_ack: asyncio.Future[None] | None = None
         self.up = asyncio.Event()
+        self.was_replaced = False
         self.last_s = time.monotonic()
         # What handlers have, and since when. It may come again on the next connection meanwhile.
         self.held: dict[str, float] = {}
@@ -121,7 +124,7 @@ class Link:
             backoff = min(backoff * 2, BACKOFF_MAX_S)
 
     async def _run(self) -> bool:
-        """One connection. Returns whether it had been up."""
+        """One connection. Returns whether it had been up and nobody took over: two processes would do that by turns, each second."""
         was_up = False
         async with connect(self.url, additional_headers={"Authorization": f"Bearer {self.token()}"}, max_size=FRAME_MAX_BYTES * 4,
                            proxy=None) as socket:
@@ -137,6 +140,12 @@ class Link:
                             self.socket = socket
                             self.up.set()
                         await self._frame(socket, frame)
+                if socket.close_code == 1000 and (socket.close_reason or "").startswith(REPLACED):
+                    if not self.was_replaced:
+                        log.error("another process uses the gateway id %s: the server closed this connection when that one connected. "
+                                  "Both get messages; stop one of them, or give it a gateway of its own", self.gateway_id)
+                    self.was_replaced = True
+                    return False
             except ConnectionClosed as closed:
                 code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
                 if code == UNAUTHORIZED and reason != "expired":
@@ -150,6 +159,7 @@ class Link:
                 self.up.clear()
                 working.cancel()
                 await asyncio.wait({working})
+        self.was_replaced = False
         return was_up
 
     async def _write(self, socket: ClientConnection, frame: Json) -> None:
