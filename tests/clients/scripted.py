@@ -2,18 +2,20 @@
 
 import asyncio
 import json
+import logging
 from unittest import mock
 
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-from frontdesk import Agent, Chat
+from frontdesk import Agent, Chat, FrontdeskError
 from frontdesk._cut import cut
 from frontdesk._session import session_key
 from harness import ensure, folder, same
 
 LIMIT_S = 20.0
 checks = []
+logging.getLogger("websockets").setLevel(logging.CRITICAL)  # agents end in the middle of a handshake
 
 
 def check(function):
@@ -303,3 +305,24 @@ async def an_agent_that_is_replaced_dials_more_and_more_rarely_and_says_why(s):
     # The fourth one ended for another reason: it begins anew.
     same((pauses[:6], len(errors)), ([1, 2, 4, 1, 2, 4], 2), "pauses in seconds, and log lines")
     ensure("another process uses the gateway id" in errors[0][0] and "twice" in errors[0], f"{errors}")
+
+
+@check
+async def an_action_over_the_limit_of_the_server_is_refused_and_the_connection_stays(s):
+    async with Server() as server:
+        agent, chat, errors = server.agent(), Chat("discord", "c1"), []
+
+        @agent.on_start
+        async def work():
+            for text in ("x" * (1 << 20), "\u5b57" * 350_000, "a lone \ud800"):
+                try:
+                    await agent.send(chat, text)
+                except FrontdeskError as error:
+                    errors.append((error.code, error.ambiguous))
+            await agent.send(chat, "\u5b57" * 340_000)
+
+        serving = asyncio.ensure_future(agent.serve())
+        await until(lambda: server.messages, "the last one")
+        same(errors, [("too_large", False), ("too_large", False), ("bad_request", False)], "the refusals")
+        same((list(server.messages.values()) == ["\u5b57" * 340_000], len(server.sockets)), (True, 1), "what was sent, and connections")
+        await ended(serving)

@@ -57,6 +57,18 @@ def relay_url(url: str) -> str:
     return trimmed if trimmed.endswith("/relay") else f"{trimmed}/relay"
 
 
+def line_of(frame: Json) -> str:
+    """The frame of an action. Raises FrontdeskError where the server would close the connection because of it."""
+    line = json.dumps(frame, ensure_ascii=False) + "\n"
+    try:
+        size = len(line.encode())
+    except UnicodeEncodeError as error:
+        raise FrontdeskError(f"the action has a text that is not valid Unicode: {error.reason}", "bad_request") from error
+    if size > FRAME_MAX_BYTES:
+        raise FrontdeskError(f"the action is larger than {FRAME_MAX_BYTES} bytes", "too_large")
+    return line
+
+
 class Delivery:
     """Something that the server hands over until it is acked: a message, or a request that it passes on."""
 
@@ -221,21 +233,22 @@ class Link:
             self.last_s = time.monotonic()
 
     async def _act(self, action: Json, platform: str | None) -> Json:
+        self.requests += 1
+        request_id = f"p{self.requests:x}"
+        frame: Json = {"type": "outbound", "requestId": request_id, "action": action}
+        if platform is not None:
+            frame["platform"] = platform
+        line = line_of(frame)
         with contextlib.suppress(asyncio.TimeoutError):
             await within(UP_TIME_S, self.up.wait())
         socket = self.socket
         if socket is None:
             raise Closed()
-        self.requests += 1
-        request_id = f"p{self.requests:x}"
         answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self.waiting[request_id] = answer
-        frame: Json = {"type": "outbound", "requestId": request_id, "action": action}
-        if platform is not None:
-            frame["platform"] = platform
         try:
             try:
-                await self._write(socket, frame)
+                await socket.send(line)
             except ConnectionClosed as closed:
                 raise FrontdeskError("the connection was lost while sending", "unknown", True) from closed
             # The result may come on the next connection.
