@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from ._errors import FrontdeskError
 
-# Handled letters whose copies on the socket may not be acked yet: more than the server sends without an ack.
-LETTERS_MAX = 256
+# Handled letters whose copies on the socket may be still to come: a loop over the inbox reads ahead of the socket, and a copy that
+# is not recognised is handled again.
+LETTERS_MAX = 4096
 
 
 def state_path(given: str | os.PathLike[str] | None, base: str, name: str) -> Path:
