@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use frontdesk_client::{Dial, RelayTransport as _, SocketTransport, TransportError};
+use frontdesk_wire::Secret;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -17,7 +18,7 @@ async fn server() -> (TcpListener, SocketTransport) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let identities = vec![("relay".into(), String::new())];
-    let dial = Dial { url, gateway_id: "g".into(), secret: "s".into(), identities };
+    let dial = Dial { url, gateway_id: "g".into(), secret: Secret::new("s"), identities };
     (listener, SocketTransport::new(dial))
 }
 
