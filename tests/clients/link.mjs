@@ -89,8 +89,12 @@ class Peer {
   /** As `hello` is answered. */
   async welcome() {
     await until(() => this.frames.some((frame) => frame.type === "hello"), "a hello");
-    this.send({ type: "descriptor", descriptor: { supported_ops: ["send"] } });
+    this.describe({});
     return this;
+  }
+
+  describe(abilities) {
+    this.send({ type: "descriptor", descriptor: { platform: "relay", supported_ops: ["send"], ...abilities } });
   }
 
   say(bufferId, text, source = {}) {
@@ -318,6 +322,55 @@ const checks = {
       await assert.rejects(sending, { code, message, ambiguous });
     }
     await assert.rejects(scene.agent.send("c", "x".repeat(1 << 20)), { code: "too_large", ambiguous: false });
+  },
+
+  async "a stream is shown while it grows, within one message, and where messages can be edited"(scene) {
+    const pieces = { short: ["one ", "two"], long: ["one ", "two ", "three"], wide: ["\u{1f600}", "\u{1f600}".repeat(7)] };
+    const peer = await scene.start(async (m) => void (await m.stream(pieces[m.text])));
+    const run = async (text) => {
+      const first = peer.actions.length;
+      const acks = peer.acks.length;
+      peer.say(`${text}-${first}`, text);
+      for (let next = first; peer.acks.length === acks; ) {
+        await until(() => peer.actions[next] || peer.acks.length > acks, "an action or the ack");
+        if (peer.actions[next]) peer.answer(peer.actions[next++], { success: true, message_id: `s-${next - first}` });
+      }
+      return peer.actions.slice(first).map(({ action }) => [action.op, action.message_id, action.content].filter(Boolean));
+    };
+    const wide = "\u{1f600}".repeat(8);
+    assert.deepEqual(await run("short"), [["send", "one two"]]); // nothing is known of the platform
+    peer.describe({ supports_edit: true, max_message_length: 8, len_unit: "chars" });
+    assert.deepEqual(await run("short"), [["send", "one "], ["edit", "s-1", "one two"]]);
+    assert.deepEqual(await run("long"), [["send", "one "], ["send", "one two three"], ["delete", "s-1"]]);
+    assert.deepEqual(await run("wide"), [["send", "\u{1f600}"], ["edit", "s-1", wide]]);
+    peer.describe({ supports_edit: true, max_message_length: 8, len_unit: "utf16" });
+    assert.deepEqual(await run("wide"), [["send", "\u{1f600}"], ["send", wide], ["delete", "s-1"]]);
+    peer.describe({ supports_edit: false, max_message_length: 8, len_unit: "chars" });
+    assert.deepEqual(await run("long"), [["send", "one two three"]]);
+  },
+
+  async "the last text of a stream is sent again if its edit is refused, and not if it may have happened"(scene) {
+    const errors = [];
+    const peer = await scene.start((m) => m.stream(["one ", "two"]).catch((error) => void errors.push(error)));
+    peer.describe({ supports_edit: true, max_message_length: 100, len_unit: "chars" });
+    const next = async (count, result) => {
+      const { action, requestId } = await until(() => peer.actions[count], "an action");
+      peer.answer({ requestId }, result);
+      return [action.op, action.message_id, action.content];
+    };
+    const refused = { success: false, error: "too old", code: "platform_failed" };
+    peer.say("1", "hello");
+    assert.deepEqual(await next(0, { success: true, message_id: "s" }), ["send", undefined, "one "]);
+    assert.deepEqual(await next(1, refused), ["edit", "s", "one two"]);
+    assert.deepEqual(await next(2), ["send", undefined, "one two"]);
+    assert.deepEqual(await next(3, refused), ["delete", "s", undefined]);
+    await until(() => peer.acks.length === 1, "the ack");
+    assert.deepEqual(errors, []);
+    peer.say("2", "hello");
+    await next(4, { success: true, message_id: "s" });
+    await next(5, { ...refused, ambiguous: true });
+    await until(() => peer.acks.length === 2, "the ack");
+    assert.deepEqual([errors.length, errors[0].ambiguous, peer.actions.length], [1, true, 6]);
   },
 
   async "/stop aborts the handler of its thread only"(scene) {

@@ -197,6 +197,11 @@ export class Agent implements Sender {
     return new Sent(this, where, text(result.message_id));
   }
 
+  /** For `m.stream()`. */
+  isEditable(chat: Chat, content: string): boolean {
+    return this.#link?.isEditable(chat.platform, content) === true;
+  }
+
   /** Uploads a file to the server and sends it. `file` are the bytes, or a path. */
   async sendFile(chat: Chat | string, file: FileSource, options: FileOptions = {}): Promise<Sent> {
     const where = chatOf(chat);

@@ -75,6 +75,8 @@ export class Link {
   #idleAck: (() => void) | undefined;
   /** Actions that wait for a connection. */
   readonly #waitingForUp = new Set<() => void>();
+  /** What each platform can do. */
+  readonly #descriptors = new Map<string, Json>();
   /** When something last happened, for an agent that sleeps. */
   lastMs = Date.now();
 
@@ -202,6 +204,9 @@ export class Link {
       }
     } else if (frame.type === "outbound_result") {
       this.#waiting.get(String(frame.requestId))?.resolve(frame.result as Json);
+    } else if (frame.type === "descriptor") {
+      const descriptor = frame.descriptor as Json;
+      this.#descriptors.set(String(descriptor.platform), descriptor);
     } else if (frame.type === "going_idle_ack") {
       this.#idleAck?.();
     } else if (frame.type === "interrupt_inbound") {
@@ -232,6 +237,13 @@ export class Link {
     this.#waitingForUp.delete(go);
     if (!this.#socket) throw new Closed();
     return this.#socket;
+  }
+
+  /** Whether this text fits into one message of the platform that can be edited. */
+  isEditable(platform: string, text: string): boolean {
+    const { supports_edit, max_message_length, len_unit } = this.#descriptors.get(platform) ?? {};
+    const length = len_unit === "utf16" ? text.length : [...text].length;
+    return supports_edit === true && length <= Number(max_message_length);
   }
 
   /** Sends an action and returns its result. */

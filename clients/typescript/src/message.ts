@@ -51,6 +51,8 @@ export interface Sender {
   send(chat: Chat | string, text: string, options?: SendOptions): Promise<Sent>;
   sendFile(chat: Chat | string, file: FileSource, options?: FileOptions): Promise<Sent>;
   download(url: string, maxBytes: number): Promise<Uint8Array>;
+  /** Whether this text fits into one message of the chat that can be edited. */
+  isEditable(chat: Chat, text: string): boolean;
 }
 
 /** A message of this agent. */
@@ -109,16 +111,16 @@ export class Media {
 /** A text that grows in front of the reader. Its last form is certain: it is written when the stream ends. */
 export class Stream {
   readonly #send: (text: string) => Promise<Sent>;
-  readonly #whole: boolean;
+  readonly #isShown: (text: string) => boolean;
   #text = "";
   #shown = "";
   #shownMs = 0;
   #sent: Sent | undefined;
 
-  /** `whole`: nothing is shown before the end, for a reader that takes the first text as the answer. */
-  constructor(send: (text: string) => Promise<Sent>, whole: boolean) {
+  /** `isShown`: whether this text may be shown before the end. */
+  constructor(send: (text: string) => Promise<Sent>, isShown: (text: string) => boolean) {
     this.#send = send;
-    this.#whole = whole;
+    this.#isShown = isShown;
   }
 
   get text(): string {
@@ -127,27 +129,41 @@ export class Stream {
 
   async write(more: string): Promise<void> {
     this.#text += more;
-    if (this.#whole || Date.now() - this.#shownMs < EDIT_EVERY_MS) return;
+    if (Date.now() - this.#shownMs < EDIT_EVERY_MS) return;
+    this.#shownMs = Date.now();
+    if (!this.#isShown(this.#text)) return;
     // An edit that fails is made up for by the next one, or by the last.
     await this.#show().catch((error: unknown) => {
       if (!this.#sent) throw error;
     });
+    this.#shownMs = Date.now();
   }
 
   /** For `Message.stream`: writes the last form. */
   async finish(): Promise<Sent | undefined> {
+    const preview = this.#sent;
+    try {
+      if (!preview || this.#shown === this.#text || this.#isShown(this.#text)) {
+        await this.#show();
+        return this.#sent;
+      }
+    } catch (error) {
+      const isRefused = error instanceof FrontdeskError && !error.ambiguous;
+      if (!preview || !isRefused) throw error;
+    }
+    // The server splits a text that is sent, but not one that replaces another.
+    this.#sent = undefined;
     await this.#show();
+    await preview.delete().catch(() => undefined); // its text is in the new message
     return this.#sent;
   }
 
   async #show(): Promise<void> {
     const shown = this.#text;
     if (!shown.trim() || shown === this.#shown) return;
-    this.#shownMs = Date.now();
     if (this.#sent) await this.#sent.edit(shown);
     else this.#sent = await this.#send(shown);
     this.#shown = shown;
-    this.#shownMs = Date.now();
   }
 }
 
@@ -238,13 +254,16 @@ export class Message {
   }
 
   /**
-   * Replies with a text that grows: sent once and then edited, at most once a second. `source` are pieces of text, such
-   * as the output of a model, or a function that writes them. Returns what was sent, if there was any text.
+   * Replies with a text that grows: sent once and then edited, at most once a second. Where messages cannot be edited, the
+   * whole text is sent at the end. `source` are pieces of text, such as the output of a model, or a function that writes them.
+   * Returns what was sent, if there was any text.
    */
   async stream(
     source: AsyncIterable<string> | Iterable<string> | ((stream: Stream) => Promise<void>),
   ): Promise<Sent | undefined> {
-    const stream = new Stream((content) => this.reply(content), this.#question !== undefined);
+    // An agent that asked takes the first text for the answer.
+    const isShown = (content: string): boolean => this.#question === undefined && this.#sender.isEditable(this.chat, content);
+    const stream = new Stream((content) => this.reply(content), isShown);
     if (typeof source === "function") await source(stream);
     else for await (const piece of source) await stream.write(piece);
     return await stream.finish();
