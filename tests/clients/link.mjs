@@ -392,6 +392,55 @@ const checks = {
     await until(() => peer.acks.length === 2, "the acks: it counts as handled");
   },
 
+  async "/stop of a user in a group, or in a thread, aborts no other handler"(scene) {
+    const stopped = [];
+    const heard = [];
+    const peer = await scene.start(async (m) => {
+      heard.push(m.text);
+      await new Promise((resolve) => m.signal.addEventListener("abort", resolve));
+      stopped.push(m.text);
+    });
+    const sources = {
+      "channel:C:ann": { platform: "slack", chat_type: "channel", chat_id: "C", user_id: "ann" },
+      "channel:C:7": { platform: "slack", chat_type: "channel", chat_id: "C", user_id: "ann", thread_id: "7" },
+      "dm:4912": { platform: "whatsapp", chat_type: "dm", chat_id: " +4912:47@s.whatsapp.net " },
+      "group:G:99": { platform: "whatsapp", chat_type: "group", chat_id: "G", user_id: "1", user_id_alt: "+ 99@lid" },
+      "group:G:alt": { platform: "discord", chat_type: "group", chat_id: "G", user_id: "1", user_id_alt: "alt", profile: "coder" },
+    };
+    for (const [name, source] of Object.entries(sources)) peer.say(name, name, source);
+    const names = Object.keys(sources);
+    await until(() => heard.length === names.length, "the handlers");
+    const stop = (session_key, chat_id) => peer.send({ type: "interrupt_inbound", session_key, chat_id });
+    // Of a user without a turn, and the name that a session in a thread of the /stop itself would have.
+    for (const end of ["channel:C:bob", "channel:C:9", "channel:T:C:ann", "channel:C"]) stop(`agent:main:slack:${end}`, "C");
+    for (const end of ["group:G", "group:G:1", "group:G:alt"]) stop(`agent:main:discord:${end}`, "G");
+    for (const [count, name] of names.entries()) {
+      const { platform, profile = "main", chat_id } = sources[name];
+      stop(`agent:${profile}:${platform}:${name}`, chat_id);
+      await until(() => peer.acks.length > count, `the ack of ${name}`);
+      assert.deepEqual(stopped, names.slice(0, count + 1));
+    }
+  },
+
+  async "a second name of one /stop does not abort the next message"(scene) {
+    const signals = [];
+    const peer = await scene.start(async (m) => {
+      signals.push(m.signal);
+      await new Promise((resolve) => m.signal.addEventListener("abort", resolve));
+    });
+    const stop = (session_key) => peer.send({ type: "interrupt_inbound", session_key, chat_id: "c" });
+    peer.say("1", "first", { platform: "slack", chat_type: "channel", user_id: "u" });
+    peer.say("2", "second", { platform: "slack", chat_type: "channel", user_id: "u" });
+    await until(() => signals.length === 1, "the first handler");
+    stop("agent:main:slack:channel:c:u");
+    await until(() => signals.length === 2, "the second handler");
+    stop("agent:main:slack:channel:T:c:u");
+    stop("agent:main:slack:group:c:u");
+    peer.say("3", "third", { chat_id: "other" });
+    await until(() => signals.length === 3, "a handler after the frames");
+    assert.deepEqual([signals[1].aborted, peer.acks], [false, ["1"]]);
+  },
+
   async "a handler that ignores /stop does not hold up the chat for ever"(scene) {
     const heard = [];
     const peer = await scene.start((m) => {

@@ -141,7 +141,7 @@ export class Agent implements Sender {
     if (options.signal?.aborted) return;
     options.signal?.addEventListener("abort", end);
     const lanes = (this.#lanes = new Lanes(this.#concurrency, this.#log));
-    const interrupt = (sessionKey: string, chatId: string): void => lanes.interrupt(sessionKey, chatId);
+    const interrupt = (session: string): void => lanes.interrupt(session);
     const link: Link = (this.#link = new Link(this.#dial, { take: (it) => this.#take(link, it), interrupt }, this.#log));
     const keeping = link.keep(stop.signal);
     try {

@@ -2,6 +2,7 @@
 
 import { FrontdeskError } from "./errors.js";
 import { pause, type Json, type Log } from "./host.js";
+import { sessionKey } from "./session.js";
 
 /** Between the attempts of a handler that fails. */
 const RETRY_PAUSES_MS = [1_000, 5_000, 25_000];
@@ -18,7 +19,7 @@ interface Entry {
 
 /** A delivery in the hands of its handler. */
 interface Turn {
-  readonly source: Json;
+  readonly session: string;
   readonly abort: AbortController;
   byUser: boolean;
 }
@@ -66,7 +67,7 @@ export class Lanes {
 
   /** Runs a handler until it succeeds, is stopped by the user, or has failed too often. Returns whether to ack. */
   async attempt(source: Json, work: Work): Promise<boolean> {
-    const turn: Turn = { source, abort: new AbortController(), byUser: false };
+    const turn: Turn = { session: sessionKey(source), abort: new AbortController(), byUser: false };
     this.#turns.add(turn);
     await this.#takeRoom();
     try {
@@ -106,11 +107,10 @@ export class Lanes {
     return turn.byUser;
   }
 
-  /** The user said /stop. */
-  interrupt(sessionKey: string, chatId: string): void {
-    const inChat = [...this.#turns].filter((turn) => turn.source.chat_id === chatId);
-    const inSession = inChat.filter((turn) => isOfSession(sessionKey, turn.source));
-    for (const turn of inSession.length > 0 ? inSession : inChat) {
+  /** The user said /stop. The server tells it once under each name that a session may have. */
+  interrupt(session: string): void {
+    for (const turn of this.#turns) {
+      if (turn.session !== session) continue;
       turn.byUser = true;
       turn.abort.abort(new FrontdeskError("the user stopped it", "gone"));
     }
@@ -132,12 +132,4 @@ export class Lanes {
     if (next) next();
     else this.#room++;
   }
-}
-
-/** Session keys end with the chat, and its thread or, in groups, the user. */
-function isOfSession(key: string, source: Json): boolean {
-  const chat = String(source.chat_id);
-  const rests = source.thread_id ? [source.thread_id] : [source.user_id_alt, source.user_id];
-  const ends = rests.filter(Boolean).map((rest) => `${chat}:${String(rest)}`);
-  return [...ends, ...(source.thread_id ? [] : [chat])].some((end) => key.endsWith(`:${end}`));
 }

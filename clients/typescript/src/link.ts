@@ -49,7 +49,7 @@ export interface Dial {
 export interface Receiver {
   /** Gets each delivery once; what became of it is told by `done`. */
   take(delivery: Delivery): void;
-  interrupt(sessionKey: string, chatId: string): void;
+  interrupt(session: string): void;
 }
 
 interface Waiting {
@@ -210,7 +210,7 @@ export class Link {
     } else if (frame.type === "going_idle_ack") {
       this.#idleAck?.();
     } else if (frame.type === "interrupt_inbound") {
-      this.#receiver.interrupt(String(frame.session_key ?? ""), String(frame.chat_id ?? ""));
+      this.#receiver.interrupt(String(frame.session_key ?? ""));
     }
     return true;
   }
