@@ -9,6 +9,7 @@ agent.onMessage(async (m) => {
   if (words.includes("slow")) await m.typing(() => sleep(600_000, undefined, { signal: m.signal }));
   if (words.includes("count")) await m.stream(["0 ", "1 ", "2 ", "3 ", "4"]);
   else if (words.includes("ask")) await m.ask("Shall I?", { yes: "Yes", no: "No" });
+  else if (words.includes("send")) await agent.send(m.chat, `heard ${m.text}`);
   else await m.reply(m.pressed ? `pressed ${m.pressed.option}` : `heard ${m.text}`);
 });
 await agent.run();

@@ -324,6 +324,22 @@ const checks = {
     await assert.rejects(scene.agent.send("c", "x".repeat(1 << 20)), { code: "too_large", ambiguous: false });
   },
 
+  async "a message to the chat of a question is its answer"(scene) {
+    const peer = await scene.start(async (m) => void (await scene.agent.send(m.chat, "answer")));
+    const sources = [
+      [{ chat_id: "agent:bob", thread_id: "d-1" }, { thread_id: "d-1", notify: true }],
+      [{ chat_id: "agent:bob" }, undefined],
+      [{ chat_id: "c", thread_id: "t" }, { thread_id: "t" }],
+      [{ platform: "slack", chat_id: "agent:bob", thread_id: "t" }, { thread_id: "t" }],
+    ];
+    for (const [number, [source, metadata]] of sources.entries()) {
+      peer.say(String(number), "question", source);
+      const action = await until(() => peer.actions[number], "the action");
+      assert.deepEqual(action.action.metadata, metadata);
+      peer.answer(action);
+    }
+  },
+
   async "a stream is shown while it grows, within one message, and where messages can be edited"(scene) {
     const pieces = { short: ["one ", "two"], long: ["one ", "two ", "three"], wide: ["\u{1f600}", "\u{1f600}".repeat(7)] };
     const peer = await scene.start(async (m) => void (await m.stream(pieces[m.text])));

@@ -113,11 +113,13 @@ def a_pressed_button_reaches_the_handler(s):
 
 
 @check
-def a_question_of_another_agent_is_answered_by_a_reply(s):
-    meta = {"dispatch_id": "d-1", "sent_at": 0, "correlation_id": "q-1", "origin": {"trigger_kind": "cli"}}
-    body = {"kind": "augment", "content": "how is it", "meta": meta, "timeout_ms": 20_000}
-    status, told = request("POST", f"{s.desk.url}/v1/agents/agent/exchange", body, s.tenant.token("agents"), 30)
-    same((status, (told or {}).get("content")), (200, "heard how is it"), f"the answer ({told})")
+def a_question_of_another_agent_is_answered_by_a_reply_and_by_a_message_to_its_chat(s):
+    for number, question in enumerate(["how is it", "send how it is"]):
+        origin = {"trigger_kind": "cli"}
+        meta = {"dispatch_id": f"d-{number}", "sent_at": 0, "correlation_id": f"q-{number}", "origin": origin}
+        body = {"kind": "augment", "content": question, "meta": meta, "timeout_ms": 20_000}
+        status, told = request("POST", f"{s.desk.url}/v1/agents/agent/exchange", body, s.tenant.token("agents"), 30)
+        same((status, (told or {}).get("content")), (200, f"heard {question}"), f"the answer ({told})")
 
 
 @check

@@ -12,6 +12,7 @@ import {
   Message,
   Sent,
   chatKey,
+  isQuestion,
   text,
   type Chat,
   type FileOptions,
@@ -193,7 +194,8 @@ export class Agent implements Sender {
   /** The name of a chat alone is one of the built-in chat. */
   async send(chat: Chat | string, content: string, options: SendOptions = {}): Promise<Sent> {
     const where = chatOf(chat);
-    const result = await this.act("send", where, { content, reply_to: options.replyTo });
+    const metadata = isQuestion(where) ? { notify: true } : {};
+    const result = await this.act("send", where, { content, reply_to: options.replyTo }, metadata);
     return new Sent(this, where, text(result.message_id));
   }
 

@@ -25,6 +25,11 @@ export function chatKey(chat: Chat): string {
   return JSON.stringify([chat.platform, chat.id, ...(chat.thread ? [chat.thread] : [])]);
 }
 
+/** Another agent waits for an answer here. Messages that are not marked as the answer count as progress. */
+export function isQuestion(chat: Chat): boolean {
+  return chat.platform === "relay" && chat.id.startsWith("agent:") && chat.thread !== undefined;
+}
+
 /** The answer to a prompt. */
 export interface Pressed {
   readonly prompt: string;
