@@ -550,6 +550,38 @@ const checks = {
     await until(() => peer.acks.length === 1, "the ack");
   },
 
+  async "an agent with work for longer connects again, is served, and sleeps later"(scene) {
+    const heard = [];
+    let release;
+    const first = await scene.start(
+      async (m) => {
+        heard.push(m.text);
+        if (m.text !== "in between") return;
+        await m.reply("working");
+        await new Promise((resolve) => (release = resolve));
+      },
+      { sleepAfter: 0.2 },
+    );
+    const send = first.send.bind(first);
+    first.send = (frame) => {
+      if (frame.type === "going_idle_ack") first.say("1", "in between");
+      send(frame);
+    };
+    const action = await until(() => first.actions[0], "the action");
+    await sleep(200);
+    assert.equal(scene.peers.length, 1, "it waits for the result of its action");
+    first.answer(action);
+    const second = await scene.peer(1);
+    await until(() => first.closed, "the end of the first connection");
+    second.say("1", "in between"); // as it is not acked
+    second.say("2", "later", { chat_id: "other" });
+    await until(() => second.acks.length === 1, "an ack");
+    assert.deepEqual([heard, second.acks, scene.logs], [["in between", "later"], ["2"], []]);
+    release();
+    await scene.running;
+    assert.deepEqual([second.acks, second.frames.at(-1).type], [["2", "1"], "going_idle"]);
+  },
+
   async "jobs are armed at the start, what is not declared is cancelled, and what is not ours is left alone"(scene) {
     const due = new Date(Date.now() - 1000).toISOString();
     for (const [id, at] of [

@@ -167,11 +167,11 @@ export class Agent implements Sender {
       }
       const left = link.lastMs + this.#sleepMs - Date.now();
       if (link.isUp && !this.#isBusy && left <= 0) {
-        // The server confirms before it keeps messages; what came in between is handled first.
-        if (await link.goIdle()) {
-          while (this.#isBusy && !stopped.aborted) await pause(LOOK_EVERY_MS, stopped);
-          return;
-        }
+        const isConfirmed = await link.goIdle();
+        // A result would be lost with its connection.
+        while (link.isActing && link.isIdle && !stopped.aborted) await pause(LOOK_EVERY_MS, stopped);
+        if (isConfirmed && link.isIdle && !this.#isBusy) return;
+        link.stayAwake(); // what came before the server confirmed is being handled
       }
       await pause(Math.max(Math.min(left, 1_000), LOOK_EVERY_MS), stopped);
     }

@@ -52,6 +52,16 @@ export interface Receiver {
   interrupt(session: string): void;
 }
 
+/** How a connection ended. */
+interface Ended {
+  wasUp: boolean;
+  code: number;
+  reason: string;
+  failure: string | undefined;
+  /** By this side, for another one. */
+  isHungUp: boolean;
+}
+
 interface Waiting {
   resolve(result: Json): void;
   reject(error: Error): void;
@@ -73,6 +83,10 @@ export class Link {
   readonly #requests = randomHex(4);
   #requestCount = 0;
   #idleAck: (() => void) | undefined;
+  /** The connection on which the server was asked to keep messages. */
+  #idle: WebSocket | undefined;
+  /** Ends the connection, so that there is another one at once. */
+  #hangUp: (() => void) | undefined;
   /** Actions that wait for a connection. */
   readonly #waitingForUp = new Set<() => void>();
   /** What each platform can do. */
@@ -90,6 +104,11 @@ export class Link {
     return this.#socket !== undefined;
   }
 
+  /** The server was asked to keep messages, and there was no other connection since. */
+  get isIdle(): boolean {
+    return this.#socket !== undefined && this.#socket === this.#idle;
+  }
+
   /** Actions have no result yet. */
   get isActing(): boolean {
     return this.#waiting.size > 0 || this.#waitingForUp.size > 0;
@@ -99,7 +118,7 @@ export class Link {
   async keep(signal: AbortSignal): Promise<void> {
     let backoff = BACKOFF_FIRST_MS;
     while (!signal.aborted) {
-      const { wasUp, code, reason, failure } = await this.#run(signal);
+      const { wasUp, code, reason, failure, isHungUp } = await this.#run(signal);
       if (signal.aborted) break;
       if (code === UNAUTHORIZED && reason !== "expired") {
         throw this.#fail(
@@ -111,6 +130,7 @@ export class Link {
       if (code === FOREIGN_PLATFORM) {
         throw this.#fail(new FrontdeskError(`the server refused a platform or bot of this agent: ${reason}`, "unknown_identity"));
       }
+      if (isHungUp) continue;
       this.#log("warn", `no connection to the server: ${failure ?? `closed with ${code} ${reason}`}`);
       if (wasUp) backoff = BACKOFF_FIRST_MS;
       await pause(backoff + (Math.random() * backoff) / 4, signal);
@@ -120,14 +140,15 @@ export class Link {
   }
 
   /** One connection, until it is closed. */
-  async #run(signal: AbortSignal): Promise<{ wasUp: boolean; code: number; reason: string; failure?: string }> {
+  async #run(signal: AbortSignal): Promise<Ended> {
     const { base, gatewayId, secret, platforms } = this.#dial;
     const token = await upgradeToken(gatewayId, secret);
-    if (signal.aborted) return { wasUp: false, code: 1000, reason: "" };
+    if (signal.aborted) return { wasUp: false, code: 1000, reason: "", failure: undefined, isHungUp: false };
     // Not every WebSocket can set headers, so the token is offered as a protocol.
     const socket = new WebSocket(`${base.replace(/^http/i, "ws")}/relay`, [PROTOCOL, `bearer.${token}`]);
     socket.binaryType = "arraybuffer";
     let wasUp = false;
+    let isHungUp = false;
     let failure: string | undefined;
     let partial = "";
     return await new Promise((resolve) => {
@@ -142,16 +163,22 @@ export class Link {
         clearTimeout(closing);
         clearInterval(working);
         signal.removeEventListener("abort", stop);
-        if (this.#socket === socket) this.#socket = undefined;
+        this.#socket = this.#hangUp = undefined;
         socket.onopen = socket.onmessage = socket.onclose = socket.onerror = null;
         if (socket.readyState < WebSocket.CLOSING) socket.close();
-        resolve(failure === undefined ? { wasUp, code, reason } : { wasUp, code, reason, failure });
+        resolve({ wasUp, code, reason, failure, isHungUp });
       };
       const stop = (): void => {
         socket.close(1000);
+        clearTimeout(closing);
         closing = setTimeout(() => end(1000, ""), CLOSE_TIME_MS);
       };
       signal.addEventListener("abort", stop);
+      this.#hangUp = () => {
+        isHungUp = true;
+        this.#socket = undefined;
+        stop();
+      };
       socket.onopen = () => {
         for (const [platform, botId] of Object.entries(platforms)) {
           socket.send(`${JSON.stringify({ type: "hello", platform, botId, ready: true })}\n`);
@@ -285,10 +312,16 @@ export class Link {
     if (!socket) return false;
     const limit = new AbortController();
     const confirmed = new Promise<boolean>((resolve) => (this.#idleAck = () => resolve(true)));
+    this.#idle = socket;
     socket.send(`${JSON.stringify({ type: "going_idle" })}\n`);
     const answer = await Promise.race([confirmed, pause(IDLE_ACK_TIME_MS, limit.signal).then(() => false)]);
     limit.abort();
     return answer && this.#socket === socket;
+  }
+
+  /** Connects again if the server may keep messages: it sends them on the next connection. */
+  stayAwake(): void {
+    if (this.isIdle) this.#hangUp?.();
   }
 
   /** No more connections. What was sent may have happened. */
