@@ -515,6 +515,21 @@ const checks = {
     await assert.rejects(scene.running, { name: "Revoked", code: "unauthorized" });
   },
 
+  async "of two processes with one id, each waits longer before it takes the connection again, and says so once"(scene) {
+    await scene.start(() => undefined);
+    const pauses = [];
+    for (const number of [0, 1]) {
+      const peer = scene.peers[number];
+      peer.close(1000, "replaced by a newer socket of this gateway");
+      const began = Date.now();
+      await scene.peer(number + 1);
+      pauses.push(Date.now() - began);
+    }
+    assert.ok(pauses[0] >= 990 && pauses[1] >= 1990, `the pauses were ${pauses} ms`);
+    assert.equal(scene.logs.length, 1);
+    assert.match(scene.logs[0], /^warn another process connected as gateway g:1 /);
+  },
+
   async "a refused platform ends the agent with the reason"(scene) {
     scene.make(() => undefined, { platforms: { telegram: "bot" } });
     const peer = await until(() => scene.peers[0], "a connection");

@@ -28,6 +28,8 @@ const HELD_MAX = 1024;
 const SEEN_MAX = 4096;
 const UNAUTHORIZED = 4401;
 const FOREIGN_PLATFORM = 4403;
+/** The reason of a close with 1000. */
+const REPLACED = "replaced by a newer socket of this gateway";
 
 /** Something that the server hands over until it is acked. */
 export interface Delivery {
@@ -117,6 +119,7 @@ export class Link {
   /** Returns when the signal is aborted. Throws if dialling again is of no use. */
   async keep(signal: AbortSignal): Promise<void> {
     let backoff = BACKOFF_FIRST_MS;
+    let wasReplaced = false;
     while (!signal.aborted) {
       const { wasUp, code, reason, failure, isHungUp } = await this.#run(signal);
       if (signal.aborted) break;
@@ -131,8 +134,19 @@ export class Link {
         throw this.#fail(new FrontdeskError(`the server refused a platform or bot of this agent: ${reason}`, "unknown_identity"));
       }
       if (isHungUp) continue;
-      this.#log("warn", `no connection to the server: ${failure ?? `closed with ${code} ${reason}`}`);
-      if (wasUp) backoff = BACKOFF_FIRST_MS;
+      const isReplaced = reason === REPLACED;
+      if (isReplaced && !wasReplaced) {
+        this.#log(
+          "warn",
+          `another process connected as gateway ${this.#dial.gatewayId} and is served instead of this one: ` +
+            `run one process for each gateway id. This one tries again, more and more rarely`,
+        );
+      } else if (!isReplaced) {
+        this.#log("warn", `no connection to the server: ${failure ?? `closed with ${code} ${reason}`}`);
+      }
+      // Two processes would take the connection from each other every second.
+      if (wasUp && !isReplaced) backoff = BACKOFF_FIRST_MS;
+      if (wasUp) wasReplaced = isReplaced;
       await pause(backoff + (Math.random() * backoff) / 4, signal);
       backoff = Math.min(backoff * 2, BACKOFF_MAX_MS);
     }
