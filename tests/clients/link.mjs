@@ -695,6 +695,39 @@ const checks = {
     await scene.running; // it sleeps, and the loop has ended
   },
 
+  async "a letter that the inbox does not have comes to onMessage, and one of many handled ones does not"(scene) {
+    scene.state = JSON.stringify({ inbox: 1000, letters: Array.from({ length: 1000 }, (_, index) => `d-${index + 1}`) });
+    const heard = [];
+    const read = async (agent) => {
+      for await (const letter of agent.inbox()) heard.push(`letter ${letter.text}`);
+    };
+    const setUp = (agent) => void read(agent);
+    const peer = await scene.start((m) => void heard.push(`message ${m.text}`), { setUp, agentToken: "a" });
+    const copy = (seq, text) => {
+      const source = { platform: "relay", chat_id: "agent:bob" };
+      peer.send({ type: "inbound", bufferId: `b-${seq}`, event: { text, source, delivery: { delivery_id: `d-${seq}` } } });
+    };
+    await until(() => scene.stream, "the stream");
+    scene.letter(1001, "new");
+    await until(() => JSON.parse(scene.state).inbox === 1001, "the place");
+    copy(1, "old");
+    await until(() => peer.acks.length === 1, "an ack at once");
+    copy(2000, "not in the inbox");
+    copy(2001, "in the inbox");
+    scene.letter(2001, "late");
+    await until(() => JSON.parse(scene.state).inbox === 2001, "the place");
+    await sleep(100);
+    assert.deepEqual([heard, peer.acks], [["letter new", "letter late"], ["b-1"]]);
+    const now = Date.now;
+    try {
+      Date.now = () => now() + 31_000; // longer than a copy waits
+      await until(() => peer.acks.length === 3, "the acks");
+    } finally {
+      Date.now = now;
+    }
+    assert.deepEqual(heard, ["letter new", "letter late", "message not in the inbox"]);
+  },
+
   async "a letter whose loop fails stays, and a place above the newest letter moves back"(scene) {
     scene.state = JSON.stringify({ inbox: 9 });
     let failure;

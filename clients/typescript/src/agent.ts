@@ -257,7 +257,10 @@ export class Agent implements Sender {
   /** Whether it is to be acked. */
   async #settle({ event, forward }: Delivery): Promise<boolean> {
     const letter = event?.delivery as { delivery_id?: string } | undefined;
-    if (letter?.delivery_id && this.#letters.areRead) return await this.#letters.isHandled(letter.delivery_id);
+    if (letter?.delivery_id && this.#letters.areRead) {
+      const handled = await this.#letters.isHandled(letter.delivery_id, this.#stop.signal);
+      if (handled !== undefined) return handled;
+    }
     const work = forward ? this.#jobs.work(forward) : this.#workOf(event ?? {});
     if (work) return await this.#lanes.attempt((event?.source ?? {}) as Json, work);
     this.#log("warn", "a message that this agent has no handler for stays with the server");

@@ -10,8 +10,11 @@ const RETRY_FIRST_MS = 250;
 const RETRY_MAX_MS = 15_000;
 const EXCHANGE_TIMEOUT_S = 30;
 const SILENCE_MAX_MS = 60_000;
-/** Handled letters whose copy on the socket may not be acked yet; the server sends a few dozen without acks. */
-const REMEMBERED_MAX = 256;
+/** Handled letters whose copy on the socket may not be acked yet: the loop may be far ahead of the socket. */
+const REMEMBERED_MAX = 4096;
+/** How long the copy of a letter waits while the inbox has nothing. Then its letter is not there any more. */
+const COPY_TIME_MS = 30_000;
+const LOOK_EVERY_MS = 1_000;
 /** A letter of 1 MiB, escaped. */
 const EVENT_MAX_CHARS = 8 << 20;
 
@@ -88,6 +91,8 @@ export class Letters {
   /** Copies on the socket that wait for their letter to be handled. */
   readonly #waiting = new Map<string, (handled: boolean) => void>();
   #readers = 0;
+  /** Since when the stream of the inbox is open and has nothing for the loop. */
+  #quietSinceMs: number | undefined;
   /** Letters that the loop has and has not given back. */
   #open = 0;
 
@@ -171,11 +176,26 @@ export class Letters {
 
   // ---- inbox -------------------------------------------------------------------------------
 
-  /** Waits until the loop over the inbox is done with the letter of which this is the copy on the socket. */
-  async isHandled(deliveryId: string): Promise<boolean> {
+  /**
+   * Waits until the loop over the inbox is done with the letter of which this is the copy on the socket. Undefined: the inbox
+   * does not have the letter.
+   */
+  async isHandled(deliveryId: string, stopped: AbortSignal): Promise<boolean | undefined> {
     const { letters = [] } = await this.#state.get();
     if (letters.includes(deliveryId)) return true;
-    return await new Promise((resolve) => this.#waiting.set(deliveryId, resolve));
+    let handled: boolean | undefined;
+    const settled = new AbortController();
+    this.#waiting.set(deliveryId, (it) => {
+      handled = it;
+      settled.abort();
+    });
+    const signal = AbortSignal.any([settled.signal, stopped]);
+    const cameMs = Date.now();
+    while (!signal.aborted && Date.now() - Math.max(cameMs, this.#quietSinceMs ?? Infinity) < COPY_TIME_MS) {
+      await pause(LOOK_EVERY_MS, signal);
+    }
+    this.#waiting.delete(deliveryId);
+    return stopped.aborted ? (handled ?? false) : handled;
   }
 
   /** From the remembered place on. It moves on when the loop asks for the next letter. */
@@ -193,12 +213,14 @@ export class Letters {
           for await (const letter of this.#stream(stopped)) {
             wait = RETRY_FIRST_MS;
             this.#open++;
+            this.#quietSinceMs = undefined;
             try {
               yield letter;
             } finally {
               this.#open--;
             }
             await this.#passed(letter);
+            this.#quietSinceMs = Date.now();
           }
         } catch (error) {
           const mayMend =
@@ -236,12 +258,14 @@ export class Letters {
     const url = this.#url(this.#name, `inbox/stream?after=${place}`);
     const { bearer, headers } = this.#ask();
     const response = await open(url, { bearer, headers: { ...headers, accept: "text/event-stream" }, signal });
+    this.#quietSinceMs = Date.now();
     try {
       for await (const { name, data } of events(response, () => closed.abort())) {
         if (name === "message") yield new Letter(this, JSON.parse(data) as Json);
         if (name === "ready") await this.#comparePlace(Number((JSON.parse(data || "{}") as Json).newest ?? place));
       }
     } finally {
+      this.#quietSinceMs = undefined;
       closed.abort();
     }
   }
