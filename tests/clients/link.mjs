@@ -181,7 +181,7 @@ const checks = {
     assert.deepEqual(await run("long"), [["send", "one two three"]]);
   },
 
-  async "the last text of a stream is sent again if its edit is refused, and not if it may have happened"(scene) {
+  async "the last text of a stream is sent again if its edit is refused, and edited again if it may have happened"(scene) {
     const errors = [];
     const peer = await scene.start((m) => m.stream(["one ", "two"]).catch((error) => void errors.push(error)));
     peer.describe({ supports_edit: true, max_message_length: 100, len_unit: "chars" });
@@ -201,8 +201,10 @@ const checks = {
     peer.say("2", "hello");
     await next(4, { success: true, message_id: "s" });
     await next(5, { ...refused, ambiguous: true });
+    assert.deepEqual(await next(6, { ...refused, code: "rate_limited" }), ["edit", "s", "one two"]);
+    assert.deepEqual(await next(7, { success: true }), ["edit", "s", "one two"]);
     await until(() => peer.acks.length === 2, "the ack");
-    assert.deepEqual([errors.length, errors[0].ambiguous, peer.actions.length], [1, true, 6]);
+    assert.deepEqual([errors, peer.actions.length], [[], 8]);
   },
 
   async "/stop aborts the handler of its thread only"(scene) {

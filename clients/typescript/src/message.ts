@@ -7,6 +7,8 @@ import { pause, randomHex, type Json } from "./host.js";
 const TYPING_EVERY_MS = 4_000;
 /** Platforms limit how often a message may be edited. */
 const EDIT_EVERY_MS = 1_000;
+const EDIT_PAUSES_MS = [1_000, 2_000, 3_000];
+const PASSING_CODES = new Set(["rate_limited", "unavailable"]);
 /** What the server accepts at most, unless its operator changed that. */
 const FILE_MAX_BYTES = 25 << 20;
 
@@ -149,7 +151,7 @@ export class Stream {
     const preview = this.#sent;
     try {
       if (!preview || this.#shown === this.#text || this.#isShown(this.#text)) {
-        await this.#show();
+        await this.#showLast();
         return this.#sent;
       }
     } catch (error) {
@@ -161,6 +163,20 @@ export class Stream {
     await this.#show();
     await preview.delete().catch(() => undefined); // its text is in the new message
     return this.#sent;
+  }
+
+  /** An edit may be carried out twice, so one that may go better the next time is repeated. */
+  async #showLast(): Promise<void> {
+    for (const pauseMs of EDIT_PAUSES_MS) {
+      try {
+        return await this.#show();
+      } catch (error) {
+        const mayPass = error instanceof FrontdeskError && (error.ambiguous || PASSING_CODES.has(error.code));
+        if (!this.#sent || !mayPass) throw error;
+      }
+      await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    }
+    await this.#show();
   }
 
   async #show(): Promise<void> {

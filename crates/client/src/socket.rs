@@ -340,6 +340,9 @@ async fn supervise(shared: Arc<Shared>) {
             shared.phase.send_replace(Phase::Ended(TransportError::NotConnected));
             return;
         }
+        if began.elapsed() >= WELL_AFTER {
+            backoff = BACKOFF_FIRST;
+        }
         let is_final = shared.is_strict && matches!(run, Err(TransportError::Closed { code: NO_SUCH_BOT, .. }));
         match run {
             Err(end) if is_final => {
@@ -355,9 +358,6 @@ async fn supervise(shared: Arc<Shared>) {
                 tracing::warn!(
                     "another process connected as this gateway and took over; each gateway needs an id of its own"
                 );
-                if began.elapsed() >= WELL_AFTER {
-                    backoff = BACKOFF_FIRST;
-                }
             }
             Err(why) => tracing::info!(%why, "relay connection lost"),
             Ok(()) => backoff = BACKOFF_FIRST,

@@ -133,7 +133,9 @@ class Stream:
             return
         first, rest = self._cut()
         if first != self._shown and not await self._edit_last(self.sent, first):
-            self.sent = await self._send(self.text)
+            preview, self.sent = self.sent, await self._send(self.text)
+            with contextlib.suppress(FrontdeskError):  # its text is in the new message
+                await preview.delete()
         elif rest.strip():
             await self._agent.send(self._chat, rest)
 

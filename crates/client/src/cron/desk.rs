@@ -17,6 +17,16 @@ pub enum CronDeskError {
     Away(String),
 }
 
+impl CronDeskError {
+    /// Whether it may go better the next time.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Away(_) => true,
+            Self::Refused { status, .. } => *status == 429 || *status >= 500,
+        }
+    }
+}
+
 pub trait CronDesk: Send + Sync {
     fn provision(&self, alarm: ProvisionAlarm) -> BoxFuture<'_, Result<Provisioned, CronDeskError>>;
     fn cancel<'a>(&'a self, job_id: &'a str) -> BoxFuture<'a, Result<(), CronDeskError>>;

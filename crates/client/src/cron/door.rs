@@ -49,7 +49,11 @@ async fn fire(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Resp
         Ok(None) => {}
         Ok(Some(job)) => {
             tokio::spawn(async move {
-                if let Err(error) = door.provider.run(job).await {
+                let armed = match door.provider.run(job).await {
+                    Ok(false) => door.provider.arm_until_done().await,
+                    armed => armed.map(drop),
+                };
+                if let Err(error) = armed {
                     tracing::error!(%error, job = asked.job_id, "arming the next alarm of a job failed");
                 }
             });

@@ -1,6 +1,6 @@
 //! The scheduler provider: keeps the alarms at the server in sync with the jobs, and runs jobs when called.
 //!
-//! It has no timer: it reconciles when the process starts, when jobs change, and after a call until the server has taken it.
+//! It has no timer: it reconciles when the process starts, when jobs change, and after a call.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -22,7 +22,9 @@ use crate::transport::BoxFuture;
 pub type Work = Arc<dyn Fn(Job) -> BoxFuture<'static, ()> + Send + Sync>;
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Between attempts to arm the next alarm.
+/// Pauses before further attempts to arm the next alarm, while the caller of a job waits.
+const ARM_AGAIN_S: [u64; 3] = [1, 2, 4];
+/// Pauses when nobody waits.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Longest sleep of the ticker, so that clock changes are noticed.
@@ -46,6 +48,8 @@ pub struct Provider {
     armed: Mutex<Option<BTreeMap<String, String>>>,
     /// One reconciliation at a time.
     reconciling: tokio::sync::Mutex<()>,
+    /// Held by the one call that arms jobs until it is done.
+    arming: tokio::sync::Mutex<()>,
 }
 
 impl Provider {
@@ -56,8 +60,9 @@ impl Provider {
         work: Work,
         clock: Clock,
     ) -> Self {
-        let (armed, reconciling) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { jobs, desk, callback_url: callback_url.into(), work, clock, armed, reconciling }
+        let (armed, reconciling, arming) =
+            (Mutex::default(), tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
+        Self { jobs, desk, callback_url: callback_url.into(), work, clock, armed, reconciling, arming }
     }
 
     fn armed(&self) -> MutexGuard<'_, Option<BTreeMap<String, String>>> {
@@ -123,7 +128,7 @@ impl Provider {
         self.try_reconcile().await.map(drop)
     }
 
-    /// False: the server did not take all of it.
+    /// False: the server did not take all of it, and may take it later.
     async fn try_reconcile(&self) -> Result<bool, JobsError> {
         let Some(desk) = &self.desk else { return Ok(true) };
         let _one_at_a_time = self.reconciling.lock().await;
@@ -131,25 +136,26 @@ impl Provider {
             (self.jobs.load()?.iter()).filter_map(|job| Some((job.id.clone(), job.wanted()?.to_string()))).collect();
         let known = self.armed().clone();
         // What the server has is known once it has listed it: only then unwanted alarms can be cancelled.
+        let mut is_done = true;
         let (observed, is_complete) = match known {
             Some(known) => (known, true),
             None => match desk.list().await {
                 Ok(listed) => (listed.into_iter().map(|alarm| (alarm.job_id, alarm.fire_at)).collect(), true),
                 Err(error) => {
                     tracing::warn!(%error, "listing armed alarms failed; arming all jobs again");
+                    is_done = !error.is_passing();
                     (BTreeMap::new(), false)
                 }
             },
         };
         let mut armed = observed.clone();
-        let mut is_done = is_complete;
         for (id, fire_at) in &desired {
             if observed.get(id) != Some(fire_at) {
                 match self.arm(desk, id, fire_at).await {
                     Ok(()) => drop(armed.insert(id.clone(), fire_at.clone())),
                     Err(error) => {
                         tracing::warn!(%error, job = id, "arming a job failed");
-                        is_done = false;
+                        is_done &= !error.is_passing();
                     }
                 }
             }
@@ -159,7 +165,7 @@ impl Provider {
                 Ok(()) => drop(armed.remove(id)),
                 Err(error) => {
                     tracing::warn!(%error, job = id, "cancelling an unwanted alarm failed");
-                    is_done = false;
+                    is_done &= !error.is_passing();
                 }
             }
         }
@@ -182,10 +188,15 @@ impl Provider {
 
     /// Claims and runs the job, then arms the next alarm. False: it was already claimed, or is not wanted.
     pub async fn fire(&self, body: &FireBody) -> Result<bool, JobsError> {
-        match self.claim(body)? {
-            Some(job) => self.run(job).await.map(|()| true),
-            None => Ok(false),
+        let Some(job) = self.claim(body)? else { return Ok(false) };
+        let mut is_armed = self.run(job).await?;
+        for seconds in ARM_AGAIN_S {
+            if !is_armed {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                is_armed = self.try_reconcile().await?;
+            }
         }
+        Ok(true)
     }
 
     /// The job, if it is to be [run](Self::run) by this process.
@@ -198,12 +209,19 @@ impl Provider {
         Ok(claimed)
     }
 
-    /// Runs a claimed job, then arms its next alarm, which is repeated until the server has it: nothing else would fire it.
-    pub async fn run(&self, job: Job) -> Result<(), JobsError> {
+    /// Runs a claimed job, then arms its next alarm. False: the server did not take it, and may take it later: then
+    /// [`Self::arm_until_done`], or nothing fires the job before the next change or start.
+    pub async fn run(&self, job: Job) -> Result<bool, JobsError> {
         let id = job.id.clone();
-        if AssertUnwindSafe((self.work)(job)).catch_unwind().await.is_err() {
+        if AssertUnwindSafe(async { (self.work)(job).await }).catch_unwind().await.is_err() {
             tracing::error!(job = id, "a job panicked");
         }
+        self.try_reconcile().await
+    }
+
+    /// Arms all jobs, again and again until the server has taken or refused them. One call does it for all.
+    pub async fn arm_until_done(&self) -> Result<(), JobsError> {
+        let Ok(_alone) = self.arming.try_lock() else { return Ok(()) };
         let mut pause = PAUSE_FIRST;
         while !self.try_reconcile().await? {
             tokio::time::sleep(pause).await;
