@@ -23,7 +23,7 @@ impl DeliveryPlane {
     ) -> Result<bool, StoreError> {
         let mut told = false;
         for &instance in receivers {
-            let Some((_, chat_id, _)) = self.find_turn(&[instance], &[session_key], now_ms).await? else { continue };
+            let Some((_, chat_id)) = self.find_turn(&[instance], &[session_key], now_ms).await? else { continue };
             let this = self.interrupt(instance, session_key, &chat_id).await?;
             for name in names.iter().filter(|name| this && *name != session_key) {
                 self.interrupt(instance, name, &chat_id).await?;
@@ -52,30 +52,26 @@ impl DeliveryPlane {
                 found = self.find_turn(&instances, &aliases, now_ms).await?;
             }
         }
-        let Some((instance, chat_id, name)) = found else { return Ok(false) };
-        let told = self.interrupt(instance, session_key, &chat_id).await?;
-        // An agent that is no gateway knows the session by the name under which it got the message.
-        if told && name != session_key {
-            self.interrupt(instance, &name, &chat_id).await?;
+        match found {
+            Some((instance, chat_id)) => self.interrupt(instance, session_key, &chat_id).await,
+            None => Ok(false),
         }
-        Ok(told)
     }
 
-    /// The first live instance with a turn under one of these names, the chat of the turn, and the name.
+    /// The first live instance with a turn under one of these names, and the chat of the turn.
     async fn find_turn(
         &self,
         instances: &[InstanceNo],
         names: &[&str],
         now_ms: u64,
-    ) -> Result<Option<(InstanceNo, ChatId, String)>, StoreError> {
+    ) -> Result<Option<(InstanceNo, ChatId)>, StoreError> {
         // With other servers any of them may have a socket; whether it has one is asked of the one that is found.
         let may_be_live = |no: &InstanceNo| self.sockets.is_live(*no) || !self.lease.is_alone();
         let mut live: Vec<InstanceNo> = instances.iter().copied().filter(may_be_live).collect();
         let since_ms = now_ms.saturating_sub(TURN_MS);
         let remembered = |instance: InstanceNo| {
-            let turn =
-                |name: &&str| Some((instance, self.sockets.turn_chat(instance, name, since_ms)?, (*name).to_owned()));
-            names.iter().find_map(turn)
+            let chat_id = names.iter().find_map(|name| self.sockets.turn_chat(instance, name, since_ms));
+            chat_id.map(|chat_id| (instance, chat_id))
         };
         let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
         if let Some((at, _)) = &known {
@@ -87,8 +83,7 @@ impl DeliveryPlane {
         // Memory is bounded and starts empty, so the ledger is asked too: one query for all instances.
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let stored = self.ledger.last_sent(live, names, since_ms).await?;
-        let stored =
-            stored.map(|(instance, delivery)| (instance, delivery.chat_id.clone(), delivery.session_key.to_string()));
+        let stored = stored.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
         Ok(stored.or(known.map(|(_, found)| found)))
     }
 
