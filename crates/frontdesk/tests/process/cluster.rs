@@ -9,7 +9,8 @@ use reqwest::Method;
 
 use super::{Desk, GatewayAccount, Socket, until};
 
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// Long, because it costs nothing where all is well, and slow machines stall for seconds.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// What carries rings between the servers.
 #[derive(Clone, Copy, PartialEq, Eq)]

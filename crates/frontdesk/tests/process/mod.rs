@@ -28,6 +28,8 @@ use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 pub(crate) const TENANT: &str = "home";
 /// Time limit of a start, which is long for machines that compile at the same time.
 const START_TIME: Duration = Duration::from_secs(30);
+/// Time limit of an answer. Long, because it costs nothing where all is well.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a condition without notification is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -187,8 +189,13 @@ impl Api {
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
+    /// Asks again while the server says that it cannot answer now, as one of a cluster does after a stall of its machine.
     pub(crate) async fn look(&self, path: &str) -> Value {
-        let (status, body) = self.ask(Method::GET, path, &self.admin, None).await.unwrap();
+        let answered = async || {
+            let (status, body) = self.ask(Method::GET, path, &self.admin, None).await.unwrap();
+            (status != 503).then_some((status, body))
+        };
+        let (status, body) = until(path, PATIENCE, answered).await;
         assert_eq!(status, 200, "{path}: {body}");
         body
     }
@@ -235,8 +242,16 @@ impl Api {
         }
     }
 
+    /// Posts until the server accepts it. The id makes it one message.
     pub(crate) async fn post(&self, chat: &str, user: &str, id: &str, text: &str) -> Value {
-        self.try_post(chat, user, id, text).await.unwrap()
+        let began = Instant::now();
+        loop {
+            match self.try_post(chat, user, id, text).await {
+                Ok(answer) => return answer,
+                Err(error) if began.elapsed() > PATIENCE => panic!("{id}: {error:#}"),
+                Err(_) => sleep(LOOK_EVERY).await,
+            }
+        }
     }
 
     /// The newest page of an instance's rows.
@@ -331,10 +346,10 @@ impl Socket {
         let uri: http::Uri = format!("{}/relay", url.replacen("http", "ws", 1)).parse()?;
         let bearer = format!("Bearer {}", token::mint(&account.gateway, &Secret::new(account.secret.as_str()), 0));
         let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer.parse()?)?;
-        let (stream, _) = timeout(Duration::from_secs(10), builder.connect()).await??;
+        let (stream, _) = timeout(PATIENCE, builder.connect()).await??;
         let mut socket = Self { stream, lines: Lines::new(1 << 20), frames: VecDeque::new() };
         socket.say(&GatewayLine::Hello { platform: "relay", bot_id: "", ready: false }.line()).await?;
-        match timeout(Duration::from_secs(10), socket.receive()).await? {
+        match timeout(PATIENCE, socket.receive()).await? {
             Received::Frame(frame) if frame["type"] == "descriptor" => Ok(socket),
             other => bail!("no descriptor: {other:?}"),
         }
@@ -407,7 +422,7 @@ impl Socket {
     pub(crate) async fn take(&mut self, count: usize) -> Vec<String> {
         let mut taken = Vec::new();
         while taken.len() < count {
-            let next = self.row(Duration::from_secs(10)).await;
+            let next = self.row(PATIENCE).await;
             let (buffer_id, message_id) = next.unwrap_or_else(|| panic!("only {taken:?} of {count} received"));
             self.ack(&buffer_id).await.unwrap();
             taken.push(message_id);
