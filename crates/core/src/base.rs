@@ -7,7 +7,6 @@ use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::port::bus::Bus;
 use crate::port::store::{Desks, StoreError};
-use crate::prompts::Prompts;
 use crate::rules::Rules;
 use crate::tail::Tail;
 
@@ -19,7 +18,6 @@ pub(crate) struct Base {
     pub(crate) meters: Arc<Meters>,
     pub(crate) lease: Arc<Lease>,
     pub(crate) bus: Arc<dyn Bus>,
-    pub(crate) prompts: Arc<Prompts>,
 }
 
 impl Base {
@@ -39,7 +37,6 @@ impl Base {
             meters: Arc::default(),
             lease: Arc::new(lease),
             bus,
-            prompts: Arc::default(),
         })
     }
 }

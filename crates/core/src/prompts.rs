@@ -1,50 +1,39 @@
 //! Who asked: a pressed button answers the agent whose prompt it belongs to, and no other one. Without this, a prompt of
 //! one agent in a group could make another person's agent run whatever the button says.
 //!
-//! In memory: after a restart, and at another server of the same store, a press goes to the agent of the person who
-//! pressed, as any other message of theirs.
+//! The journal knows: the entry of a prompt has receipt ids made from its chat with its prompt id, and with the message that
+//! it became. So every server of a store knows, also after a restart, for as long as the journal is kept.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::event::PromptResponse;
+use frontdesk_wire::{Act, Source};
 
 use crate::hash::short_hash;
 
-/// Prompts that are remembered; the oldest are forgotten first.
-const PROMPTS_MAX: usize = 10_000;
-
-#[derive(Default)]
-pub(crate) struct Prompts(Mutex<Known>);
-
-#[derive(Default)]
-struct Known {
-    owners: HashMap<[u8; 16], InstanceNo>,
-    oldest: VecDeque<[u8; 16]>,
+/// What a receipt id is made from. Ids of vendors have no space in them.
+fn receipt(kind: &str, chat_id: &str, id: &str) -> String {
+    format!("prompt {}", hex::encode(short_hash(&[kind, chat_id, id])))
 }
 
-impl Prompts {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// Written with the entry, before the prompt is sent: the press may come before the vendor's answer.
+pub(crate) fn by_id(chat_id: &str, act: &Act) -> Option<String> {
+    match act {
+        Act::Prompt { prompt_id, .. } => Some(receipt("id", chat_id, prompt_id)),
+        _ => None,
     }
+}
 
-    /// `place`: platform, bot, chat and message.
-    pub(crate) fn note(&self, place: [&str; 4], owner: InstanceNo) {
-        let key = short_hash(&place);
-        let mut known = self.known();
-        if known.owners.insert(key, owner).is_none() {
-            known.oldest.push_back(key);
-        }
-        while known.oldest.len() > PROMPTS_MAX {
-            if let Some(key) = known.oldest.pop_front() {
-                known.owners.remove(&key);
-            }
-        }
-    }
+/// Written when the message is known. Two agents can use the same prompt id, but have no message in common.
+pub(crate) fn by_message(chat_id: &str, message_id: &str) -> String {
+    receipt("message", chat_id, message_id)
+}
 
-    pub(crate) fn owner(&self, place: [&str; 4]) -> Option<InstanceNo> {
-        self.known().owners.get(&short_hash(&place)).copied()
-    }
+/// The receipt ids that the prompt of a press can have, the surest first.
+pub(crate) fn of_press(source: &Source, press: &PromptResponse) -> Vec<String> {
+    // It may have been sent to a thread by way of its channel.
+    let chats = [Some(source.chat_id.as_str()), source.parent_chat_id.as_deref()];
+    let chats = chats.iter().flatten();
+    let by_message = press.prompt_message_id.iter().flat_map(|id| chats.clone().map(move |chat| by_message(chat, id)));
+    by_message.chain(chats.clone().map(|chat| receipt("id", chat, &press.prompt_id))).collect()
 }
 
 #[cfg(test)]
@@ -52,16 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_has_one_owner_and_the_oldest_are_forgotten() {
-        let prompts = Prompts::default();
-        prompts.note(["p", "b", "c", "first"], InstanceNo(1));
-        assert_eq!(prompts.owner(["p", "b", "c", "first"]), Some(InstanceNo(1)));
-        assert_eq!(prompts.owner(["p", "b", "other", "first"]), None);
-        for number in 0..PROMPTS_MAX {
-            prompts.note(["p", "b", "c", &number.to_string()], InstanceNo(2));
-        }
-        assert_eq!(prompts.owner(["p", "b", "c", "first"]), None);
-        assert_eq!(prompts.owner(["p", "b", "c", "0"]), Some(InstanceNo(2)));
-        assert_eq!(prompts.known().owners.len(), PROMPTS_MAX);
+    fn the_message_decides_before_the_prompt_id() {
+        let source = Source { chat_id: "thread".into(), parent_chat_id: Some("channel".into()), ..Source::default() };
+        let mut press = PromptResponse { prompt_id: "p".into(), ..PromptResponse::default() };
+        let by_id = [receipt("id", "thread", "p"), receipt("id", "channel", "p")];
+        assert_eq!(of_press(&source, &press), by_id);
+        press.prompt_message_id = Some("m".into());
+        let ids = of_press(&source, &press);
+        assert_eq!(ids[..2], [by_message("thread", "m"), by_message("channel", "m")]);
+        assert_eq!(ids[2..], by_id);
     }
 }

@@ -173,7 +173,7 @@ async fn only_the_actions_of_a_dead_server_become_unknown() {
         note: String::new(),
         desk: one.lease().me(),
     };
-    store.open_entry(entry).await.unwrap();
+    store.open_entry(entry, None).await.unwrap();
     let other = desk_over(store.clone(), env.clone(), Rules::default()).await;
     let outcome = async || store.entries(None, 1).await.unwrap()[0].outcome;
     assert_eq!(outcome().await, Outcome::Open, "the first server is still at it");

@@ -267,6 +267,9 @@ pub fn prompt_token(prompt_id: &str, option_id: &str) -> String {
 
 /// Checks of the contract, before any platform sees the prompt.
 pub fn check_prompt(prompt_id: &str, options: &[PromptOption]) -> Result<(), String> {
+    if prompt_id.is_empty() {
+        return Err("a prompt needs a prompt_id".into());
+    }
     if options.is_empty() {
         return Err("a prompt needs at least one option".into());
     }

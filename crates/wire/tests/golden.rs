@@ -574,6 +574,7 @@ fn prompts_are_validated_before_any_platform() {
         assert!(check_prompt("p", &option(bad)).is_err(), "{bad:?}");
     }
     assert!(check_prompt("p", &[]).is_err());
+    assert_eq!(check_prompt("", &option("yes")), Err("a prompt needs a prompt_id".into()));
 }
 
 // ---- results --------------------------------------------------------------------------------

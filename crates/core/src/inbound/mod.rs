@@ -41,7 +41,7 @@ use crate::port::store::{
     Acceptance, ChatWrite, Cursors, Delivery, EventFile, Fragments, Journal, Ledger, SealedCapability, StoreError,
 };
 use crate::port::stores::Stores;
-use crate::prompts::Prompts;
+use crate::prompts;
 use crate::rules::Rules;
 use crate::tail::Tail;
 use crate::vault::{Sealer, answer_key};
@@ -90,7 +90,6 @@ pub struct InboundPlane {
     cursors: Arc<dyn Cursors>,
     fragments: Arc<dyn Fragments>,
     fragment_came: Notify,
-    prompts: Arc<Prompts>,
     reports: Reports,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
@@ -121,7 +120,6 @@ impl InboundPlane {
             cursors: stores.cursors.clone(),
             fragments: stores.fragments.clone(),
             fragment_came: Notify::new(),
-            prompts: base.prompts.clone(),
             reports: Reports::default(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
@@ -238,7 +236,7 @@ impl InboundPlane {
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await?,
         };
-        self.keep_to_owner(&mut verdict, &event, &bot);
+        self.keep_to_owner(&mut verdict, &event, &bot).await?;
         let tenant = found.unwrap_or_default();
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
@@ -338,15 +336,14 @@ impl InboundPlane {
     }
 
     /// A press of a button reaches the agent that asked, and no other one of that person.
-    fn keep_to_owner(&self, verdict: &mut Verdict, event: &MessageEvent, bot: &str) {
-        let asked = event.prompt_response.as_ref().and_then(|it| it.prompt_message_id.as_deref());
-        let Source { platform, chat_id, parent_chat_id, .. } = &event.source;
-        // It may have been asked in a thread by way of its channel.
-        let places = [Some(chat_id.as_str()), parent_chat_id.as_deref()];
-        let owner = |asked| places.iter().flatten().find_map(|chat| self.prompts.owner([platform, bot, chat, asked]));
-        if let Some(owner) = asked.and_then(owner) {
-            verdict.only_for(owner);
+    async fn keep_to_owner(&self, verdict: &mut Verdict, event: &MessageEvent, bot: &str) -> Result<(), StoreError> {
+        let Some(press) = &event.prompt_response else { return Ok(()) };
+        let ids = prompts::of_press(&event.source, press);
+        if let Some(prompt) = self.journal.entry_of_receipt(&event.source.platform, bot, ids).await? {
+            let owner = self.directory.read(|view| view.instance(&prompt.tenant, &prompt.instance).map(|it| it.no));
+            verdict.only_for(owner.unwrap_or_default()); // 0 is none: it was deleted
         }
+        Ok(())
     }
 
     /// The gate's verdict. Asks the platform who can see the chat where the gate needs it.

@@ -28,7 +28,6 @@ use crate::port::BoxFuture;
 use crate::port::platform::{ActingAs, Bot, LOOK_LIMIT, LookFault, Platform, Platforms};
 use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
-use crate::prompts::Prompts;
 use crate::tail::Tail;
 use crate::vault::{Sealer, answer_key};
 use sharing::Sharing;
@@ -52,7 +51,6 @@ pub struct OutboundPlane {
     sharing: Sharing,
     typing: Typing,
     lease: Arc<Lease>,
-    prompts: Arc<Prompts>,
     listener: OnceLock<Arc<dyn Listener>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
@@ -81,7 +79,6 @@ impl OutboundPlane {
             sharing: Sharing::new(base),
             typing: Typing::default(),
             lease: base.lease.clone(),
-            prompts: base.prompts.clone(),
             listener: OnceLock::new(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
@@ -196,7 +193,7 @@ impl OutboundPlane {
         let entry = self.new_entry(caller, &refused.platform, &refused.bot, &refused.chat_id, refused.op, 1);
         let (journal, end) = (self.journal.clone(), outcome_of(&refused.result));
         Some(async move {
-            let noted = match journal.open_entry(entry).await {
+            let noted = match journal.open_entry(entry, None).await {
                 Ok(id) => journal.close_entry(id, Closing::new(end, 0, note)).await.map(drop),
                 Err(error) => Err(error),
             };

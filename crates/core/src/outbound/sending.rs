@@ -11,6 +11,7 @@ use super::{OutboundPlane, outcome_name, outcome_of, unavailable};
 use crate::directory::Caller;
 use crate::port::platform::{Acted, ActingAs, Platform};
 use crate::port::store::{Closing, JournalEntry, Outcome};
+use crate::prompts;
 
 /// The caller waits 30 s for a result. Actions are not started after this time.
 pub(super) const WAIT_MAX_MS: u64 = 25_000;
@@ -92,12 +93,12 @@ impl OutboundPlane {
 
     /// A long text goes in parts, one after another. `Err`: the journal did not take it, so it was not sent.
     pub(super) async fn send(&self, sending: &Sending<'_>, action: Action) -> Result<ActionResult, ActionResult> {
-        let op = action.act.op();
+        let (op, prompt) = (action.act.op(), prompts::by_id(sending.chat_id, &action.act));
         let parts = parts_of(action, &**sending.platform);
         let bot = &sending.acting_as.bot.id;
         let entry = self.new_entry(sending.caller, sending.name, bot, sending.chat_id, op, parts.len());
         let at_ms = entry.at_ms;
-        let id = self.journal.open_entry(entry).await.map_err(|error| unavailable(&error))?;
+        let id = self.journal.open_entry(entry, prompt).await.map_err(|error| unavailable(&error))?;
         let mut first: Option<ActionResult> = None;
         let (mut cursor, mut notes) = (0, Vec::new());
         if sending.asked.replaced > 0 {
@@ -139,8 +140,10 @@ impl OutboundPlane {
             }
         }
         let result = first.unwrap_or_default();
-        if let ("prompt", Some(message_id)) = (op, &result.message_id) {
-            self.prompts.note([sending.name, bot, sending.chat_id, message_id], sending.caller.instance.no);
+        if let ("prompt", Some(message_id)) = (op, &result.message_id)
+            && let Err(error) = self.journal.add_receipt(id, prompts::by_message(sending.chat_id, message_id)).await
+        {
+            tracing::warn!(%error, id, "storing the message of a prompt failed; presses are told apart by prompt ids only");
         }
         let outcome = outcome_of(&result);
         notes.extend(result.error.clone());

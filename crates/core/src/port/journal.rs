@@ -50,11 +50,12 @@ impl Closing {
 }
 
 pub trait Journal: Send + Sync {
-    /// Stores an action before it is sent. The store gives the id.
-    fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64>;
+    /// Stores an action before it is sent, with a first receipt id if it has one already. The store gives the id.
+    fn open_entry(&self, entry: JournalEntry, receipt_id: Option<String>) -> Stored<'_, u64>;
     /// Closes an entry whose outcome is not known yet; one that is known stays as it is. False: it was known.
     fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool>;
-    /// Stores the id under which the vendor reports the outcome of a part later.
+    /// Stores an id by which the entry is found later: that under which the vendor reports the outcome of a part, or one of
+    /// a prompt. The newest entry of a bot with this id has it.
     fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()>;
     /// Applies a late report of the vendor about a message of this bot. A failure overrides any outcome; a success
     /// overrides only an unknown outcome of a message with one part. The note is added, once. `None`: no such message.
@@ -65,6 +66,13 @@ pub trait Journal: Send + Sync {
         receipt_id: &'a str,
         outcome: Outcome,
         note: &'a str,
+    ) -> Stored<'a, Option<JournalEntry>>;
+    /// The entry that has the first of these receipt ids that is known.
+    fn entry_of_receipt<'a>(
+        &'a self,
+        platform: &'a str,
+        bot: &'a str,
+        receipt_ids: Vec<String>,
     ) -> Stored<'a, Option<JournalEntry>>;
     /// Marks open entries of servers that are not `live` as unknown. Returns how many. The list may be some seconds old: a
     /// store that several servers share looks at their leases as well.

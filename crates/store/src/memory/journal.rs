@@ -5,9 +5,12 @@ use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcom
 use super::{MemoryStore, now};
 
 impl Journal for MemoryStore {
-    fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64> {
+    fn open_entry(&self, entry: JournalEntry, receipt_id: Option<String>) -> Stored<'_, u64> {
         let mut state = self.state();
         let id = state.journal.last_key_value().map_or(1, |(last, _)| last + 1);
+        if let Some(receipt_id) = receipt_id {
+            state.receipts.insert([entry.platform.clone(), entry.bot.clone(), receipt_id], id);
+        }
         state.journal.insert(id, JournalEntry { id, outcome: Outcome::Open, cursor: 0, note: String::new(), ..entry });
         now(id)
     }
@@ -54,6 +57,17 @@ impl Journal for MemoryStore {
             }
         }
         now(Some(entry.clone()))
+    }
+
+    fn entry_of_receipt<'a>(
+        &'a self,
+        platform: &'a str,
+        bot: &'a str,
+        receipt_ids: Vec<String>,
+    ) -> Stored<'a, Option<JournalEntry>> {
+        let state = self.state();
+        let found = |id| state.receipts.get(&[platform.to_owned(), bot.to_owned(), id]);
+        now(receipt_ids.into_iter().find_map(found).and_then(|id| state.journal.get(id)).cloned())
     }
 
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {

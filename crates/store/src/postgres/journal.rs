@@ -11,8 +11,13 @@ macro_rules! columns {
         "id, tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note, desk"
     };
 }
+
+const ADD_RECEIPT: &str = "INSERT INTO journal_receipt (platform, bot, receipt_id, entry)
+                           SELECT platform, bot, $2, id FROM journal WHERE id = $1
+                           ON CONFLICT (platform, bot, receipt_id) DO UPDATE SET entry = excluded.entry";
+
 impl Journal for PostgresStore {
-    fn open_entry(&self, it: JournalEntry) -> Stored<'_, u64> {
+    fn open_entry(&self, it: JournalEntry, receipt_id: Option<String>) -> Stored<'_, u64> {
         self.worker.write(async move |connection| {
             let sql = "INSERT INTO journal
                          (tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note, desk)
@@ -23,7 +28,11 @@ impl Journal for PostgresStore {
             let row = connection
                 .query_one(sql, &[&tenant, &instance, &platform, &bot, &chat_id, &op, &at_ms, &parts, &desk])
                 .await?;
-            Ok(unsigned(row.get(0)))
+            let id: i64 = row.get(0);
+            if let Some(receipt_id) = &receipt_id {
+                connection.execute(ADD_RECEIPT, &[&id, &kept(receipt_id)]).await?;
+            }
+            Ok(unsigned(id))
         })
     }
 
@@ -39,10 +48,7 @@ impl Journal for PostgresStore {
 
     fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()> {
         self.worker.write(async move |connection| {
-            let sql = "INSERT INTO journal_receipt (platform, bot, receipt_id, entry)
-                       SELECT platform, bot, $2, id FROM journal WHERE id = $1
-                       ON CONFLICT (platform, bot, receipt_id) DO UPDATE SET entry = excluded.entry";
-            connection.execute(sql, &[&signed(id), &kept(&receipt_id)]).await.map(drop)
+            connection.execute(ADD_RECEIPT, &[&signed(id), &kept(&receipt_id)]).await.map(drop)
         })
     }
 
@@ -67,6 +73,30 @@ impl Journal for PostgresStore {
             connection.execute(sql, &[&id, &name(outcome), &kept(&note)]).await?;
             let sql = concat!("SELECT ", columns!(), " FROM journal WHERE id = $1");
             Ok(connection.query_opt(sql, &[&id]).await?.as_ref().map(entry))
+        })
+    }
+
+    fn entry_of_receipt<'a>(
+        &'a self,
+        platform: &'a str,
+        bot: &'a str,
+        receipt_ids: Vec<String>,
+    ) -> Stored<'a, Option<JournalEntry>> {
+        let [platform, bot] = [platform, bot].map(str::to_owned);
+        self.worker.read(async move |connection| {
+            let sql = concat!(
+                "SELECT ",
+                columns!(),
+                " FROM journal WHERE id =
+                   (SELECT entry FROM journal_receipt WHERE platform = $1 AND bot = $2 AND receipt_id = $3)"
+            );
+            for receipt_id in &receipt_ids {
+                let found = connection.query_opt(sql, &[&kept(&platform), &kept(&bot), &kept(receipt_id)]).await?;
+                if found.is_some() {
+                    return Ok(found.as_ref().map(entry));
+                }
+            }
+            Ok(None)
         })
     }
 

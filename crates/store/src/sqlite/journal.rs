@@ -1,6 +1,6 @@
 //! Actions of agents and their results.
 
-use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, Stored};
+use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, StoreError, Stored};
 use rusqlite::{OptionalExtension as _, Row};
 
 use super::readers::DESK;
@@ -8,7 +8,7 @@ use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 
 impl Journal for SqliteStore {
-    fn open_entry(&self, it: JournalEntry) -> Stored<'_, u64> {
+    fn open_entry(&self, it: JournalEntry, receipt_id: Option<String>) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
             let sql = "INSERT INTO journal (tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note, desk)
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'open', ?8, 0, '', ?9)";
@@ -25,7 +25,11 @@ impl Journal for SqliteStore {
                 it.parts,
                 desk,
             );
-            insert.insert(row).map(unsigned).map_err(fault)
+            let id = insert.insert(row).map_err(fault)?;
+            if let Some(receipt_id) = receipt_id {
+                add_receipt(books, id, &receipt_id)?;
+            }
+            Ok(unsigned(id))
         };
         self.writer.write(work, |_| {})
     }
@@ -42,12 +46,7 @@ impl Journal for SqliteStore {
     }
 
     fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()> {
-        let work = move |books: &mut Books| {
-            let sql = "INSERT OR REPLACE INTO journal_receipt (platform, bot, receipt_id, entry)
-                       SELECT platform, bot, ?2, id FROM journal WHERE id = ?1";
-            books.connection.execute(sql, (signed(id), receipt_id)).map(drop).map_err(fault)
-        };
-        self.writer.write(work, |()| {})
+        self.writer.write(move |books: &mut Books| add_receipt(books, signed(id), &receipt_id), |()| {})
     }
 
     fn apply_receipt<'a>(
@@ -75,6 +74,29 @@ impl Journal for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
+    fn entry_of_receipt<'a>(
+        &'a self,
+        platform: &'a str,
+        bot: &'a str,
+        receipt_ids: Vec<String>,
+    ) -> Stored<'a, Option<JournalEntry>> {
+        let (platform, bot) = (platform.to_owned(), bot.to_owned());
+        self.readers.read(DESK, move |connection| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM journal WHERE id =
+                   (SELECT entry FROM journal_receipt WHERE platform = ?1 AND bot = ?2 AND receipt_id = ?3)"
+            );
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            for receipt_id in receipt_ids {
+                let found = query.query_row((&platform, &bot, receipt_id), entry).optional().map_err(fault)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            Ok(None)
+        })
+    }
+
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
             let note = "the desk went down before the platform answered";
@@ -95,6 +117,12 @@ impl Journal for SqliteStore {
             query.query_map((tenant, signed(limit as u64)), entry).and_then(Iterator::collect).map_err(fault)
         })
     }
+}
+
+fn add_receipt(books: &Books, entry: i64, receipt_id: &str) -> Result<(), StoreError> {
+    let sql = "INSERT OR REPLACE INTO journal_receipt (platform, bot, receipt_id, entry)
+               SELECT platform, bot, ?2, id FROM journal WHERE id = ?1";
+    books.connection.execute(sql, (entry, receipt_id)).map(drop).map_err(fault)
 }
 
 const COLUMNS: &str = "id, tenant, instance, platform, bot, chat_id, op, at_ms, outcome, parts, cursor, note, desk";

@@ -96,7 +96,7 @@ async fn actions(store: &dyn Store, odd: &str) {
             note: String::new(),
             desk: DeskNo(1),
         };
-        let id = store.open_entry(entry).await.unwrap();
+        let id = store.open_entry(entry, None).await.unwrap();
         if number != 2 {
             let note = format!("note {odd}");
             assert!(store.close_entry(id, Closing::new(Outcome::Delivered, 1, note)).await.unwrap());

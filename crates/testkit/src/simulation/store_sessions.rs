@@ -94,11 +94,11 @@ impl Sessions for DeskStore {
 }
 
 impl Journal for DeskStore {
-    fn open_entry(&self, entry: JournalEntry) -> Stored<'_, u64> {
+    fn open_entry(&self, entry: JournalEntry, receipt_id: Option<String>) -> Stored<'_, u64> {
         let book = self.book.clone();
         self.pass("open_entry", move |store| {
             let desk = entry.desk;
-            let id = at_once(store.open_entry(entry))?;
+            let id = at_once(store.open_entry(entry, receipt_id))?;
             book.say(format!("d{desk} opens entry {id}"));
             Ok(id)
         })
@@ -121,6 +121,15 @@ impl Journal for DeskStore {
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>> {
         self.store.apply_receipt(platform, bot, receipt_id, outcome, note)
+    }
+
+    fn entry_of_receipt<'a>(
+        &'a self,
+        platform: &'a str,
+        bot: &'a str,
+        receipt_ids: Vec<String>,
+    ) -> Stored<'a, Option<JournalEntry>> {
+        self.store.entry_of_receipt(platform, bot, receipt_ids)
     }
 
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {

@@ -133,7 +133,7 @@ impl Simulation {
                 note: String::new(),
                 desk: desk.lease().me(),
             };
-            let id = desk.stores().journal.open_entry(entry).await.ok()?;
+            let id = desk.stores().journal.open_entry(entry, None).await.ok()?;
             Some(Happened::Opened { slot, id })
         });
     }

@@ -25,7 +25,7 @@ pub(super) fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
 
 pub async fn an_entry_is_opened_then_closed(Harness { store, .. }: Harness) {
     let id =
-        store.open_entry(JournalEntry { outcome: Outcome::Delivered, cursor: 3, ..entry("acme", 5) }).await.unwrap();
+        store.open_entry(JournalEntry { outcome: Outcome::Delivered, cursor: 3, ..entry("acme", 5) }, None).await.unwrap();
     let open = JournalEntry { id, ..entry("acme", 5) };
     assert_eq!(
         store.entries(None, 9).await.unwrap(),
@@ -47,7 +47,7 @@ pub async fn an_entry_is_opened_then_closed(Harness { store, .. }: Harness) {
 pub async fn open_entries_become_unknown_once(harness: Harness) {
     let mut ids = Vec::new();
     for at_ms in 0..4 {
-        ids.push(harness.store.open_entry(entry("acme", at_ms)).await.unwrap());
+        ids.push(harness.store.open_entry(entry("acme", at_ms), None).await.unwrap());
     }
     harness.store.close_entry(ids[0], Closing::new(Outcome::Delivered, 3, "done")).await.unwrap();
     harness.store.close_entry(ids[1], Closing::new(Outcome::Rejected, 0, "no")).await.unwrap();
@@ -64,7 +64,7 @@ pub async fn open_entries_become_unknown_once(harness: Harness) {
 pub async fn entries_are_listed_newest_first_by_tenant(Harness { store, .. }: Harness) {
     let mut ids = Vec::new();
     for (at_ms, tenant) in ["acme", "other", "acme", "acme"].into_iter().enumerate() {
-        ids.push(store.open_entry(entry(tenant, at_ms as u64)).await.unwrap());
+        ids.push(store.open_entry(entry(tenant, at_ms as u64), None).await.unwrap());
     }
     assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
     let listed = async |tenant, limit| {
@@ -78,17 +78,17 @@ pub async fn entries_are_listed_newest_first_by_tenant(Harness { store, .. }: Ha
 }
 
 pub async fn entries_survive(harness: Harness) {
-    let id = harness.store.open_entry(entry("acme", 1)).await.unwrap();
+    let id = harness.store.open_entry(entry("acme", 1), None).await.unwrap();
     harness.store.close_entry(id, Closing::new(Outcome::Delivered, 3, "büro")).await.unwrap();
     let harness = harness.reopened();
     let kept = JournalEntry { id, outcome: Outcome::Delivered, cursor: 3, note: "büro".into(), ..entry("acme", 1) };
     assert_eq!(harness.store.entries(Some("acme"), 9).await.unwrap(), [kept]);
-    assert!(harness.store.open_entry(entry("acme", 2)).await.unwrap() > id);
+    assert!(harness.store.open_entry(entry("acme", 2), None).await.unwrap() > id);
 }
 
 pub async fn entries_of_live_desks_stay_open(Harness { store, .. }: Harness) {
     for desk in [3, 4] {
-        store.open_entry(JournalEntry { desk: DeskNo(desk), ..entry("acme", desk) }).await.unwrap();
+        store.open_entry(JournalEntry { desk: DeskNo(desk), ..entry("acme", desk) }, None).await.unwrap();
     }
     assert_eq!(store.doubt_open_entries(vec![DeskNo(4), DeskNo(9)]).await.unwrap(), 1);
     let outcomes: Vec<_> = store.entries(None, 9).await.unwrap().iter().map(|it| (it.desk.0, it.outcome)).collect();
@@ -96,7 +96,7 @@ pub async fn entries_of_live_desks_stay_open(Harness { store, .. }: Harness) {
 }
 
 pub async fn a_late_receipt_is_applied_to_its_entry(Harness { store, .. }: Harness) {
-    let id = store.open_entry(entry("acme", 1)).await.unwrap();
+    let id = store.open_entry(entry("acme", 1), None).await.unwrap();
     let apply = async |bot, receipt, outcome, note| {
         let found = store.apply_receipt("chat", bot, receipt, outcome, note).await.unwrap();
         found.map(|it| (it.id, it.outcome, it.note))
@@ -114,17 +114,31 @@ pub async fn a_late_receipt_is_applied_to_its_entry(Harness { store, .. }: Harne
     assert_eq!(apply("desk", "r2", Outcome::Rejected, "unreachable").await, failed, "and is told once");
     assert_eq!(apply("desk", "r1", Outcome::Delivered, "ok").await, failed, "another part's success does not undo it");
     // What was unknown of a message of one part is known now.
-    let one = store.open_entry(JournalEntry { parts: 1, ..entry("acme", 1) }).await.unwrap();
+    let one = store.open_entry(JournalEntry { parts: 1, ..entry("acme", 1) }, None).await.unwrap();
     store.add_receipt(one, "r9".into()).await.unwrap();
     store.close_entry(one, Closing::new(Outcome::Unknown, 0, "timed out")).await.unwrap();
     let known = Some((one, Outcome::Delivered, "timed out; read".to_owned()));
     assert_eq!(apply("desk", "r9", Outcome::Delivered, "read").await, known);
     // One that fails before the last part went out stays failed.
-    let id = store.open_entry(entry("acme", 2)).await.unwrap();
+    let id = store.open_entry(entry("acme", 2), None).await.unwrap();
     store.add_receipt(id, "r3".into()).await.unwrap();
     assert_eq!(apply("desk", "r3", Outcome::Rejected, "no").await, Some((id, Outcome::Rejected, "no".to_owned())));
     assert!(!store.close_entry(id, Closing::new(Outcome::Delivered, 2, "")).await.unwrap());
     let late = Retention { now_ms: 10, journal_before_ms: 9, ..Retention::default() };
     while store.purge(late).await.unwrap().more {}
     assert_eq!(apply("desk", "r3", Outcome::Delivered, "").await, None, "it went with its entry");
+}
+
+pub async fn an_entry_is_found_by_its_receipts(Harness { store, .. }: Harness) {
+    let first = store.open_entry(entry("acme", 1), Some("a".into())).await.unwrap();
+    store.add_receipt(first, "b".into()).await.unwrap();
+    let find = async |bot, ids: &[&str]| {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        store.entry_of_receipt("chat", bot, ids).await.unwrap().map(|it| it.id)
+    };
+    assert_eq!((find("desk", &["a"]).await, find("desk", &["x", "b"]).await), (Some(first), Some(first)));
+    assert_eq!((find("other", &["a"]).await, find("desk", &["x"]).await, find("desk", &[]).await), (None, None, None));
+    let second = store.open_entry(entry("other", 2), Some("a".into())).await.unwrap();
+    assert_eq!(find("desk", &["a"]).await, Some(second), "the newest has it");
+    assert_eq!(find("desk", &["b", "a"]).await, Some(first), "the first that is known");
 }

@@ -89,7 +89,8 @@ macro_rules! store_contract {
                     a_capability_belongs_to_its_tenant_and_kind, a_capability_ends_at_its_time, capabilities_survive;
                 journal: an_entry_is_opened_then_closed, open_entries_become_unknown_once,
                     entries_are_listed_newest_first_by_tenant, entries_survive, entries_of_live_desks_stay_open,
-                    a_late_receipt_is_applied_to_its_entry;
+                    a_late_receipt_is_applied_to_its_entry,
+                    an_entry_is_found_by_its_receipts;
                 desks: desk_numbers_are_never_reused, a_lease_must_be_renewed_in_time,
                     a_duty_has_one_live_holder_and_its_token_rises,
                     a_desk_that_leaves_has_no_duties_and_keeps_its_lease, a_desk_tells_of_itself, cursors_are_kept_by_bot,

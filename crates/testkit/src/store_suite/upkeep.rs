@@ -163,7 +163,7 @@ pub async fn a_large_backlog_keeps_only_its_own_events(Harness { store, .. }: Ha
 pub async fn lines_entries_and_inactive_chats_expire(Harness { store, .. }: Harness) {
     for (number, at_ms) in [(1, 1_000), (2, 2_000), (3, 3_000)] {
         store.chat_append("acme", "c", &format!("m-{number}"), "{}".into(), at_ms).await.unwrap();
-        let id = store.open_entry(super::journal::entry("acme", at_ms)).await.unwrap();
+        let id = store.open_entry(super::journal::entry("acme", at_ms), None).await.unwrap();
         if number != 1 {
             store.close_entry(id, Closing::new(Outcome::Delivered, 1, "")).await.unwrap();
         }
