@@ -120,6 +120,7 @@ impl Frontdesk {
             admin_token: keys.admin_token,
             pages: Pages::new(&page_key),
             answers: Budgets::new(config.server.answers_per_tenant_kib),
+            replies: Budgets::new(config.server.answers_per_tenant_kib),
             uploads: Budgets::new(UPLOADS_PER_TENANT),
             readiness: edge::Readiness::default(),
             in_hand: edge::InHand::default(),

@@ -26,6 +26,7 @@ const TEXTS: &[&str] = &[
     "nothing can be sent to a webhook",
     "this desk does not run the platform \"irc\"",
     "relay does not support prompt",
+    "a prompt needs a prompt_id",
     "the store is unavailable; nothing was sent",
     "the chat store is unavailable",
     "the platform did not answer, and it may have happened all the same",

@@ -46,8 +46,66 @@ impl From<DeliveryPayload> for Question {
     }
 }
 
+/// Memory that an answer may take until it was read. Given back when dropped.
+pub type Room = Box<dyn Send + Sync>;
+
+/// An answer, with the memory that it takes.
+pub struct Told {
+    pub reply: AgentReply,
+    pub room: Room,
+}
+
+type Asker = oneshot::Sender<Result<Told, Fault>>;
+
 /// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
-pub type Line = oneshot::Sender<Result<AgentReply, Fault>>;
+pub struct Line {
+    asker: Asker,
+    room: Box<dyn Fn(usize) -> Option<Room> + Send + Sync>,
+}
+
+impl Line {
+    /// `room`: memory for an answer of so many bytes. `None`: too many answers are unread.
+    pub fn new(asker: Asker, room: impl Fn(usize) -> Option<Room> + Send + Sync + 'static) -> Self {
+        Self { asker, room: Box::new(room) }
+    }
+
+    fn send(self, answered: Result<AgentReply, Fault>) -> Result<(), Unheard> {
+        let reply = match answered {
+            Ok(reply) => reply,
+            Err(fault) => {
+                let _ = self.asker.send(Err(fault)); // the asker may have disconnected
+                return Ok(());
+            }
+        };
+        let Some(room) = (self.room)(reply.content.len()) else {
+            return Err(Unheard { content: reply.content, asker: Some(self.asker) });
+        };
+        match self.asker.send(Ok(Told { reply, room })) {
+            Err(Ok(Told { reply, .. })) => Err(Unheard { content: reply.content, asker: None }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An accepted answer that its asker did not get.
+struct Unheard {
+    content: String,
+    /// If it is still there, and only has too much to read.
+    asker: Option<Asker>,
+}
+
+/// Tells an asker that has too much to read what became of the answer. `in_inbox` is `None` if it is not an agent.
+fn refuse(asker: Option<Asker>, in_inbox: Option<bool>) {
+    let text = "the question was answered, but too many unread answers are buffered for this tenant; read them";
+    let text = match in_inbox {
+        Some(true) => format!("{text}; this one is in the inbox of the agent that asked"),
+        Some(false) => format!("{text}; this one will be put into the inbox of the agent that asked"),
+        None => format!("{text}, then ask again"),
+    };
+    if let Some(asker) = asker {
+        let _ = asker.send(Err(Fault::new(Class::RateLimitedError, text))); // it may have disconnected
+    }
+}
 
 /// Questions between agents, and the callers that wait for the answers, here and at other servers.
 pub struct Exchanges {
@@ -92,10 +150,12 @@ impl Exchanges {
         payload: &DeliveryPayload,
         timeout_ms: u64,
     ) -> Result<AgentReply, Fault> {
-        let (line, answer) = oneshot::channel();
+        let (asker, answer) = oneshot::channel();
+        let line = Line::new(asker, |_| Some(Box::new(())));
         let (answer, ()) =
             tokio::join!(answer, Box::pin(self.ask(who, address, payload.clone().into(), timeout_ms, line)));
-        answer.unwrap_or_else(|_| Err(Fault::new(Class::InternalError, "the exchange ended without a result")))
+        let ended = |_| Err(Fault::new(Class::InternalError, "the exchange ended without a result"));
+        answer.unwrap_or_else(ended).map(|told| told.reply)
     }
 
     /// Asks, and sends the answer to `line` as soon as it is known. An asker that disconnects frees its slot at once;
@@ -104,7 +164,7 @@ impl Exchanges {
         let mut line = Some(line);
         let asked = self.ask_on(who, address, question, timeout_ms, &mut line).await;
         if let (Err(fault), Some(line)) = (asked, line) {
-            let _ = line.send(Err(fault)); // the asker may have disconnected
+            let _ = line.asker.send(Err(fault)); // the asker may have disconnected
         }
     }
 
@@ -134,11 +194,11 @@ impl Exchanges {
         self.open(exchange).await?;
         let Some((ticket, mut waiting)) = self.agents.live.waiters.wait(token, who.tenant, to.agent.no) else {
             let busy = Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later");
-            return self.give_up(token, busy, line, to, correlation_id).await;
+            return self.give_up(token, busy, line, to, correlation_id, asker.is_some()).await;
         };
         // One came at once, or to the same question, asked before.
         if let Err(error) = self.look_for_answers(vec![token]).await {
-            return self.give_up(token, error.into(), line, to, correlation_id).await;
+            return self.give_up(token, error.into(), line, to, correlation_id, asker.is_some()).await;
         }
         let stored = Notify::new();
         let on_stored = |first: String| -> BoxFuture<'_, ()> {
@@ -161,7 +221,7 @@ impl Exchanges {
         let heard = async {
             let hung_up = async {
                 match line.as_mut() {
-                    Some(line) => line.closed().await,
+                    Some(line) => line.asker.closed().await,
                     None => std::future::pending().await,
                 }
             };
@@ -194,8 +254,11 @@ impl Exchanges {
                     _ = &mut question => {}
                 }
             }
-            let unheard = unheard.and_then(Result::ok).map(|reply| reply.content);
-            is_told = self.close_answered(who.tenant, to, correlation_id, unheard).await;
+            let (content, waits) = unheard.map_or((None, None), |it| (Some(it.content), it.asker));
+            is_told = self.close_answered(who.tenant, to, correlation_id, content).await;
+            refuse(waits, Some(is_told));
+        } else if let Some(Unheard { asker, .. }) = unheard {
+            refuse(asker, None);
         }
         // After the commit: until then further replies get `Answered`. An answer that reached nobody is kept for `finish_left`.
         if is_told && let Err(error) = self.store.end_exchange(token).await {
@@ -254,11 +317,13 @@ impl Exchanges {
         line: &mut Option<Line>,
         to: &Addressee,
         correlation_id: &str,
+        by_agent: bool,
     ) -> Result<(), Fault> {
         let answer = self.or_last_moment(token, Err(fault)).await?;
-        let reply = Ok(reply_of(to, correlation_id, answer));
-        if line.take().is_some_and(|line| line.send(reply).is_ok()) {
-            self.store.end_exchange(token).await?;
+        let Some(line) = line.take() else { return Ok(()) };
+        match line.send(Ok(reply_of(to, correlation_id, answer))) {
+            Ok(()) => drop(self.store.end_exchange(token).await?),
+            Err(unheard) => refuse(unheard.asker, by_agent.then_some(false)),
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ use crate::vault::Sealer;
 
 pub use data::TenantData;
 pub use errands::LOOK_EVERY;
-pub use exchange::{Exchanges, Line, Question, TIMEOUT_MAX_MS};
+pub use exchange::{Exchanges, Line, Question, Room, TIMEOUT_MAX_MS, Told};
 pub use inbox::{Inboxes, inbox_message, is_in_flight};
 pub use messages::Messages;
 pub use skills::TenantSkills;

@@ -182,12 +182,22 @@ impl Budgets {
 
     /// `None`: the tenant's budget is used up, and stayed so for the waiting time.
     pub(crate) async fn take(&self, tenant: &str, amount: usize) -> Option<Spent> {
-        let budget = {
-            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-            tenants.entry(tenant.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone()
-        };
-        let amount = u32::try_from(amount.min(self.each)).unwrap_or(u32::MAX);
-        timeout(BUDGET_TIME, budget.acquire_many_owned(amount)).await.ok()?.ok()
+        let taking = self.of(tenant).acquire_many_owned(self.share(amount));
+        timeout(BUDGET_TIME, taking).await.ok()?.ok()
+    }
+
+    /// At once, or not at all.
+    pub(crate) fn take_now(&self, tenant: &str, amount: usize) -> Option<Spent> {
+        self.of(tenant).try_acquire_many_owned(self.share(amount)).ok()
+    }
+
+    fn of(&self, tenant: &str) -> Arc<Semaphore> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.entry(tenant.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone()
+    }
+
+    fn share(&self, amount: usize) -> u32 {
+        u32::try_from(amount.min(self.each)).unwrap_or(u32::MAX)
     }
 }
 
@@ -276,5 +286,9 @@ mod tests {
         assert!(budgets.take("a", 9).await.is_none());
         assert!(budgets.take("a", 8).await.is_some());
         assert_eq!(shrunk(held, 1 << 20).num_permits(), 2, "it does not grow");
+        let held = budgets.take_now("a", 9).unwrap();
+        assert!(budgets.take_now("a", 2).is_none());
+        drop(held);
+        assert!(budgets.take_now("a", 99).is_some());
     }
 }

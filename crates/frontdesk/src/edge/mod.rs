@@ -73,6 +73,8 @@ pub struct AppParts {
     pub pages: page::Pages,
     /// KiB of responses that are not read yet, per tenant.
     pub answers: Budgets,
+    /// Answers of agents to questions, which come at any time: apart, so that they find no budget used up by what was asked for.
+    pub replies: Budgets,
     /// Uploads in progress, per tenant.
     pub uploads: Budgets,
     pub readiness: Readiness,

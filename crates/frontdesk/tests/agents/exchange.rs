@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::agents::{Question, Speaker};
+use frontdesk_core::agents::{Line, Question, Speaker};
 use frontdesk_wire::Seq;
 use frontdesk_wire::agents::DeliveryPayload;
 use serde_json::{Value, json};
@@ -162,7 +162,8 @@ async fn a_question_that_was_delivered_holds_nothing_while_its_caller_waits() {
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
     let held = Arc::new(());
     let is_held = Arc::downgrade(&held);
-    let (line, answer) = tokio::sync::oneshot::channel();
+    let (asker, answer) = tokio::sync::oneshot::channel();
+    let line = Line::new(asker, |_| Some(Box::new(())));
     let asked = Question { payload, held: Box::new(held) };
     let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", asked, 60_000, line));
     let given_back = async {
@@ -177,7 +178,41 @@ async fn a_question_that_was_delivered_holds_nothing_while_its_caller_waits() {
     assert_eq!(plane.inbox("alice").await.len(), 1, "the question is there");
     desk.exchanges().reply(speaker, "alice", "c", "42".into()).await.unwrap();
     tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
-    assert_eq!(answer.await.unwrap().unwrap().content, "42");
+    assert_eq!(answer.await.unwrap().unwrap_or_else(|fault| panic!("{fault}")).reply.content, "42");
+    drop(desk);
+    plane.finish().await;
+}
+
+/// An asker whose tenant has too many unread answers is told so, and the answer is not lost.
+#[tokio::test]
+async fn an_answer_without_room_goes_to_the_inbox_of_the_agent_that_asked() {
+    let plane = Plane::with_agents(&["alice", "bob"]).await;
+    let desk = plane.harness.app.desk.clone();
+    for (caller, id, where_to) in [(Some("bob"), "c-1", "is in the inbox"), (None, "c-2", "ask again")] {
+        let speaker = Speaker { tenant: "home", operator: false, caller, bound: None };
+        let mut body = question(&plane, id, 60_000);
+        body["meta"]["origin"] = json!({});
+        body.as_object_mut().unwrap().remove("timeout_ms");
+        let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
+        let (asker, answer) = tokio::sync::oneshot::channel();
+        let (wanted, wants) = std::sync::mpsc::channel();
+        let line = Line::new(asker, move |bytes| {
+            wanted.send(bytes).unwrap();
+            None
+        });
+        let asking = desk.exchanges().ask(speaker, "alice", payload.into(), 60_000, line);
+        let replying = async {
+            while !plane.inbox("alice").await.iter().any(|it| it["meta"]["correlation_id"] == id) {}
+            desk.exchanges().reply(speaker, "alice", id, "forty-two".into()).await.unwrap();
+        };
+        let both = async { tokio::join!(asking, replying) };
+        tokio::time::timeout(PATIENCE, both).await.expect("the exchange did not end");
+        let fault = answer.await.unwrap().err().expect("there is no room").to_string();
+        assert!(fault.contains("too many unread answers") && fault.contains(where_to), "{fault}");
+        assert_eq!(wants.try_iter().collect::<Vec<_>>(), [9], "asked once, for what it takes");
+    }
+    let inbox = plane.inbox("bob").await;
+    assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("forty-two")));
     drop(desk);
     plane.finish().await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Request};
 use axum::response::{IntoResponse as _, Response};
-use frontdesk_core::agents::Question;
+use frontdesk_core::agents::{Question, Room};
 use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
     SkillFilter, SkillNote, SkillStatus, SkillStore as _,
@@ -29,7 +29,7 @@ use super::answers::{ROW_KIB, ROWS_KIB, reserve, resize};
 use super::auth::Api;
 use super::messages::{TIMEOUT_MS, ask, read_wake};
 use crate::edge::App;
-use crate::edge::flow::{PAGE_KIB, Spent, holding};
+use crate::edge::flow::{PAGE_KIB, holding};
 use crate::edge::in_hand::Held;
 
 /// Unused sessions expire after this time; the client then opens another.
@@ -112,7 +112,7 @@ struct Asker {
     /// The server waits for the call when it stops.
     in_progress: TaskTrackerToken,
     /// The answer's share of the budget, which the response keeps until it was read.
-    spent: Arc<Mutex<Option<Spent>>>,
+    spent: Arc<Mutex<Option<Room>>>,
 }
 
 pub(super) async fn serve(tools: Arc<Tools>, app: App, request: Request) -> Response {
@@ -212,7 +212,7 @@ impl rmcp::ServerHandler for Handler {
             Some(kib) => Some(reserve(&app, &who, kib).await.map_err(rpc_error)?),
             None => None,
         };
-        let running = Box::pin(run(app.clone(), who.clone(), held, name, arguments));
+        let running = Box::pin(run(app.clone(), who.clone(), held, spent.clone(), name, arguments));
         let answer = if waits {
             // Stops waiting when the client cancels; a late reply is delivered to the caller's inbox.
             tokio::select! {
@@ -227,7 +227,7 @@ impl rmcp::ServerHandler for Handler {
         if let Some(reserved) = reserved {
             // It is written as JSON once more.
             let resized = resize(&app, &who, reserved, 2 * text.len()).await.map_err(rpc_error)?;
-            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(resized);
+            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(resized));
         }
         Ok(CallToolResponse::Complete(CallToolResult::success(vec![ContentBlock::text(text)])))
     }
@@ -252,11 +252,12 @@ fn answer_kib(tool: &str) -> Option<usize> {
     }
 }
 
-/// `held`: what the arguments take.
+/// `held`: what the arguments take; `spent`: what the answer does.
 async fn run(
     app: App,
     who: Api,
     held: Option<Held>,
+    spent: Arc<Mutex<Option<Room>>>,
     tool: String,
     mut given: Map<String, Value>,
 ) -> Result<Value, Fault> {
@@ -305,7 +306,9 @@ async fn run(
             let mut payload = payload_of(app, who, given)?;
             payload.meta_mut().correlation_id.get_or_insert_with(|| desk.env().uuid_v4());
             let question = Question { payload, held: Box::new(held) };
-            shown(&ask(app, who.clone(), id, question, timeout_ms.unwrap_or(TIMEOUT_MS)).await?)
+            let told = ask(app, who.clone(), id, question, timeout_ms.unwrap_or(TIMEOUT_MS)).await?;
+            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(told.room);
+            shown(&told.reply)
         }
         "skill_read" => {
             let name = text(&mut given, "name")?;

@@ -3,12 +3,12 @@
 use aws_lc_rs::hmac;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json as Reply};
-use frontdesk_core::agents::Question;
+use frontdesk_core::agents::{Line, Question, Room, Told};
 use frontdesk_wire::Place;
 use frontdesk_wire::agents::{
-    AgentDescriptor, AgentList, AgentPut, AgentReply, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
+    AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
     Notified, NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
 };
 use frontdesk_wire::secret::same_bytes;
@@ -21,7 +21,7 @@ use super::auth::Api;
 use super::body::{Json, Raw};
 use super::{Answer, Refused};
 use crate::edge::App;
-use crate::edge::flow::PAGE_KIB;
+use crate::edge::flow::{PAGE_KIB, holding};
 use crate::edge::in_hand::Held;
 
 /// Default timeout of an exchange.
@@ -144,7 +144,7 @@ pub(crate) async fn exchange(
     Path(id): Path<String>,
     Extension(held): Extension<Held>,
     Json(body): Json<Value>,
-) -> Answer<AgentReply> {
+) -> Result<Response, Refused> {
     app.desk.inboxes().inbox_of(&who.tenant, &id)?;
     let timeout_ms = match body.get("timeout_ms") {
         None | Some(Value::Null) => TIMEOUT_MS,
@@ -152,19 +152,26 @@ pub(crate) async fn exchange(
     };
     let payload = read_payload(&app, &who, &id, body)?;
     let question = Question { payload, held: Box::new(held) };
-    Ok(Reply(ask(&app, who, id, question, timeout_ms).await?))
+    let Told { reply, room } = ask(&app, who, id, question, timeout_ms).await?;
+    Ok(holding(Reply(reply).into_response(), room))
 }
 
-/// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion.
+/// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion. The answer counts
+/// against the budget of its tenant until it was read.
 pub(crate) async fn ask(
     app: &App,
     who: Api,
     id: String,
     question: Question,
     timeout_ms: u64,
-) -> Result<AgentReply, Fault> {
-    let (line, answer) = oneshot::channel();
-    let desk = app.desk.clone();
+) -> Result<Told, Fault> {
+    let (asker, answer) = oneshot::channel();
+    let (desk, app_of_room, tenant) = (app.desk.clone(), app.clone(), who.tenant.clone());
+    let room = move |bytes: usize| {
+        let spent = app_of_room.replies.take_now(&tenant, bytes / 1024 + 1)?;
+        Some(Box::new(spent) as Room)
+    };
+    let line = Line::new(asker, room);
     app.sessions.spawn(async move { desk.exchanges().ask(who.speaker(), &id, question, timeout_ms, line).await });
     answer.await.unwrap_or_else(|_| {
         Err(Fault::new(Class::InternalError, "the exchange failed with an internal error; see the server log"))
