@@ -1,6 +1,11 @@
-//! Short hashes of texts, used as keys.
+//! Hashes of texts.
+
+use std::collections::HashMap;
 
 use aws_lc_rs::digest::{SHA256, digest};
+
+/// A map by short texts that is read for every message. Its seed differs from process to process.
+pub(crate) type TextMap<K, V> = HashMap<K, V, foldhash::quality::RandomState>;
 
 /// Lowercase hex SHA-256, for tokens that are kept only as hashes.
 pub fn sha256_hex(text: &str) -> String {

@@ -1,35 +1,36 @@
 //! What the gate reads for every event, by tenant and platform: lookups build no keys, and do not get slower when
 //! other tenants grow.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use frontdesk_wire::InstanceId;
 
 use super::facts::{Agent, Binding, DmDefault, Gateway, Grant, Instance, Policy, Principal};
+use crate::hash::TextMap;
 
 /// Data of one tenant.
 #[derive(Default)]
 pub struct TenantIndex {
     /// The tenant record exists; other records of it may be read before or after.
     pub(super) known: bool,
-    pub(super) instances: HashMap<InstanceId, Arc<Instance>>,
-    pub(super) principals: HashMap<InstanceId, Arc<Principal>>,
-    pub(super) agents: HashMap<InstanceId, Arc<Agent>>,
+    pub(super) instances: TextMap<InstanceId, Arc<Instance>>,
+    pub(super) principals: TextMap<InstanceId, Arc<Principal>>,
+    pub(super) agents: TextMap<InstanceId, Arc<Agent>>,
     /// Gateways: (live, revoked).
     pub(super) gateways: (usize, usize),
-    pub(super) platforms: HashMap<String, PlatformIndex>,
+    pub(super) platforms: TextMap<String, PlatformIndex>,
 }
 
 /// Data of one tenant on one platform.
 #[derive(Default)]
 pub struct PlatformIndex {
-    people: HashMap<String, Person>,
+    people: TextMap<String, Person>,
     /// Links by instance; the first one is the oldest.
-    owners: HashMap<InstanceId, Vec<Arc<Binding>>>,
+    owners: TextMap<InstanceId, Vec<Arc<Binding>>>,
     /// By channel; usually one scope per channel id.
-    grants: HashMap<String, Vec<Arc<Grant>>>,
-    relevance: HashMap<InstanceId, Relevance>,
+    grants: TextMap<String, Vec<Arc<Grant>>>,
+    relevance: TextMap<InstanceId, Relevance>,
 }
 
 /// A user on a platform.

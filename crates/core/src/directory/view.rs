@@ -11,6 +11,7 @@ use super::facts::{
 };
 use super::index::{PlatformIndex, TenantIndex, put_in_order};
 use super::unreadable::Unreadable;
+use crate::hash::TextMap;
 use crate::port::store::Record;
 
 #[derive(Default)]
@@ -38,11 +39,11 @@ pub struct View {
     agent_by_no: HashMap<InstanceNo, Arc<Agent>>,
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<InstanceNo, Arc<Instance>>,
-    by_tenant: HashMap<TenantId, TenantIndex>,
+    by_tenant: TextMap<TenantId, TenantIndex>,
     /// Platform, then key, to route.
-    routed: HashMap<String, HashMap<String, Arc<Route>>>,
+    routed: TextMap<String, TextMap<String, Arc<Route>>>,
     /// Platform, then user: links in all tenants, for direct messages to a shared bot.
-    linked: HashMap<String, HashMap<String, Vec<Arc<Binding>>>>,
+    linked: TextMap<String, TextMap<String, Vec<Arc<Binding>>>>,
     /// Names are unique in a server, but databases of the first release may have one name in several tenants.
     instances_named: HashMap<InstanceId, Vec<Arc<Instance>>>,
 }

@@ -1,11 +1,11 @@
 //! Cache of which users can see which chat, as platforms reported. No answer counts as no.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Sees;
+use crate::hash::TextMap;
 
 /// Lifetime of an unknown answer: asked again soon, but not for every message.
 const UNKNOWN_LIFE_MS: u64 = 2_000;
@@ -45,13 +45,13 @@ impl Ages {
 /// Nested maps, so that lookups build no keys.
 #[derive(Default)]
 struct Cached {
-    by_tenant: HashMap<String, OfTenant>,
+    by_tenant: TextMap<String, OfTenant>,
     answers: usize,
 }
 
 #[derive(Default)]
 struct OfTenant {
-    chats: HashMap<String, Vec<CachedChat>>,
+    chats: TextMap<String, Vec<CachedChat>>,
     answers: usize,
 }
 
@@ -60,20 +60,30 @@ struct CachedChat {
     platform: String,
     bot: String,
     /// By user: the answer, and until when it is valid.
-    viewers: HashMap<String, (Sees, u64)>,
+    viewers: TextMap<String, (Sees, u64)>,
 }
 
-/// A chat to ask about, with the ages of the cache.
+/// A chat, as a tenant sees it.
 #[derive(Clone, Copy)]
 pub struct Spot<'a> {
     tenant: &'a str,
     platform: &'a str,
     bot: &'a str,
     chat_id: &'a str,
+}
+
+/// A chat about which the platform is asked, with the ages of the cache at that time.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    spot: Spot<'a>,
     ages: [u64; 2],
 }
 
-impl Spot<'_> {
+impl<'a> Spot<'a> {
+    pub fn new(tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Self {
+        Self { tenant, platform, bot, chat_id }
+    }
+
     fn is_at(&self, chat: &CachedChat) -> bool {
         chat.platform == self.platform && chat.bot == self.bot
     }
@@ -94,12 +104,14 @@ impl OfTenant {
 }
 
 impl VisibilityCache {
-    pub fn spot<'a>(&self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Spot<'a> {
-        Spot { tenant, platform, bot, chat_id, ages: self.ages_of(platform, bot, chat_id) }
+    /// Called before the platform is asked: an answer that a change overtakes is not kept.
+    pub fn asked<'a>(&self, spot: Spot<'a>) -> Asked<'a> {
+        Asked { spot, ages: self.ages_of(spot) }
     }
 
-    fn ages_of(&self, platform: &str, bot: &str, chat_id: &str) -> [u64; 2] {
-        [self.ages.of(chat_id), self.bot_ages.of((platform, bot))].map(|age| age.load(Ordering::Acquire))
+    fn ages_of(&self, spot: Spot<'_>) -> [u64; 2] {
+        let ages = [self.ages.of(spot.chat_id), self.bot_ages.of((spot.platform, spot.bot))];
+        ages.map(|age| age.load(Ordering::Acquire))
     }
 
     /// `None`: the platform must be asked.
@@ -110,9 +122,9 @@ impl VisibilityCache {
         (*until_ms > now_ms).then_some(*sees)
     }
 
-    pub fn keep(&self, spot: Spot<'_>, viewer: &str, sees: Sees, now_ms: u64, life_ms: u64) {
-        let mut cached = self.cached();
-        if self.ages_of(spot.platform, spot.bot, spot.chat_id) != spot.ages {
+    pub fn keep(&self, asked: Asked<'_>, viewer: &str, sees: Sees, now_ms: u64, life_ms: u64) {
+        let (mut cached, spot) = (self.cached(), asked.spot);
+        if self.ages_of(spot) != asked.ages {
             return;
         }
         if cached.answers >= ALL_MAX {
@@ -127,7 +139,7 @@ impl VisibilityCache {
         let chats = tenant.chats.entry(spot.chat_id.to_owned()).or_default();
         let at = chats.iter().position(|chat| spot.is_at(chat)).unwrap_or_else(|| {
             let (platform, bot) = (spot.platform.to_owned(), spot.bot.to_owned());
-            chats.push(CachedChat { platform, bot, viewers: HashMap::new() });
+            chats.push(CachedChat { platform, bot, viewers: TextMap::default() });
             chats.len() - 1
         });
         let life_ms = if sees == Sees::Unknown { life_ms.min(UNKNOWN_LIFE_MS) } else { life_ms };
@@ -140,7 +152,7 @@ impl VisibilityCache {
     /// Called when the members of a chat changed.
     pub fn forget(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
         self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
-        let spot = self.spot(tenant, platform, bot, chat_id);
+        let spot = Spot::new(tenant, platform, bot, chat_id);
         let mut cached = self.cached();
         let Cached { by_tenant, answers } = &mut *cached;
         if let Some(tenant) = by_tenant.get_mut(tenant) {
@@ -151,7 +163,7 @@ impl VisibilityCache {
     /// The same for every tenant that may see this chat of a shared bot.
     pub fn forget_chat(&self, platform: &str, bot: &str, chat_id: &str) {
         self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
-        let spot = self.spot("", platform, bot, chat_id);
+        let spot = Spot::new("", platform, bot, chat_id);
         let mut cached = self.cached();
         let Cached { by_tenant, answers } = &mut *cached;
         *answers -= by_tenant.values_mut().map(|tenant| tenant.forget(&spot)).sum::<usize>();
@@ -160,7 +172,7 @@ impl VisibilityCache {
     /// One user came to a chat or left it. What is known of the others stays.
     pub fn forget_viewer(&self, platform: &str, bot: &str, chat_id: &str, viewer: &str) {
         self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
-        let spot = self.spot("", platform, bot, chat_id);
+        let spot = Spot::new("", platform, bot, chat_id);
         let mut cached = self.cached();
         let Cached { by_tenant, answers } = &mut *cached;
         for tenant in by_tenant.values_mut() {
@@ -225,37 +237,37 @@ mod tests {
     #[test]
     fn an_answer_expires_and_is_for_one_place_and_user() {
         let cache = VisibilityCache::default();
-        let spot = cache.spot("t", "p", "b", "c");
+        let spot = cache.asked(Spot::new("t", "p", "b", "c"));
         cache.keep(spot, "ann", Sees::Yes, 1_000, LIFE_MS);
         cache.keep(spot, "bob", Sees::No, 20_000, LIFE_MS);
         cache.keep(spot, "gus", Sees::Unknown, 30_000, LIFE_MS);
-        assert_eq!(cache.known(spot, "ann", 30_999), Some(Sees::Yes));
-        assert_eq!(cache.known(spot, "bob", 30_999), Some(Sees::No));
-        assert_eq!(cache.known(spot, "gus", 30_999), Some(Sees::Unknown), "asked, but unknown");
-        assert_eq!(cache.known(spot, "eve", 30_999), None);
+        assert_eq!(cache.known(spot.spot, "ann", 30_999), Some(Sees::Yes));
+        assert_eq!(cache.known(spot.spot, "bob", 30_999), Some(Sees::No));
+        assert_eq!(cache.known(spot.spot, "gus", 30_999), Some(Sees::Unknown), "asked, but unknown");
+        assert_eq!(cache.known(spot.spot, "eve", 30_999), None);
         for (tenant, platform, bot, chat) in
             [("t2", "p", "b", "c"), ("t", "p2", "b", "c"), ("t", "p", "b2", "c"), ("t", "p", "b", "c2")]
         {
-            assert_eq!(cache.known(cache.spot(tenant, platform, bot, chat), "ann", 30_999), None);
+            assert_eq!(cache.known(Spot::new(tenant, platform, bot, chat), "ann", 30_999), None);
         }
-        assert_eq!(cache.known(spot, "ann", 31_000), None, "expired");
-        assert_eq!(cache.known(spot, "gus", 32_000), None, "unknown answers expire sooner");
+        assert_eq!(cache.known(spot.spot, "ann", 31_000), None, "expired");
+        assert_eq!(cache.known(spot.spot, "gus", 32_000), None, "unknown answers expire sooner");
         cache.keep(spot, "ann", Sees::No, 31_000, LIFE_MS);
-        assert_eq!(cache.known(spot, "ann", 31_001), Some(Sees::No));
+        assert_eq!(cache.known(spot.spot, "ann", 31_001), Some(Sees::No));
     }
 
     #[test]
     fn people_who_come_and_go_do_not_disable_the_cache_for_others() {
         let cache = VisibilityCache::default();
-        let (spot, other) = (cache.spot("t", "p", "b", "c"), cache.spot("t", "p", "b", "elsewhere"));
+        let (spot, other) = (cache.asked(Spot::new("t", "p", "b", "c")), cache.asked(Spot::new("t", "p", "b", "elsewhere")));
         cache.keep(spot, "ann", Sees::Yes, 0, LIFE_MS);
         cache.keep(spot, "eve", Sees::No, 0, LIFE_MS);
         cache.forget_viewer("p", "b", "c", "eve");
-        assert_eq!((cache.known(spot, "ann", 1), cache.known(spot, "eve", 1)), (Some(Sees::Yes), None));
+        assert_eq!((cache.known(spot.spot, "ann", 1), cache.known(spot.spot, "eve", 1)), (Some(Sees::Yes), None));
         cache.keep(spot, "eve", Sees::No, 0, LIFE_MS);
-        assert_eq!(cache.known(spot, "eve", 1), None, "the answer was requested before the change");
+        assert_eq!(cache.known(spot.spot, "eve", 1), None, "the answer was requested before the change");
         cache.keep(other, "ann", Sees::Yes, 0, LIFE_MS);
-        assert_eq!(cache.known(other, "ann", 1), Some(Sees::Yes), "nothing changed there");
+        assert_eq!(cache.known(other.spot, "ann", 1), Some(Sees::Yes), "nothing changed there");
         cache.forget_viewer("p", "b", "c", "ann");
         cache.forget_viewer("p", "b", "elsewhere", "ann");
         assert!(cache.cached().by_tenant.values().all(|it| it.chats.is_empty()), "chats without answers are forgotten");
@@ -264,28 +276,28 @@ mod tests {
     #[test]
     fn an_answer_requested_before_a_change_is_not_stored() {
         let cache = VisibilityCache::default();
-        let asked = cache.spot("t", "p", "b", "c");
+        let asked = cache.asked(Spot::new("t", "p", "b", "c"));
         cache.keep(asked, "ann", Sees::Yes, 0, LIFE_MS);
         cache.forget("t", "p", "b", "c");
-        assert_eq!(cache.known(asked, "ann", 1), None);
+        assert_eq!(cache.known(asked.spot, "ann", 1), None);
         cache.keep(asked, "ann", Sees::Yes, 1, LIFE_MS); // requested before the change
-        assert_eq!(cache.known(asked, "ann", 2), None);
-        let again = cache.spot("t", "p", "b", "c");
+        assert_eq!(cache.known(asked.spot, "ann", 2), None);
+        let again = cache.asked(Spot::new("t", "p", "b", "c"));
         cache.keep(again, "ann", Sees::No, 2, LIFE_MS);
-        assert_eq!(cache.known(again, "ann", 3), Some(Sees::No));
+        assert_eq!(cache.known(again.spot, "ann", 3), Some(Sees::No));
     }
 
     #[test]
     fn a_change_of_one_bot_leaves_what_is_known_of_others() {
         let cache = VisibilityCache::default();
         let places = [("t", "p", "b", "c"), ("t", "p", "b", "d"), ("t", "p", "b2", "c"), ("t", "p2", "b", "c")];
-        let spots = places.map(|(tenant, platform, bot, chat)| cache.spot(tenant, platform, bot, chat));
-        let keep = |spots: [Spot<'_>; 4]| {
+        let spots = places.map(|(tenant, platform, bot, chat)| cache.asked(Spot::new(tenant, platform, bot, chat)));
+        let keep = |spots: [Asked<'_>; 4]| {
             for (spot, viewer) in spots.into_iter().flat_map(|spot| [(spot, "ann"), (spot, "eve")]) {
                 cache.keep(spot, viewer, Sees::Yes, 0, LIFE_MS);
             }
         };
-        let known = |viewer: &str| spots.map(|spot| cache.known(spot, viewer, 1).is_some());
+        let known = |viewer: &str| spots.map(|spot| cache.known(spot.spot, viewer, 1).is_some());
         keep(spots);
         cache.forget_person("p", "b", "eve");
         assert_eq!((known("ann"), known("eve")), ([true; 4], [false, false, true, true]));
@@ -293,7 +305,7 @@ mod tests {
         assert_eq!(known("eve"), [false, false, true, true], "these answers were requested before the change");
         cache.forget_bot("p", "b");
         assert_eq!((known("ann"), known("eve")), ([false, false, true, true], [false, false, true, true]));
-        keep(places.map(|(tenant, platform, bot, chat)| cache.spot(tenant, platform, bot, chat)));
+        keep(places.map(|(tenant, platform, bot, chat)| cache.asked(Spot::new(tenant, platform, bot, chat))));
         assert_eq!((known("ann"), known("eve")), ([true; 4], [true; 4]));
         let cached = cache.cached();
         assert_eq!((cached.answers, cached.by_tenant["t"].answers), (8, 8));
@@ -309,19 +321,19 @@ mod tests {
             assert_eq!(cached.answers, really);
             really
         };
-        cache.keep(cache.spot("other", "p", "b", "c"), "eve", Sees::Yes, 0, LIFE_MS);
+        cache.keep(cache.asked(Spot::new("other", "p", "b", "c")), "eve", Sees::Yes, 0, LIFE_MS);
         for viewer in 0..TENANT_MAX {
-            cache.keep(cache.spot("t", "p", "b", "c"), &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
+            cache.keep(cache.asked(Spot::new("t", "p", "b", "c")), &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
         }
         for chat in 0..TENANT_MAX {
-            cache.keep(cache.spot("t", "p", "b", &chat.to_string()), "ann", Sees::Yes, 0, LIFE_MS);
+            cache.keep(cache.asked(Spot::new("t", "p", "b", &chat.to_string())), "ann", Sees::Yes, 0, LIFE_MS);
         }
         assert!(counted() <= TENANT_MAX + 1);
-        assert_eq!(cache.known(cache.spot("other", "p", "b", "c"), "eve", 1), Some(Sees::Yes));
+        assert_eq!(cache.known(Spot::new("other", "p", "b", "c"), "eve", 1), Some(Sees::Yes));
         for tenant in 0..=ALL_MAX / 1_000 {
             let tenant = format!("t{tenant}");
             for viewer in 0..1_000 {
-                cache.keep(cache.spot(&tenant, "p", "b", "c"), &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
+                cache.keep(cache.asked(Spot::new(&tenant, "p", "b", "c")), &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
             }
         }
         assert!(counted() <= ALL_MAX);

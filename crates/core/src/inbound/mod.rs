@@ -29,7 +29,7 @@ use crate::directory::facts::Instance;
 use crate::directory::{self, DeskCommand, DirectoryPlane, Guest, Management, Place, View, check_id};
 use crate::env::Env;
 use crate::error::DeskError;
-use crate::gate::visibility::VisibilityCache;
+use crate::gate::visibility::{Spot, VisibilityCache};
 use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
 use crate::hash::short_hash;
 use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose, edit_of};
@@ -360,7 +360,7 @@ impl InboundPlane {
         // For all look-ups of one event together.
         let mut left = if asking.is_interaction { LOOK_LIMIT_OF_INTERACTION } else { LOOK_LIMIT };
         let now_ms = self.env.steady_ms();
-        let spot = self.visibility.spot(tenant, &source.platform, bot, &source.chat_id);
+        let spot = Spot::new(tenant, &source.platform, bot, &source.chat_id);
         let mut sight = Sight::remembered(&self.visibility, spot, now_ms);
         if let (true, Some(author)) = (asking.author_sees, &source.user_id) {
             sight.note(author.clone(), Sees::Yes);
@@ -370,11 +370,11 @@ impl InboundPlane {
                 Ruling::Verdict(verdict) => return Ok(verdict),
                 Ruling::Ask(viewers) => {
                     for viewer in viewers {
-                        let began_ms = self.env.steady_ms();
+                        let (began_ms, asked) = (self.env.steady_ms(), self.visibility.asked(spot));
                         let sees = Box::pin(self.look_for(tenant, bot, source, &viewer, left)).await?;
                         let took_ms = self.env.steady_ms().saturating_sub(began_ms);
                         left = left.saturating_sub(Duration::from_millis(took_ms));
-                        self.visibility.keep(spot, &viewer, sees, self.env.steady_ms(), self.rules.visibility_ttl_ms);
+                        self.visibility.keep(asked, &viewer, sees, self.env.steady_ms(), self.rules.visibility_ttl_ms);
                         sight.note(viewer, sees);
                     }
                 }

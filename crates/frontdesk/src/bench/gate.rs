@@ -9,7 +9,7 @@ use std::sync::RwLock;
 
 use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::{Binding, Fact, Grant, Instance, Policy, Principal, Tenant};
-use frontdesk_core::gate::visibility::VisibilityCache;
+use frontdesk_core::gate::visibility::{Spot, VisibilityCache};
 use frontdesk_core::gate::{self, Case, Ruling, Sees, Sight};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use frontdesk_wire::{InstanceId, InstanceNo, Source, TenantId};
@@ -64,7 +64,7 @@ fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, boo
     let mut delivered = 0;
     for (source, addressed) in cases.iter().cycle().take(decisions as usize) {
         let case = Case { tenant: "t0", source, addressed: *addressed, to_every_link: false };
-        let spot = cache.spot("t0", PLATFORM, "bot", &source.chat_id);
+        let spot = Spot::new("t0", PLATFORM, "bot", &source.chat_id);
         let sight = Sight::remembered(cache, spot, 0);
         let ruling = match view.read() {
             Ok(view) => gate::judge(&view, &case, &sight),
@@ -79,11 +79,11 @@ fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, boo
 }
 
 fn remember(cache: &VisibilityCache, source: &Source) {
-    let spot = cache.spot("t0", PLATFORM, "bot", &source.chat_id);
+    let asked = cache.asked(Spot::new("t0", PLATFORM, "bot", &source.chat_id));
     let author = source.user_id.clone().unwrap_or_default();
-    cache.keep(spot, &author, Sees::Yes, 0, u64::MAX);
+    cache.keep(asked, &author, Sees::Yes, 0, u64::MAX);
     let channel: usize = source.channel().trim_start_matches('c').parse().unwrap_or(0);
-    cache.keep(spot, &owner_of(channel % INSTANCES), Sees::Yes, 0, u64::MAX);
+    cache.keep(asked, &owner_of(channel % INSTANCES), Sees::Yes, 0, u64::MAX);
 }
 
 /// The first person linked to an instance.
