@@ -129,7 +129,8 @@ async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
     let mut body = question(&plane, "c", 60_000);
     body.as_object_mut().unwrap().remove("timeout_ms");
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
-    let (line, asker) = tokio::sync::oneshot::channel();
+    let (to_asker, asker) = tokio::sync::oneshot::channel();
+    let line = Line::new(to_asker, |_| Some(Box::new(())));
     let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", payload.into(), 60_000, line));
     let asked = async {
         while plane.inbox("alice").await.is_empty() {
