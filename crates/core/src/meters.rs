@@ -86,6 +86,8 @@ pub struct Meters {
     pub notices: Counter,
     pub interrupts: Counter,
     pub requests_refused: Family<Why, Counter>,
+    /// Their handlers went on without a client.
+    pub requests_abandoned: Counter,
     pub connections_refused: Family<Why, Counter>,
     pub store_faults: Counter,
     pub media_fetches: Family<Why, Counter>,
@@ -178,6 +180,8 @@ impl Meters {
         r.register("notices", "Notices to users that their agent cannot be woken", self.notices.clone());
         r.register("interrupts", "Interrupts sent to agents", self.interrupts.clone());
         r.register("requests_refused", "HTTP requests refused, by code", self.requests_refused.clone());
+        let text = "HTTP requests that were completed after their client had disconnected";
+        r.register("requests_abandoned", text, self.requests_abandoned.clone());
         let text = "Connections refused because too many were open, by limit";
         r.register("connections_refused", text, self.connections_refused.clone());
         r.register("alarms_armed", "Armed alarms, counted periodically", self.alarms_armed.clone());

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use frontdesk_wire::Code;
 use frontdesk_wire::agents::Class;
 use futures_util::FutureExt as _;
+use prometheus_client::metrics::counter::Counter;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -53,7 +54,7 @@ pub(super) async fn run_to_end(app: &App, mut request: Request, form: Form, mut 
         let text = "internal error while processing this request; it may be partly done, see the server log";
         (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
     };
-    ToEnd::new(&app.sessions, work).await
+    ToEnd::new(&app.sessions, app.desk.meters().requests_abandoned.clone(), work).await
 }
 
 fn answered(response: Result<Response, Infallible>) -> Response {
@@ -68,11 +69,12 @@ struct ToEnd {
     /// The server waits for it from the start, not only once it is a task.
     token: TaskTrackerToken,
     runtime: Handle,
+    abandoned: Counter,
 }
 
 impl ToEnd {
-    fn new(tracker: &TaskTracker, work: impl Future<Output = Response> + Send + 'static) -> Self {
-        Self { work: Some(Box::pin(work)), token: tracker.token(), runtime: Handle::current() }
+    fn new(tracker: &TaskTracker, abandoned: Counter, work: impl Future<Output = Response> + Send + 'static) -> Self {
+        Self { work: Some(Box::pin(work)), token: tracker.token(), runtime: Handle::current(), abandoned }
     }
 }
 
@@ -92,6 +94,7 @@ impl Future for ToEnd {
 impl Drop for ToEnd {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
+            self.abandoned.inc();
             self.token.task_tracker().spawn_on(work, &self.runtime);
         }
     }
@@ -104,10 +107,10 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_is_dropped_goes_on_and_is_waited_for() {
-        let tracker = TaskTracker::new();
+        let (tracker, abandoned) = (TaskTracker::new(), Counter::default());
         let (go_on, told) = oneshot::channel::<()>();
         let (done, is_done) = oneshot::channel();
-        let mut work = Box::pin(ToEnd::new(&tracker, async move {
+        let mut work = Box::pin(ToEnd::new(&tracker, abandoned.clone(), async move {
             let _ = told.await;
             let _ = done.send(());
             StatusCode::OK.into_response()
@@ -115,7 +118,9 @@ mod tests {
         assert!(work.as_mut().now_or_never().is_none(), "it waits");
         tracker.close();
         assert!(tracker.wait().now_or_never().is_none(), "the server waits for it");
+        assert_eq!(abandoned.get(), 0);
         drop(work);
+        assert_eq!(abandoned.get(), 1);
         assert!(tracker.wait().now_or_never().is_none(), "still");
         go_on.send(()).unwrap();
         tracker.wait().await;
@@ -124,9 +129,10 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_ended_leaves_no_task() {
-        let tracker = TaskTracker::new();
-        let response = ToEnd::new(&tracker, async { StatusCode::OK.into_response() }).await;
+        let (tracker, abandoned) = (TaskTracker::new(), Counter::default());
+        let response = ToEnd::new(&tracker, abandoned.clone(), async { StatusCode::OK.into_response() }).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert!(tracker.is_empty());
+        assert_eq!(abandoned.get(), 0);
     }
 }
