@@ -1,8 +1,12 @@
 //! The command line: a server, and commands with their output and exit codes.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
-use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -15,11 +19,12 @@ struct Desk {
 impl Desk {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut child = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let command = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"]);
+        Self::start_by(command, folder)
+    }
+
+    fn start_by(mut command: Command, folder: tempfile::TempDir) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("frontdesk ready http://127.0.0.1:"), "{line:?}");
@@ -145,6 +150,69 @@ fn a_second_server_on_the_same_folder_is_refused() {
     let second = desk.run(&["serve", "--listen", "127.0.0.1:0"]);
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second.stderr).contains("in use by another frontdesk process"), "{}", text(&second.stderr));
+}
+
+/// Mode of each file and folder below a folder, and of the folder itself.
+fn modes(folder: &Path) -> BTreeMap<PathBuf, u32> {
+    let mut found = BTreeMap::from([(folder.to_owned(), mode(folder))]);
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(modes(&path));
+        } else {
+            let mode = mode(&path);
+            found.insert(path, mode);
+        }
+    }
+    found
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// Uploads a file of one byte.
+fn upload(desk: &Desk) {
+    let made = desk.json(&["token", "create", "--tenant", "home", "--scope", "chat"]);
+    let token = made["token"].as_str().unwrap();
+    let url = fs::read_to_string(desk.folder.path().join("url")).unwrap();
+    let mut stream = TcpStream::connect(url.trim().trim_start_matches("http://")).unwrap();
+    let request = format!(
+        "POST /chat/v1/media HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {token}\r\nContent-Type: image/png\r\n\
+         Content-Length: 1\r\nConnection: close\r\n\r\nx"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
+fn files_of_a_server_are_private_whatever_its_umask() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let serve = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"]);
+    let mut without_umask = Command::new("sh");
+    without_umask.args(["-c", r#"umask 000 && exec "$0" "$@""#]).arg(serve.get_program()).args(serve.get_args());
+    for (name, _) in serve.get_envs() {
+        without_umask.env_remove(name); // `program` sets none
+    }
+    let desk = Desk::start_by(without_umask, folder);
+    upload(&desk);
+    let folder = desk.folder.path();
+    desk.json(&["backup", folder.join("copy.db").to_str().unwrap()]);
+
+    let found = modes(folder);
+    for name in
+        ["frontdesk.db", "frontdesk.db-wal", "frontdesk.db-shm", "master.key", "admin.token", "media", "copy.db"]
+    {
+        assert!(found.contains_key(&folder.join(name)), "{name} is missing: {found:?}");
+    }
+    assert_eq!(fs::read_dir(folder.join("media")).unwrap().count(), 1, "the uploaded file: {found:?}");
+    for (path, mode) in &found {
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(*mode, expected, "mode {mode:o} of {}", path.display());
+    }
 }
 
 /// A pipe whose reader has closed it, as `| head -1` does.
