@@ -97,3 +97,54 @@ impl SqliteStore {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use frontdesk_testkit::store_suite::{accept, acceptance, owed};
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    /// 40 MB: an integrity check looks up each of these rows in the index.
+    const BALLAST: &str = "CREATE TABLE ballast (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+        WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 200000)
+        INSERT INTO ballast SELECT n, hex(randomblob(50)) FROM number;
+        CREATE INDEX ballast_text ON ballast (text);";
+
+    #[tokio::test]
+    async fn reads_and_writes_go_on_during_an_integrity_check() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(folder.path(), 1).unwrap();
+        let fill = |books: &mut Books| books.connection.execute_batch(BALLAST).map_err(fault);
+        store.writer.write(fill, |()| {}).await.unwrap();
+        // One of the two readers is occupied: a check on the other one would stop all reads.
+        let (occupied, is_occupied) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let mut reader = store.readers.read(1_u64, move |_| {
+            let _ = occupied.send(());
+            let _ = released.recv(); // an error: the test is over
+            Ok(())
+        });
+        assert!(reader.as_mut().now_or_never().is_none());
+        is_occupied.recv().unwrap();
+
+        let mut check = store.report();
+        assert!(check.as_mut().now_or_never().is_none(), "the check has begun");
+        let mut meanwhile = 0;
+        let report = loop {
+            accept(&store, acceptance(meanwhile + 1, &[7])).await;
+            let rows = owed(&store, 7).await;
+            if let Some(report) = check.as_mut().now_or_never() {
+                break report.unwrap();
+            }
+            meanwhile += 1;
+            assert_eq!(rows.len() as u64, meanwhile);
+        };
+        assert!(meanwhile > 0, "no write and read ended before the check");
+        assert_eq!(report.faults, [""; 0]);
+        drop(release);
+        reader.await.unwrap();
+    }
+}
