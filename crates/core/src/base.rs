@@ -30,13 +30,6 @@ impl Base {
     ) -> Result<Self, StoreError> {
         let tail = Arc::new(Tail::new(env.clone()));
         let lease = Lease::open(env.clone(), desks, rules.desk_name.clone()).await?;
-        Ok(Self {
-            env,
-            rules: Arc::new(rules),
-            tail,
-            meters: Arc::default(),
-            lease: Arc::new(lease),
-            bus,
-        })
+        Ok(Self { env, rules: Arc::new(rules), tail, meters: Arc::default(), lease: Arc::new(lease), bus })
     }
 }

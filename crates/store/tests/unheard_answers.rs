@@ -148,7 +148,7 @@ impl Scene {
         let meta = DeliveryMeta { dispatch_id: "d".into(), origin, correlation_id, ..DeliveryMeta::default() };
         let payload = DeliveryPayload::Augment { content: "when?".into(), meta };
         let (line, asker) = oneshot::channel();
-        let mut asking = Box::pin(self.desk.exchanges().ask(HOME, "alice", payload.into(), TIMEOUT_MS, line));
+        let mut asking = Box::pin(self.desk.exchanges().ask(HOME, "alice", payload.into(), TIMEOUT_MS, line.into()));
         while self.texts("alice").await.is_empty() {
             assert!(futures_util::poll!(&mut asking).is_pending());
         }

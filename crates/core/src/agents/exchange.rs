@@ -87,6 +87,13 @@ impl Line {
     }
 }
 
+/// An asker that reads at once: there is always room.
+impl From<Asker> for Line {
+    fn from(asker: Asker) -> Self {
+        Self::new(asker, |_| Some(Box::new(())))
+    }
+}
+
 /// An accepted answer that its asker did not get.
 struct Unheard {
     content: String,
@@ -151,9 +158,8 @@ impl Exchanges {
         timeout_ms: u64,
     ) -> Result<AgentReply, Fault> {
         let (asker, answer) = oneshot::channel();
-        let line = Line::new(asker, |_| Some(Box::new(())));
-        let (answer, ()) =
-            tokio::join!(answer, Box::pin(self.ask(who, address, payload.clone().into(), timeout_ms, line)));
+        let asking = self.ask(who, address, payload.clone().into(), timeout_ms, asker.into());
+        let (answer, ()) = tokio::join!(answer, Box::pin(asking));
         let ended = |_| Err(Fault::new(Class::InternalError, "the exchange ended without a result"));
         answer.unwrap_or_else(ended).map(|told| told.reply)
     }
@@ -254,9 +260,7 @@ impl Exchanges {
                     _ = &mut question => {}
                 }
             }
-            let (content, waits) = unheard.map_or((None, None), |it| (Some(it.content), it.asker));
-            is_told = self.close_answered(who.tenant, to, correlation_id, content).await;
-            refuse(waits, Some(is_told));
+            is_told = self.close_answered(who.tenant, to, correlation_id, unheard).await;
         } else if let Some(Unheard { asker, .. }) = unheard {
             refuse(asker, None);
         }
@@ -328,37 +332,39 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Later replies are refused. `unheard`: the asker disconnected just now, but the replier was told that its reply was
-    /// accepted, so it goes to the asker's inbox. Returns whether the asker has the answer.
+    /// Later replies are refused. `unheard`: the asker disconnected just now, or has too much to read, but the replier was
+    /// told that its reply was accepted, so it goes to the asker's inbox. Returns whether the asker has the answer.
     async fn close_answered(
         &self,
         tenant: &str,
         to: &Addressee,
         correlation_id: &str,
-        unheard: Option<String>,
+        unheard: Option<Unheard>,
     ) -> bool {
-        let Some(content) = unheard else {
+        let Some(Unheard { content, asker }) = unheard else {
             if let Err(fault) = self.note_answered(tenant, to.agent.no, correlation_id).await {
                 tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
             }
             return true;
         };
         let mut tries = 1;
-        loop {
+        let is_stored = loop {
             let late = self.late_reply(tenant, &to.agent.id, Some(to.agent.no), correlation_id, content.clone());
             match Box::pin(late).await {
-                Ok(_) => return true,
+                Ok(_) => break true,
                 Err(fault) if is_passing(&fault) && tries < UNHEARD_TRIES => {
                     tracing::warn!(%fault, "an answer whose asker disconnected could not be stored; it is tried again");
                 }
                 Err(fault) => {
                     tracing::error!(%fault, correlation_id, "an answer whose asker disconnected could not be stored");
-                    return false;
+                    break false;
                 }
             }
             tries += 1;
             tokio::time::sleep(UNHEARD_PAUSE).await;
-        }
+        };
+        refuse(asker, Some(is_stored));
+        is_stored
     }
 
     /// The asking agent, if there is one: from its token, otherwise from the name that it claims.

@@ -259,7 +259,8 @@ mod tests {
     #[test]
     fn people_who_come_and_go_do_not_disable_the_cache_for_others() {
         let cache = VisibilityCache::default();
-        let (spot, other) = (cache.asked(Spot::new("t", "p", "b", "c")), cache.asked(Spot::new("t", "p", "b", "elsewhere")));
+        let (spot, other) =
+            (cache.asked(Spot::new("t", "p", "b", "c")), cache.asked(Spot::new("t", "p", "b", "elsewhere")));
         cache.keep(spot, "ann", Sees::Yes, 0, LIFE_MS);
         cache.keep(spot, "eve", Sees::No, 0, LIFE_MS);
         cache.forget_viewer("p", "b", "c", "eve");

@@ -130,7 +130,7 @@ async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
     body.as_object_mut().unwrap().remove("timeout_ms");
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
     let (to_asker, asker) = tokio::sync::oneshot::channel();
-    let line = Line::new(to_asker, |_| Some(Box::new(())));
+    let line = Line::from(to_asker);
     let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", payload.into(), 60_000, line));
     let asked = async {
         while plane.inbox("alice").await.is_empty() {
@@ -164,7 +164,7 @@ async fn a_question_that_was_delivered_holds_nothing_while_its_caller_waits() {
     let held = Arc::new(());
     let is_held = Arc::downgrade(&held);
     let (asker, answer) = tokio::sync::oneshot::channel();
-    let line = Line::new(asker, |_| Some(Box::new(())));
+    let line = Line::from(asker);
     let asked = Question { payload, held: Box::new(held) };
     let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", asked, 60_000, line));
     let given_back = async {

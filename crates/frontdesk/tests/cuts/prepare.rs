@@ -30,7 +30,7 @@ impl Scene {
         let meta = DeliveryMeta { dispatch_id, correlation_id: Some(correlation_id), ..DeliveryMeta::default() };
         let payload = DeliveryPayload::Augment { content: "?".into(), meta };
         let (line, _) = oneshot::channel(); // the asker has hung up
-        Box::pin(self.desk().exchanges().ask(who, "alice", payload.into(), 60_000, line)).await;
+        Box::pin(self.desk().exchanges().ask(who, "alice", payload.into(), 60_000, line.into())).await;
     }
 
     /// An alarm that was given up; returns its number.

@@ -24,8 +24,10 @@ pub(super) fn entry(tenant: &str, at_ms: u64) -> JournalEntry {
 }
 
 pub async fn an_entry_is_opened_then_closed(Harness { store, .. }: Harness) {
-    let id =
-        store.open_entry(JournalEntry { outcome: Outcome::Delivered, cursor: 3, ..entry("acme", 5) }, None).await.unwrap();
+    let id = store
+        .open_entry(JournalEntry { outcome: Outcome::Delivered, cursor: 3, ..entry("acme", 5) }, None)
+        .await
+        .unwrap();
     let open = JournalEntry { id, ..entry("acme", 5) };
     assert_eq!(
         store.entries(None, 9).await.unwrap(),

@@ -8,8 +8,8 @@ use axum::{Extension, Json as Reply};
 use frontdesk_core::agents::{Line, Question, Room, Told};
 use frontdesk_wire::Place;
 use frontdesk_wire::agents::{
-    AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault,
-    Notified, NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
+    AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault, Notified,
+    NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
 };
 use frontdesk_wire::secret::same_bytes;
 use serde::Deserialize;
@@ -158,13 +158,7 @@ pub(crate) async fn exchange(
 
 /// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion. The answer counts
 /// against the budget of its tenant until it was read.
-pub(crate) async fn ask(
-    app: &App,
-    who: Api,
-    id: String,
-    question: Question,
-    timeout_ms: u64,
-) -> Result<Told, Fault> {
+pub(crate) async fn ask(app: &App, who: Api, id: String, question: Question, timeout_ms: u64) -> Result<Told, Fault> {
     let (asker, answer) = oneshot::channel();
     let (desk, app_of_room, tenant) = (app.desk.clone(), app.clone(), who.tenant.clone());
     let room = move |bytes: usize| {
