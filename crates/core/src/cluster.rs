@@ -1,4 +1,4 @@
-//! This server among others on the same store: what it does when one of them rings, and what it does without rings.
+//! This server among others on the same store: what it does with their hints, and what it does without.
 
 mod report;
 
@@ -17,20 +17,20 @@ use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::outbound::OutboundPlane;
-use crate::port::bus::{Bus, Heard, Ring, To};
+use crate::port::bus::{Bus, Heard, Hint, To};
 use crate::port::platform::Platforms;
 use crate::port::store::{DeskRecord, StoreError};
 use crate::tail::Tail;
 
 pub use report::{DeskReport, FailingListener};
 
-/// How often a server rings itself.
+/// How often a server sends itself a hint.
 const ECHO_MS: u64 = 1_000;
-/// Without an echo for this long the server is deaf.
-const DEAF_MS: u64 = 3_000;
-/// How often it looks at the store itself: as a rule, and while it is deaf.
+/// Without an echo for this long the server is cut off from the bus.
+const CUT_OFF_MS: u64 = 3_000;
+/// How often it looks at the store itself: as a rule, and while it is cut off.
 const SWEEP_MS: u64 = 5_000;
-const DEAF_SWEEP_MS: u64 = 250;
+const CUT_OFF_SWEEP_MS: u64 = 250;
 /// How often others are asked what they do, while somebody watches.
 const ASK_TAIL_MS: u64 = 1_000;
 /// How long a change of the directory waits for the other servers: a lease is renewed every second, and ends after five.
@@ -59,7 +59,7 @@ pub struct ClusterPlane {
     asked_ms: AtomicU64,
 }
 
-/// Those that rings are for.
+/// Those that hints are for.
 pub(crate) struct Planes {
     pub(crate) directory: Arc<DirectoryPlane>,
     pub(crate) delivery: Arc<DeliveryPlane>,
@@ -101,7 +101,7 @@ impl ClusterPlane {
         self.bus.has_others()
     }
 
-    /// The next ring. For one caller.
+    /// The next hint. For one caller.
     pub async fn hear(&self) -> Heard {
         self.bus.hear().await
     }
@@ -109,16 +109,16 @@ impl ClusterPlane {
     pub async fn take(&self, heard: Heard) -> Result<(), StoreError> {
         match heard {
             Heard::Missed => self.sweep().await?,
-            Heard::Ring(Ring::Echo(of)) if DeskNo(of) == self.lease.me() => {
+            Heard::Hint(Hint::Echo(of)) if DeskNo(of) == self.lease.me() => {
                 self.heard_ms.store(self.env.steady_ms(), Ordering::Relaxed);
             }
-            Heard::Ring(Ring::Echo(_)) => {}
-            Heard::Ring(Ring::Rows(instances)) => {
+            Heard::Hint(Hint::Echo(_)) => {}
+            Heard::Hint(Hint::Rows(instances)) => {
                 for instance in instances {
                     self.delivery.served().look_for_rows(instance);
                 }
             }
-            Heard::Ring(Ring::Directory(version)) => {
+            Heard::Hint(Hint::Directory(version)) => {
                 if self.directory.version() < version {
                     self.directory.refresh().await?;
                     // Whoever waits until all servers know of the change learns it from the lease.
@@ -126,29 +126,29 @@ impl ClusterPlane {
                     self.lease.renew().await?;
                 }
             }
-            Heard::Ring(Ring::Replaced(instance, session)) => {
+            Heard::Hint(Hint::Replaced(instance, session)) => {
                 self.delivery.sockets().close_session(instance, session, Close::Replaced);
             }
-            Heard::Ring(Ring::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
-            Heard::Ring(Ring::Sending(desk, platform, bot)) => self.outbound.bot_shared(desk, &platform, &bot),
-            Heard::Ring(Ring::Alarm(instance, id, next_ms, host)) => {
+            Heard::Hint(Hint::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
+            Heard::Hint(Hint::Sending(desk, platform, bot)) => self.outbound.bot_shared(desk, &platform, &bot),
+            Heard::Hint(Hint::Alarm(instance, id, next_ms, host)) => {
                 self.cron.alarm_armed(instance, id, next_ms, &host);
             }
-            Heard::Ring(Ring::Errands) => self.agents.live().errand_notify.notify_one(),
-            Heard::Ring(Ring::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
-            Heard::Ring(Ring::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
-            Heard::Ring(Ring::Platform(name, text)) => {
+            Heard::Hint(Hint::Handoffs) => self.agents.live().handoff_notify.notify_one(),
+            Heard::Hint(Hint::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
+            Heard::Hint(Hint::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
+            Heard::Hint(Hint::Platform(name, text)) => {
                 if let Some(platform) = self.platforms.get(&name) {
                     platform.heard(&text).await;
                 }
             }
-            Heard::Ring(Ring::Interrupt(instance, session_key, chat_id)) => {
+            Heard::Hint(Hint::Interrupt(instance, session_key, chat_id)) => {
                 self.delivery.served().interrupt_here(instance, &session_key, &chat_id);
             }
-            Heard::Ring(Ring::Dropped(instance, seq)) => self.delivery.served().row_dropped_elsewhere(instance, seq),
-            Heard::Ring(Ring::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),
-            Heard::Ring(Ring::AskTail(_)) => {}
-            Heard::Ring(Ring::Tail(part)) => self.tail.heard(part),
+            Heard::Hint(Hint::Dropped(instance, seq)) => self.delivery.served().row_dropped_elsewhere(instance, seq),
+            Heard::Hint(Hint::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),
+            Heard::Hint(Hint::AskTail(_)) => {}
+            Heard::Hint(Hint::Tail(part)) => self.tail.heard(part),
         }
         Ok(())
     }
@@ -175,21 +175,21 @@ impl ClusterPlane {
         }
     }
 
-    /// To be called several times a second: rings itself, and sweeps when it is time.
+    /// To be called several times a second: sends itself a hint, and sweeps when it is time.
     pub async fn tick(&self) -> Result<(), StoreError> {
         let now_ms = self.env.steady_ms();
         if now_ms.saturating_sub(self.rang_ms.load(Ordering::Relaxed)) >= ECHO_MS {
             self.rang_ms.store(now_ms, Ordering::Relaxed);
             let me = self.lease.me();
             self.bus.listen_as(me);
-            self.bus.ring(To::Desk(me), Ring::Echo(me.0));
+            self.bus.send(To::Desk(me), Hint::Echo(me.0));
         }
-        let is_deaf = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed)) >= DEAF_MS;
-        if self.lease.note_deaf(is_deaf) {
-            self.meters.bus_deaf.set(i64::from(is_deaf));
-            if is_deaf {
+        let is_cut_off = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed)) >= CUT_OFF_MS;
+        if self.lease.note_cut_off(is_cut_off) {
+            self.meters.bus_cut_off.set(i64::from(is_cut_off));
+            if is_cut_off {
                 tracing::warn!("the bus is silent: other servers are heard by sweeps only");
-                self.tail.note_deaf();
+                self.tail.note_cut_off();
             } else {
                 tracing::info!("the bus is heard again");
             }
@@ -199,7 +199,7 @@ impl ClusterPlane {
         self.delivery.served().adopt_sessions().await?;
         self.exchanges.adopt().await?;
         self.agents.release_carried().await?;
-        let every_ms = if is_deaf { DEAF_SWEEP_MS } else { SWEEP_MS };
+        let every_ms = if is_cut_off { CUT_OFF_SWEEP_MS } else { SWEEP_MS };
         if now_ms.saturating_sub(self.swept_ms.load(Ordering::Relaxed)) >= every_ms {
             self.sweep().await?;
         }
@@ -213,20 +213,20 @@ impl ClusterPlane {
         match self.tail.asks_others() && !self.lease.is_alone() {
             true if is_due => {
                 self.asked_ms.store(now_ms, Ordering::Relaxed);
-                self.bus.ring(To::All, Ring::AskTail(me));
+                self.bus.send(To::All, Hint::AskTail(me));
             }
             true => {}
             false => self.asked_ms.store(0, Ordering::Relaxed),
         }
         for (to, part) in self.tail.parts(me, self.lease.name()) {
-            self.bus.ring(To::Desk(to), Ring::Tail(part));
+            self.bus.send(To::Desk(to), Hint::Tail(part));
         }
     }
 
     /// Tells how this server is, if that changed.
     async fn report(&self) -> Result<(), StoreError> {
-        let is_deaf = self.lease.is_deaf();
-        let now = (self.lease.me(), DeskReport::new(is_deaf, self.directory.bots().failures()));
+        let is_cut_off = self.lease.is_cut_off();
+        let now = (self.lease.me(), DeskReport::new(is_cut_off, self.directory.bots().failures()));
         if *self.reported.lock().unwrap_or_else(PoisonError::into_inner) == now {
             return Ok(());
         }
@@ -255,7 +255,7 @@ impl ClusterPlane {
             .collect())
     }
 
-    /// Looks at the store for what rings would have told. Costs one small query where nothing is new.
+    /// Looks at the store for what hints would have told. Costs one small query where nothing is new.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.swept_ms.store(self.env.steady_ms(), Ordering::Relaxed);
         self.meters.bus_sweeps.inc();

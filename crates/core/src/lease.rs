@@ -34,8 +34,8 @@ pub struct Lease {
     attempts: AtomicU64,
     /// Rows may have been written of which nobody was told.
     has_doubts: AtomicBool,
-    /// Rings of other desks are not heard.
-    is_deaf: AtomicBool,
+    /// Hints of other desks are not heard.
+    is_cut_off: AtomicBool,
     /// The version of the directory that this desk has read, for whoever waits until all desks know of a change.
     directory_seen: AtomicU64,
     /// The version of the directory at the last renewal; [`UNKNOWN`] after the lease was lost.
@@ -57,7 +57,7 @@ impl Lease {
             is_leaving: AtomicBool::new(false),
             attempts: AtomicU64::new(0),
             has_doubts: AtomicBool::new(false),
-            is_deaf: AtomicBool::new(false),
+            is_cut_off: AtomicBool::new(false),
             directory_seen: AtomicU64::new(0),
             directory_head: AtomicU64::new(0),
             known_ms: AtomicU64::new(0),
@@ -126,14 +126,14 @@ impl Lease {
         self.others.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Whether rings of other desks are not heard.
-    pub fn is_deaf(&self) -> bool {
-        self.is_deaf.load(Ordering::Relaxed)
+    /// Whether hints of other desks are not heard.
+    pub fn is_cut_off(&self) -> bool {
+        self.is_cut_off.load(Ordering::Relaxed)
     }
 
     /// Returns whether that is new.
-    pub(crate) fn note_deaf(&self, is_deaf: bool) -> bool {
-        self.is_deaf.swap(is_deaf, Ordering::Relaxed) != is_deaf
+    pub(crate) fn note_cut_off(&self, is_cut_off: bool) -> bool {
+        self.is_cut_off.swap(is_cut_off, Ordering::Relaxed) != is_cut_off
     }
 
     /// Accepts a batch. Where the answer of the store can get lost, each event is stored under the name of this attempt,

@@ -60,8 +60,8 @@ pub struct Meters {
     pub context_failed: Counter,
     pub mail_rows: Counter,
     pub agent_messages: Family<Why, Counter>,
-    /// 1 while this server does not hear its own rings.
-    pub bus_deaf: Gauge,
+    /// 1 while this server does not hear its own hints.
+    pub bus_cut_off: Gauge,
     pub bus_sweeps: Counter,
     pub directory_unreadable: Gauge,
     pub desks_live: Gauge,
@@ -144,9 +144,9 @@ impl Meters {
             "Deliveries written to sockets, including repeated ones",
             self.frames_pushed.clone(),
         );
-        let text = "1 while this server does not hear its own rings on the bus, and relies on sweeps";
-        r.register("bus_deaf", text, self.bus_deaf.clone());
-        r.register("bus_sweeps", "Times that the store was looked at for what no ring told", self.bus_sweeps.clone());
+        let text = "1 while this server does not hear its own hints on the bus, and relies on sweeps";
+        r.register("bus_cut_off", text, self.bus_cut_off.clone());
+        r.register("bus_sweeps", "Times that the store was looked at for what no hint told", self.bus_sweeps.clone());
         let text = "Records of the directory that this version cannot read, and does not use";
         r.register("directory_unreadable", text, self.directory_unreadable.clone());
         r.register("desks_live", "Live servers on the store, this one included", self.desks_live.clone());

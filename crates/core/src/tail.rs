@@ -82,7 +82,7 @@ impl Tail {
     }
 
     /// Other servers are not heard.
-    pub(crate) fn note_deaf(&self) {
+    pub(crate) fn note_cut_off(&self) {
         let text = "the bus is silent: what other servers do is not shown";
         self.elsewhere.tell(json!({ "step": "missed", "text": text }));
     }

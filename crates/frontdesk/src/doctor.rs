@@ -69,7 +69,7 @@ async fn bots(app: &App) -> Vec<Value> {
     failing.collect()
 }
 
-/// The servers that share the store: those that are gone, deaf, behind with the directory, or of another version.
+/// The servers that share the store: those that are gone, cut off from the bus, behind with the directory, or of another version.
 async fn desks(app: &App) -> Vec<Value> {
     let (cluster, lease) = (app.desk.cluster(), app.desk.lease());
     if !cluster.has_others() {
@@ -86,7 +86,7 @@ async fn desks(app: &App) -> Vec<Value> {
     let mut findings = vec![finding("desks", true, format!("{} servers are live: {}", live.len(), names.join(", ")))];
     for (desk, report) in &live {
         let name = &desk.name;
-        if report.is_deaf {
+        if report.is_cut_off {
             let text =
                 format!("{name:?} does not hear the bus and is told by sweeps only; check the database or Redis");
             findings.push(finding("desks", false, text));

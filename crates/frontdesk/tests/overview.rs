@@ -144,7 +144,7 @@ async fn doctor_tells_of_all_servers() {
     // As a server of another version that does not hear the bus would tell.
     cluster
         .schema
-        .run(r#"UPDATE desk SET version = '9.9', report = '{"is_deaf": true, "more": 1}' WHERE name = 'desk-b'"#);
+        .run(r#"UPDATE desk SET version = '9.9', report = '{"is_cut_off": true, "more": 1}' WHERE name = 'desk-b'"#);
     finding(&a, "desks", "false \"desk-b\" does not hear the bus").await;
     finding(&a, "desks", "true \"desk-b\" has version 9.9, this server").await;
 

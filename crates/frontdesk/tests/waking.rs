@@ -375,8 +375,8 @@ async fn the_server_is_healthy_and_stops_gracefully() {
         let account = api.add_gateway(instance, None).await;
         sockets.push(dial(&api, &account).await);
     }
-    let deaf_account = api.add_gateway("deaf", None).await;
-    let deaf = dial(&api, &deaf_account).await; // never reads again
+    let stalled_account = api.add_gateway("stalled", None).await;
+    let stalled = dial(&api, &stalled_account).await; // never reads again
     say(&api, "ann", "m0").await;
     assert_eq!(sockets[0].row(SOON).await.unwrap().1, "m0"); // not acked
     let chat = listen(&api, "/chat/v1/chats/chat/stream", &api.chat).await;
@@ -399,7 +399,7 @@ async fn the_server_is_healthy_and_stops_gracefully() {
     let took = asked.elapsed();
     assert_eq!(ended.code(), Some(0), "{}", desk.log());
     assert!(took < Duration::from_secs(5), "all clients were closed, but the shutdown took {took:?}");
-    drop(deaf);
+    drop(stalled);
     println!("stopped in {took:?}");
 
     desk.start_again().await;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use frontdesk_core::port::claims::{ERRAND_HELD_MS, ERRANDS_MAX, Errand, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::claims::{HANDOFF_HELD_MS, HANDOFFS_MAX, Handoff, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::store::{DeskNo, Mark};
 use frontdesk_wire::{EventId, InstanceNo};
 
@@ -18,8 +18,8 @@ pub(crate) struct LocalClaims {
     /// How often, and until when that counts.
     tries: Mutex<HashMap<Mark, (u32, u64)>>,
     /// Each with its server, and the time from which it may begin.
-    errands: Mutex<Vec<(String, u64, Errand)>>,
-    last_errand: AtomicU64,
+    handoffs: Mutex<Vec<(String, u64, Handoff)>>,
+    last_handoff: AtomicU64,
     /// Each with the time since when it is there.
     parked: Mutex<HashMap<InstanceNo, Vec<(u64, String)>>>,
 }
@@ -69,35 +69,35 @@ impl LocalClaims {
         entry.0 = entry.0.saturating_add(1);
     }
 
-    pub(crate) fn add_errand(&self, server: String, event: EventId, now_ms: u64) -> bool {
-        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = || errands.iter().filter(|(name, ..)| *name == server);
-        if own().any(|(.., errand)| errand.event == event) {
+    pub(crate) fn add_handoff(&self, server: String, event: EventId, now_ms: u64) -> bool {
+        let mut handoffs = self.handoffs.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = || handoffs.iter().filter(|(name, ..)| *name == server);
+        if own().any(|(.., handoff)| handoff.event == event) {
             return true;
         }
-        if own().count() >= ERRANDS_MAX {
+        if own().count() >= HANDOFFS_MAX {
             return false;
         }
-        let id = self.last_errand.fetch_add(1, Ordering::Relaxed) + 1;
-        errands.push((server, now_ms.saturating_add(ERRAND_HELD_MS), Errand { id, event }));
+        let id = self.last_handoff.fetch_add(1, Ordering::Relaxed) + 1;
+        handoffs.push((server, now_ms.saturating_add(HANDOFF_HELD_MS), Handoff { id, event }));
         true
     }
 
-    pub(crate) fn release_errands(&self, event: EventId) {
-        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, from_ms, _) in errands.iter_mut().filter(|(.., errand)| errand.event == event) {
+    pub(crate) fn release_handoffs(&self, event: EventId) {
+        let mut handoffs = self.handoffs.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, from_ms, _) in handoffs.iter_mut().filter(|(.., handoff)| handoff.event == event) {
             *from_ms = 0;
         }
     }
 
-    pub(crate) fn errands(&self, server: &str, limit: usize, now_ms: u64) -> Vec<Errand> {
-        let errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = errands.iter().filter(|(name, from_ms, _)| name == server && *from_ms <= now_ms);
-        ready.map(|(.., errand)| *errand).take(limit).collect()
+    pub(crate) fn handoffs(&self, server: &str, limit: usize, now_ms: u64) -> Vec<Handoff> {
+        let handoffs = self.handoffs.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = handoffs.iter().filter(|(name, from_ms, _)| name == server && *from_ms <= now_ms);
+        ready.map(|(.., handoff)| *handoff).take(limit).collect()
     }
 
-    pub(crate) fn drop_errand(&self, id: u64) {
-        self.errands.lock().unwrap_or_else(PoisonError::into_inner).retain(|(.., errand)| errand.id != id);
+    pub(crate) fn drop_handoff(&self, id: u64) {
+        self.handoffs.lock().unwrap_or_else(PoisonError::into_inner).retain(|(.., handoff)| handoff.id != id);
     }
 
     pub(crate) fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> bool {
@@ -131,7 +131,7 @@ impl LocalClaims {
 macro_rules! local_claims {
     ($store:ident) => {
         const _: () = {
-            use frontdesk_core::port::claims::Errand;
+            use frontdesk_core::port::claims::Handoff;
             use frontdesk_core::port::store::{Claims, DeskNo, EventId, InstanceNo, Mark, Stored};
 
             impl Claims for $store {
@@ -154,20 +154,20 @@ macro_rules! local_claims {
                     $crate::ready(self.claims.tries(mark, now_ms))
                 }
 
-                fn add_errand(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool> {
-                    $crate::ready(self.claims.add_errand(server, event, now_ms))
+                fn add_handoff(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool> {
+                    $crate::ready(self.claims.add_handoff(server, event, now_ms))
                 }
 
-                fn release_errands(&self, event: EventId) -> Stored<'_, ()> {
-                    $crate::ready(self.claims.release_errands(event))
+                fn release_handoffs(&self, event: EventId) -> Stored<'_, ()> {
+                    $crate::ready(self.claims.release_handoffs(event))
                 }
 
-                fn errands(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Errand>> {
-                    $crate::ready(self.claims.errands(&server, limit, now_ms))
+                fn handoffs(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Handoff>> {
+                    $crate::ready(self.claims.handoffs(&server, limit, now_ms))
                 }
 
-                fn drop_errand(&self, id: u64) -> Stored<'_, ()> {
-                    $crate::ready(self.claims.drop_errand(id))
+                fn drop_handoff(&self, id: u64) -> Stored<'_, ()> {
+                    $crate::ready(self.claims.drop_handoff(id))
                 }
 
                 fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool> {

@@ -1,7 +1,7 @@
 //! Backends behind the desk's store port: `memory` for tests and trials, `sqlite` for the embedded store,
 //! `postgres` for several servers.
 //!
-//! `bus` carries rings between servers.
+//! `bus` carries hints between servers.
 //!
 //! File names mirror each other. A backend decides nothing: the rules are in the desk.
 

@@ -1,11 +1,11 @@
-//! The buses over a network, each with the same tests: who hears a ring, and what happens when a connection is lost.
+//! The buses over a network, each with the same tests: who hears a hint, and what happens when a connection is lost.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use frontdesk_core::port::bus::{Bus as _, Heard, Ring, To};
+use frontdesk_core::port::bus::{Bus as _, Heard, Hint, To};
 use frontdesk_store::bus::{NetworkBus, notify_bus, redis_bus};
 use frontdesk_testkit::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
 use frontdesk_testkit::{postgres, redis};
@@ -13,7 +13,7 @@ use frontdesk_wire::{DeskNo, InstanceNo, SessionNo};
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(15);
-const RING_EVERY: Duration = Duration::from_millis(50);
+const HINT_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy)]
 enum Network {
@@ -69,12 +69,12 @@ impl Server {
         server
     }
 
-    /// Rings itself, as servers do every second, until something else than a ring of others is heard.
+    /// Sends itself a hint, as servers do every second, until something else than a hint of others is heard.
     async fn until(&self, what: &str, is_it: impl Fn(&Heard) -> bool) {
         let wait = async {
             loop {
-                self.bus.ring(To::Desk(self.me), Ring::Echo(self.me.0));
-                if timeout(RING_EVERY, self.bus.hear()).await.is_ok_and(|heard| is_it(&heard)) {
+                self.bus.send(To::Desk(self.me), Hint::Echo(self.me.0));
+                if timeout(HINT_EVERY, self.bus.hear()).await.is_ok_and(|heard| is_it(&heard)) {
                     return;
                 }
             }
@@ -83,34 +83,34 @@ impl Server {
     }
 
     async fn hears_itself(&self) {
-        self.until("it hears itself", |heard| *heard == Heard::Ring(Ring::Echo(self.me.0))).await;
+        self.until("it hears itself", |heard| *heard == Heard::Hint(Hint::Echo(self.me.0))).await;
     }
 
     async fn missed(&self) {
-        self.until("it is told that rings were lost", |heard| *heard == Heard::Missed).await;
+        self.until("it is told that hints were lost", |heard| *heard == Heard::Missed).await;
     }
 
-    /// The next ring that is not an echo. None may have been lost.
-    async fn next(&self) -> Ring {
+    /// The next hint that is not an echo. None may have been lost.
+    async fn next(&self) -> Hint {
         let wait = async {
             loop {
                 match self.bus.hear().await {
-                    Heard::Ring(Ring::Echo(of)) => assert_eq!(of, self.me.0, "of another server"),
-                    Heard::Ring(ring) => return ring,
+                    Heard::Hint(Hint::Echo(of)) => assert_eq!(of, self.me.0, "of another server"),
+                    Heard::Hint(hint) => return hint,
                     Heard::Missed => panic!("the connection was lost"),
                 }
             }
         };
-        timeout(SOON, wait).await.expect("a ring")
+        timeout(SOON, wait).await.expect("a hint")
     }
 
-    fn ring(&self, to: To, ring: Ring) {
-        self.bus.ring(to, ring);
+    fn send(&self, to: To, hint: Hint) {
+        self.bus.send(to, hint);
     }
 }
 
-fn rows(number: u64) -> Ring {
-    Ring::Rows(vec![InstanceNo(number)])
+fn rows(number: u64) -> Hint {
+    Hint::Rows(vec![InstanceNo(number)])
 }
 
 async fn two_servers(network: Network) -> (Server, Server) {
@@ -118,68 +118,68 @@ async fn two_servers(network: Network) -> (Server, Server) {
     (Server::start(network, &url, epoch, 1).await, Server::start(network, &url, epoch, 2).await)
 }
 
-async fn a_ring_reaches_the_server_that_is_named(network: Network) {
+async fn a_hint_reaches_the_server_that_is_named(network: Network) {
     let (a, b) = two_servers(network).await;
-    a.ring(To::Desk(b.me), rows(7));
+    a.send(To::Desk(b.me), rows(7));
     assert_eq!(b.next().await, rows(7));
-    b.ring(To::Desk(a.me), Ring::Replaced(InstanceNo(8), SessionNo(9)));
-    assert_eq!(a.next().await, Ring::Replaced(InstanceNo(8), SessionNo(9)), "and not the one before");
-    a.ring(To::Desk(b.me), Ring::Interrupt(InstanceNo(1), "key \"quoted\" \\ 'é'".into(), "chat".into()));
-    assert_eq!(b.next().await, Ring::Interrupt(InstanceNo(1), "key \"quoted\" \\ 'é'".into(), "chat".into()));
+    b.send(To::Desk(a.me), Hint::Replaced(InstanceNo(8), SessionNo(9)));
+    assert_eq!(a.next().await, Hint::Replaced(InstanceNo(8), SessionNo(9)), "and not the one before");
+    a.send(To::Desk(b.me), Hint::Interrupt(InstanceNo(1), "key \"quoted\" \\ 'é'".into(), "chat".into()));
+    assert_eq!(b.next().await, Hint::Interrupt(InstanceNo(1), "key \"quoted\" \\ 'é'".into(), "chat".into()));
 }
 
-async fn a_ring_to_all_reaches_each_server_and_the_sender(network: Network) {
+async fn a_hint_to_all_reaches_each_server_and_the_sender(network: Network) {
     let (a, b) = two_servers(network).await;
-    a.ring(To::All, Ring::Directory(3));
-    assert_eq!((a.next().await, b.next().await), (Ring::Directory(3), Ring::Directory(3)));
+    a.send(To::All, Hint::Directory(3));
+    assert_eq!((a.next().await, b.next().await), (Hint::Directory(3), Hint::Directory(3)));
 }
 
 async fn servers_of_another_store_are_not_heard(network: Network) {
     let (a, b) = two_servers(network).await;
     let other = Server::start(network, &network.url(), new_epoch(), 1).await;
-    b.ring(To::All, Ring::Directory(3));
-    b.ring(To::Desk(a.me), rows(7));
+    b.send(To::All, Hint::Directory(3));
+    b.send(To::Desk(a.me), rows(7));
     let heard = BTreeSet::from([format!("{:?}", a.next().await), format!("{:?}", a.next().await)]);
-    assert_eq!(heard, BTreeSet::from([format!("{:?}", Ring::Directory(3)), format!("{:?}", rows(7))]));
-    other.ring(To::All, Ring::Directory(4));
-    assert_eq!(other.next().await, Ring::Directory(4), "the first that it hears");
+    assert_eq!(heard, BTreeSet::from([format!("{:?}", Hint::Directory(3)), format!("{:?}", rows(7))]));
+    other.send(To::All, Hint::Directory(4));
+    assert_eq!(other.next().await, Hint::Directory(4), "the first that it hears");
 }
 
 async fn a_server_is_heard_by_its_new_number_only(network: Network) {
     let (a, mut b) = two_servers(network).await;
     let before = std::mem::replace(&mut b.me, DeskNo(3));
     b.bus.listen_as(b.me);
-    b.until("the new number is known", |heard| *heard == Heard::Ring(Ring::Echo(3))).await;
-    a.ring(To::Desk(before), rows(7));
-    a.ring(To::Desk(a.me), rows(8));
+    b.until("the new number is known", |heard| *heard == Heard::Hint(Hint::Echo(3))).await;
+    a.send(To::Desk(before), rows(7));
+    a.send(To::Desk(a.me), rows(8));
     assert_eq!(a.next().await, rows(8), "sent together with the other, or after it");
-    a.ring(To::Desk(b.me), rows(9));
+    a.send(To::Desk(b.me), rows(9));
     assert_eq!(b.next().await, rows(9));
 }
 
 async fn many_rows_come_in_messages_of_limited_length(network: Network) {
     let (a, b) = two_servers(network).await;
     let all: Vec<InstanceNo> = (0..2_000).map(|number| InstanceNo(u64::MAX - number)).collect();
-    a.ring(To::Desk(b.me), Ring::Rows(all.clone()));
+    a.send(To::Desk(b.me), Hint::Rows(all.clone()));
     let mut heard = BTreeSet::new();
     while heard.len() < all.len() {
-        let Ring::Rows(some) = b.next().await else { panic!("another ring") };
+        let Hint::Rows(some) = b.next().await else { panic!("another hint") };
         heard.extend(some);
     }
     assert_eq!(heard, all.into_iter().collect());
-    a.ring(To::Desk(b.me), Ring::Platform("too long".into(), "x".repeat(9_000)));
-    a.ring(To::Desk(b.me), Ring::Platform("long".into(), "x".repeat(6_900)));
-    assert_eq!(b.next().await, Ring::Platform("long".into(), "x".repeat(6_900)));
+    a.send(To::Desk(b.me), Hint::Platform("too long".into(), "x".repeat(9_000)));
+    a.send(To::Desk(b.me), Hint::Platform("long".into(), "x".repeat(6_900)));
+    assert_eq!(b.next().await, Hint::Platform("long".into(), "x".repeat(6_900)));
 }
 
-async fn a_ring_of_a_newer_server_is_skipped(network: Network) {
+async fn a_hint_of_a_newer_server_is_skipped(network: Network) {
     let epoch = new_epoch();
     let a = Server::start(network, &network.url(), epoch, 1).await;
     let channel = format!("frontdesk_{epoch:08x}_all");
     network.send_raw(&channel, r#"{"something_new":[1,2]}"#).await;
     network.send_raw(&channel, "not even JSON").await;
     network.send_raw(&channel, r#"{"directory":5}"#).await;
-    assert_eq!(a.next().await, Ring::Directory(5));
+    assert_eq!(a.next().await, Hint::Directory(5));
 }
 
 async fn a_server_whose_connection_ended_connects_again_and_is_told(network: Network) {
@@ -189,9 +189,9 @@ async fn a_server_whose_connection_ended_connects_again_and_is_told(network: Net
     proxy.hang_up();
     a.missed().await;
     a.hears_itself().await;
-    b.ring(To::Desk(a.me), rows(7));
+    b.send(To::Desk(a.me), rows(7));
     assert_eq!(a.next().await, rows(7));
-    a.ring(To::Desk(b.me), rows(8));
+    a.send(To::Desk(b.me), rows(8));
     assert_eq!(b.next().await, rows(8));
 }
 
@@ -230,12 +230,12 @@ macro_rules! on_each_network {
 }
 
 on_each_network! {
-    a_ring_reaches_the_server_that_is_named
-    a_ring_to_all_reaches_each_server_and_the_sender
+    a_hint_reaches_the_server_that_is_named
+    a_hint_to_all_reaches_each_server_and_the_sender
     servers_of_another_store_are_not_heard
     a_server_is_heard_by_its_new_number_only
     many_rows_come_in_messages_of_limited_length
-    a_ring_of_a_newer_server_is_skipped
+    a_hint_of_a_newer_server_is_skipped
     a_server_whose_connection_ended_connects_again_and_is_told
     a_connection_that_fell_silent_is_replaced
 }

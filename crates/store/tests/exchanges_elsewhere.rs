@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::agents::Speaker;
-use frontdesk_core::port::bus::{Heard, Ring};
+use frontdesk_core::port::bus::{Heard, Hint};
 use frontdesk_core::port::store::{Change, LEASE_MS};
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::bus::LocalHub;
@@ -83,7 +83,7 @@ async fn a_reply_at_another_server_reaches_the_asker() {
         assert_eq!(pair.reply("at one").await.unwrap_err().class, Class::GoneError, "one reply");
         loop {
             let heard = pair.one.cluster().hear().await;
-            let is_it = matches!(heard, Heard::Ring(Ring::Answered(_)));
+            let is_it = matches!(heard, Heard::Hint(Hint::Answered(_)));
             pair.one.cluster().take(heard).await.unwrap();
             if is_it {
                 break;
@@ -96,7 +96,7 @@ async fn a_reply_at_another_server_reaches_the_asker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_ring_costs_time_and_nothing_else() {
+async fn a_lost_hint_costs_time_and_nothing_else() {
     let pair = Pair::open().await;
     let answer = pair.asked(async {
         pair.reply("at noon").await.unwrap();
@@ -105,7 +105,7 @@ async fn a_lost_ring_costs_time_and_nothing_else() {
     assert_eq!(answer.await.unwrap().content, "at noon");
 }
 
-/// Nobody rings and nobody sweeps: the time limit comes, and the row has the answer.
+/// No hint comes and nobody sweeps: the time limit comes, and the row has the answer.
 #[tokio::test(start_paused = true)]
 async fn whoever_gives_up_looks_once_more() {
     let pair = Pair::open().await;

@@ -95,8 +95,8 @@ async fn a_row_is_sent_acked_and_saved() {
     scene.carry_out(&mut session, 20).await;
     let no = scene.caller.instance.no;
     assert_eq!(scene.desk.stores().ledger.position(no).await.unwrap().through, Seq(2));
-    let farewell = session.end().await;
-    assert!(farewell.close.is_none() && farewell.left.is_none());
+    let ending = session.end().await;
+    assert!(ending.close.is_none() && ending.left.is_none());
     assert!(!scene.desk.delivery().sockets().is_live(no));
 }
 
@@ -216,8 +216,8 @@ async fn rows_read_for_a_finished_session_are_not_counted_as_sent() {
     session.hang_up();
     session.read(scene.desk.delivery().read_rows(scene.caller.instance.no, Seq(after), limit).await, limit, 2);
     assert_eq!(scene.desk.meters().frames_pushed.get(), 0);
-    let mut farewell = session.end().await;
-    assert!(farewell.next_message().is_none());
+    let mut ending = session.end().await;
+    assert!(ending.next_message().is_none());
     let mut next = scene.serving().await;
     scene.carry_out(&mut next, 10).await;
     assert_eq!(kinds(&mut next), ["inbound"]);

@@ -7,7 +7,7 @@ use frontdesk_core::cron::AlarmLoop;
 use frontdesk_core::delivery::session::{Session, Write};
 use frontdesk_core::directory::{Caller, Guest, Identity};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::{Heard, Ring};
+use frontdesk_core::port::bus::{Heard, Hint};
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::store::LEASE_MS;
 use frontdesk_core::{Desk, Env as _, Rules};
@@ -79,11 +79,11 @@ impl Pair {
         }
     }
 
-    /// Rings that wait for a server are heard until one of this kind was.
-    async fn hear(&self, at: usize, is_it: impl Fn(&Ring) -> bool) {
+    /// Hints that wait for a server are heard until one of this kind was.
+    async fn hear(&self, at: usize, is_it: impl Fn(&Hint) -> bool) {
         loop {
             let heard = self.desks[at].cluster().hear().await;
-            let is_last = matches!(&heard, Heard::Ring(ring) if is_it(ring));
+            let is_last = matches!(&heard, Heard::Hint(hint) if is_it(hint));
             self.desks[at].cluster().take(heard).await.unwrap();
             if is_last {
                 return;
@@ -141,7 +141,7 @@ async fn a_row_that_is_dropped_at_one_server_is_not_sent_again_at_another() {
     session.take_text(&ack, 20);
     carry_out(other, &mut session, 20).await;
     pair.desks[0].delivery().drop_mail(&format!("{instance}.1"), "not needed").await.unwrap();
-    pair.hear(1, |ring| matches!(ring, Ring::Dropped(..))).await;
+    pair.hear(1, |hint| matches!(hint, Hint::Dropped(..))).await;
     let later_ms = 10 + RESEND_MS;
     session.take_text(&ack, later_ms); // it is alive
     other.lease().note_directory(other.directory().version());
@@ -162,15 +162,15 @@ async fn each_host_is_called_by_one_server_and_in_time() {
     for host in hosts() {
         pair.arm(0, &host, 10_000).await;
     }
-    let mut rings = 0;
-    // The other one learns of its share by rings.
+    let mut hints = 0;
+    // The other one learns of its share by hints.
     while let Some(heard) = futures_util::FutureExt::now_or_never(pair.desks[1].cluster().hear()) {
-        rings += usize::from(matches!(heard, Heard::Ring(Ring::Alarm(..))));
+        hints += usize::from(matches!(heard, Heard::Hint(Hint::Alarm(..))));
         pair.desks[1].cluster().take(heard).await.unwrap();
     }
     pair.pass(12_000, &[0, 1]).await;
     let (one, other) = (pair.fire(0, &mut loops[0]).await, pair.fire(1, &mut loops[1]).await);
-    assert_eq!(other.len(), rings);
+    assert_eq!(other.len(), hints);
     assert!(one.len() > 5 && other.len() > 5, "{one:?} {other:?}");
     let mut all = [one, other].concat();
     all.sort();
@@ -223,10 +223,10 @@ async fn a_result_follows_its_gateway_to_another_server() {
     assert_eq!(ids(&mut session), ["before"]);
     // It ends while the gateway is at the other server.
     one.delivery().served().answer(no, result("during")).await;
-    pair.hear(1, |ring| matches!(ring, Ring::Results(_))).await;
+    pair.hear(1, |hint| matches!(hint, Hint::Results(_))).await;
     carry_out(other, &mut session, 0).await;
     assert_eq!(ids(&mut session), ["during"]);
-    // The ring is lost.
+    // The hint is lost.
     one.delivery().served().answer(no, result("later")).await;
     other.cluster().sweep().await.unwrap();
     carry_out(other, &mut session, 0).await;
@@ -246,7 +246,7 @@ fn ids(session: &mut Session) -> Vec<String> {
     results.map(|frame| frame["requestId"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The ring that says so was lost.
+/// The hint that says so was lost.
 #[tokio::test]
 async fn a_replaced_socket_is_closed_by_the_next_sweep() {
     let pair = Pair::open().await;
@@ -267,7 +267,7 @@ async fn a_replaced_socket_is_closed_by_the_next_sweep() {
 async fn servers_that_send_as_one_bot_divide_its_budget() {
     let pair = Pair::open().await;
     let [one, other] = &pair.desks;
-    let is_sending = |ring: &Ring| matches!(ring, Ring::Sending(..));
+    let is_sending = |hint: &Hint| matches!(hint, Hint::Sending(..));
     assert_eq!(one.outbound().share_bot("p", "b"), 1);
     pair.hear(1, is_sending).await;
     assert_eq!(other.outbound().share_bot("p", "c"), 1, "another bot");
@@ -280,6 +280,6 @@ async fn servers_that_send_as_one_bot_divide_its_budget() {
     assert_eq!(one.outbound().share_bot("p", "b"), 1, "the other one was not heard for a while");
     // Nothing is heard at all: every live server may be sending.
     one.cluster().tick().await.unwrap();
-    assert!(one.lease().is_deaf());
+    assert!(one.lease().is_cut_off());
     assert_eq!(one.outbound().share_bot("p", "b"), 2);
 }

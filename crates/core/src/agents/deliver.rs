@@ -179,7 +179,7 @@ impl Messages {
         record.receipts.extend(join_all(tries).await);
         record.done = true;
         self.store_receipts(stored, &stored.message.kind, stored.message.session_id.clone(), &record).await;
-        self.release_errands(&to.ways, stored.event).await;
+        self.release_handoffs(&to.ways, stored.event).await;
         record.receipts
     }
 

@@ -21,7 +21,7 @@ use crate::lease::Lease;
 use crate::meters::{Meters, Why};
 use crate::outbound::Listener;
 use crate::port::BoxFuture;
-use crate::port::bus::{Bus, Ring, To};
+use crate::port::bus::{Bus, Hint, To};
 use crate::port::exchanges::{self, Answer, Exchange, Heard, Mention, Reply};
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
@@ -425,7 +425,7 @@ impl Exchanges {
         let heard = self.store.answer_exchange(reply, self.lease.live(), now_ms).await?;
         match heard {
             Heard::At(desk, token) if desk == me => self.agents.live.waiters.answer(token, answer),
-            Heard::At(desk, token) => self.bus.ring(To::Desk(desk), Ring::Answered(vec![token])),
+            Heard::At(desk, token) => self.bus.send(To::Desk(desk), Hint::Answered(vec![token])),
             _ => {}
         }
         Ok(heard)
@@ -453,7 +453,7 @@ impl Exchanges {
         Ok(())
     }
 
-    /// The same for all who wait here, in case that a ring was lost.
+    /// The same for all who wait here, in case that a hint was lost.
     pub(crate) async fn look_for_all_answers(&self) -> Result<(), StoreError> {
         self.look_for_answers(self.agents.live.waiters.tokens()).await
     }

@@ -5,7 +5,7 @@ mod admin;
 pub mod approval;
 mod data;
 mod deliver;
-mod errands;
+mod handoffs;
 mod exchange;
 pub mod in_flight;
 mod inbox;
@@ -38,7 +38,7 @@ use crate::directory::{AmendError, DirectoryPlane, Draft, Effect, View, check_id
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::lease::Lease;
-use crate::port::bus::{Bus, Ring, To};
+use crate::port::bus::{Bus, Hint, To};
 use crate::port::connectors::Connectors;
 use crate::port::inbox::Inbox;
 use crate::port::outcall::Outcall;
@@ -48,7 +48,7 @@ use crate::rules::Rules;
 use crate::vault::Sealer;
 
 pub use data::TenantData;
-pub use errands::LOOK_EVERY;
+pub use handoffs::LOOK_EVERY;
 pub use exchange::{Exchanges, Line, Question, Room, TIMEOUT_MAX_MS, Told};
 pub use inbox::{Inboxes, inbox_message, is_in_flight};
 pub use messages::Messages;
@@ -81,9 +81,9 @@ pub struct LiveState {
     pokes: Mutex<HashSet<InstanceNo>>,
     pub poke_notify: Notify,
     /// Another server handed a message to connectors of this one.
-    pub errand_notify: Notify,
-    /// Errands that are done, and could not be removed from the store yet.
-    done_errands: Mutex<HashSet<u64>>,
+    pub handoff_notify: Notify,
+    /// Handoffs that are done, and could not be removed from the store yet.
+    done_handoffs: Mutex<HashSet<u64>>,
 }
 
 impl LiveState {
@@ -136,7 +136,7 @@ impl AgentsPlane {
     fn tell_streams(&self, agent: InstanceNo) {
         self.live.streams.notify(agent);
         if !self.lease.is_alone() {
-            self.bus.ring(To::All, Ring::Inboxes(vec![agent]));
+            self.bus.send(To::All, Hint::Inboxes(vec![agent]));
         }
     }
 
@@ -147,7 +147,7 @@ impl AgentsPlane {
         }
     }
 
-    /// All streams look at their inboxes: a ring may have been lost.
+    /// All streams look at their inboxes: a hint may have been lost.
     pub(crate) fn streams_look(&self) {
         self.live.streams.notify_all();
     }

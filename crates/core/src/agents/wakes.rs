@@ -174,7 +174,7 @@ impl Messages {
         let session_id = stored.message.session_id.clone().filter(|_| took || asked.is_some());
         let is_freed = session_id != stored.message.session_id;
         self.store_receipts(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &record).await;
-        self.release_errands(&to.ways, stored.event).await;
+        self.release_handoffs(&to.ways, stored.event).await;
         if is_freed {
             self.agents.tell_streams(to.agent.no);
         }

@@ -12,8 +12,8 @@ const WHY_MAX_CHARS: usize = 300;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeskReport {
-    /// It does not hear its own rings.
-    pub is_deaf: bool,
+    /// It does not hear its own hints.
+    pub is_cut_off: bool,
     pub listeners: Vec<FailingListener>,
 }
 
@@ -29,12 +29,12 @@ pub struct FailingListener {
 }
 
 impl DeskReport {
-    pub(crate) fn new(is_deaf: bool, failing: Vec<(String, String, ListenerFailure)>) -> Self {
+    pub(crate) fn new(is_cut_off: bool, failing: Vec<(String, String, ListenerFailure)>) -> Self {
         let listener = |(platform, bot, failure): (String, String, ListenerFailure)| {
             let why = failure.why.chars().take(WHY_MAX_CHARS).collect();
             FailingListener { platform, bot, why, at_ms: failure.at_ms, is_final: failure.is_final }
         };
-        Self { is_deaf, listeners: failing.into_iter().take(LISTENERS_MAX).map(listener).collect() }
+        Self { is_cut_off, listeners: failing.into_iter().take(LISTENERS_MAX).map(listener).collect() }
     }
 
     /// One that cannot be read tells nothing.

@@ -34,7 +34,7 @@ use crate::lease::Lease;
 use crate::meters::{Meters, Why};
 use crate::port::BoxFuture;
 use crate::port::alarms::{Alarm, AlarmState, Alarms, Arming};
-use crate::port::bus::{Bus, Ring, To};
+use crate::port::bus::{Bus, Hint, To};
 use crate::port::outcall::Outcall;
 use crate::port::store::{Ledger, StoreError};
 use crate::port::stores::Stores;
@@ -377,7 +377,7 @@ impl CronPlane {
     fn tell_owner(&self, instance: InstanceNo, id: u64, next_ms: u64, lane: &str) {
         let owner = Buckets::of(&self.lease).owner(lane);
         if owner != self.lease.me() {
-            self.bus.ring(To::Desk(owner), Ring::Alarm(instance, id, next_ms, lane.to_owned()));
+            self.bus.send(To::Desk(owner), Hint::Alarm(instance, id, next_ms, lane.to_owned()));
         }
     }
 

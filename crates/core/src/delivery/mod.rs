@@ -22,7 +22,7 @@ use crate::directory::{DirectoryPlane, Effect};
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::Meters;
-use crate::port::bus::{Bus, Ring, To};
+use crate::port::bus::{Bus, Hint, To};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
 use crate::port::store::{Ledger, NewRow, RowListener, SessionNo, Sessions, StoreError, Waiting};
@@ -53,7 +53,7 @@ impl RowListener for SwitchboardListener {
             elsewhere.entry(row.served_by).or_default().push(row.instance);
         }
         for (desk, instances) in elsewhere {
-            self.bus.ring(To::Desk(desk), Ring::Rows(instances));
+            self.bus.send(To::Desk(desk), Hint::Rows(instances));
         }
     }
 }

@@ -11,7 +11,7 @@ use super::sockets::{Order, Sockets, Unserved};
 use crate::base::Base;
 use crate::env::Env;
 use crate::lease::Lease;
-use crate::port::bus::{Bus, Ring, To};
+use crate::port::bus::{Bus, Hint, To};
 use crate::port::store::{Attached, Claims, Delivery, Ledger, Presence, Sessions, StoreError};
 use crate::port::stores::Stores;
 
@@ -57,7 +57,7 @@ impl Served {
         }
         let before = &attached.before;
         if self.lease.is_other(before.served_by) {
-            self.bus.ring(To::Desk(before.served_by), Ring::Replaced(instance, before.session));
+            self.bus.send(To::Desk(before.served_by), Hint::Replaced(instance, before.session));
         }
         Ok((me, attached))
     }
@@ -128,7 +128,7 @@ impl Served {
         }
     }
 
-    /// Finds what no ring told of: sockets that are behind the head of their ledger, instances that have no socket here
+    /// Finds what no hint told of: sockets that are behind the head of their ledger, instances that have no socket here
     /// although the store says so (the answer was lost when it began or ended), sessions that were replaced, and results.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
         let (me, mut sessions) = (self.lease.me(), self.sockets.sessions());
@@ -178,7 +178,7 @@ impl Served {
         }
         let told = match self.sessions.presence(instance).await.map(|known| known.served_by) {
             Ok(desk) if self.lease.is_other(desk) => {
-                self.bus.ring(To::Desk(desk), Ring::Results(instance));
+                self.bus.send(To::Desk(desk), Hint::Results(instance));
                 Ok(())
             }
             Ok(_) => self.take_parked(vec![instance]).await, // it may have connected just now
@@ -214,7 +214,7 @@ impl Served {
     pub(super) fn row_dropped(&self, instance: InstanceNo, seq: Seq) {
         match self.sockets.socket(instance) {
             Some(mailbox) => mailbox.row_dropped(seq),
-            None => self.bus.ring(To::All, Ring::Dropped(instance, seq)),
+            None => self.bus.send(To::All, Hint::Dropped(instance, seq)),
         }
     }
 
@@ -253,8 +253,8 @@ impl Served {
         let presence = self.sessions.presence(instance).await?;
         let is_there = self.lease.is_other(presence.served_by) && !presence.idle;
         if is_there {
-            let ring = Ring::Interrupt(instance, session_key.to_owned(), chat_id.clone());
-            self.bus.ring(To::Desk(presence.served_by), ring);
+            let hint = Hint::Interrupt(instance, session_key.to_owned(), chat_id.clone());
+            self.bus.send(To::Desk(presence.served_by), hint);
         }
         Ok(is_there)
     }

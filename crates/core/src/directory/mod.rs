@@ -25,7 +25,7 @@ use crate::base::Base;
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::lease::Lease;
-use crate::port::bus::{Ring, To};
+use crate::port::bus::{Hint, To};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
 use crate::port::store::StoreError;
@@ -73,7 +73,7 @@ impl DirectoryPlane {
         let (bus, lease) = (base.bus.clone(), Arc::downgrade(&base.lease));
         registry.on_commit(move |version| {
             if lease.upgrade().is_some_and(|lease| !lease.is_alone()) {
-                bus.ring(To::All, Ring::Directory(version));
+                bus.send(To::All, Hint::Directory(version));
             }
         });
         Ok(Self {

@@ -1,7 +1,7 @@
 //! Which other servers send as a bot at the moment. The budget of the bot is divided by their number.
 //!
-//! A server that uses a bot rings all others at once and then every second. One that was not heard for a while does not
-//! count. While rings are not heard, every live server counts.
+//! A server that uses a bot tells all others at once and then every second. One that was not heard for a while does not
+//! count. While hints are not heard, every live server counts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +11,11 @@ use frontdesk_wire::DeskNo;
 use crate::base::Base;
 use crate::env::Env;
 use crate::lease::Lease;
-use crate::port::bus::{Bus, Ring, To};
+use crate::port::bus::{Bus, Hint, To};
 
 /// How often a server says that it uses a bot.
-const RING_MS: u64 = 1_000;
-/// For how long a ring counts.
+const HINT_MS: u64 = 1_000;
+/// For how long a hint counts.
 const HEARD_MS: u64 = 3_000;
 /// Bots that are not used any more are forgotten when there are this many.
 const BOTS_MAX: usize = 4_096;
@@ -55,15 +55,15 @@ impl Sharing {
         }
         let now_ms = self.env.steady_ms();
         let count = self.with(platform, bot, now_ms, |users| {
-            if users.rang_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= RING_MS) {
+            if users.rang_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= HINT_MS) {
                 users.rang_ms = Some(now_ms);
-                let ring = Ring::Sending(self.lease.me(), platform.to_owned(), bot.to_owned());
-                self.bus.ring(To::All, ring);
+                let hint = Hint::Sending(self.lease.me(), platform.to_owned(), bot.to_owned());
+                self.bus.send(To::All, hint);
             }
             users.others.retain(|_, at_ms| now_ms.saturating_sub(*at_ms) < HEARD_MS);
             users.others.len() + 1
         });
-        let count = if self.lease.is_deaf() { self.lease.live().len() } else { count };
+        let count = if self.lease.is_cut_off() { self.lease.live().len() } else { count };
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 

@@ -1,18 +1,18 @@
-//! The bus between servers that share a store: rings, which say that something changed.
+//! The bus between servers that share a store: hints, which say that something changed.
 //!
-//! A ring may be lost, late or doubled. The store has the facts; whoever hears a ring looks there, and sweeps find what no
-//! ring told. So nothing depends on a ring but speed.
+//! A hint may be lost, late or doubled. The store has the facts; whoever hears a hint looks there, and sweeps find what no
+//! hint told. So nothing depends on a hint but speed.
 
 use frontdesk_wire::{ChatId, DeskNo, InstanceNo, Seq, SessionNo};
 use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
 
-/// Unknown ones are skipped: a newer server on the same store may ring them.
+/// Unknown ones are skipped: a newer server on the same store may send them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ring {
-    /// A server rings itself, to know that it hears.
+pub enum Hint {
+    /// From a server to itself, to know that it receives.
     Echo(u64),
     /// New rows for instances that the server serves.
     Rows(Vec<InstanceNo>),
@@ -27,7 +27,7 @@ pub enum Ring {
     /// An alarm was armed that the server fires: instance, id, time and host.
     Alarm(InstanceNo, u64, u64, String),
     /// A message was handed to connectors of some server.
-    Errands,
+    Handoffs,
     /// Results for the socket of this instance were parked.
     Results(InstanceNo),
     /// Answers to these exchanges, whose askers wait at the server.
@@ -35,9 +35,9 @@ pub enum Ring {
     /// What a platform tells its counterparts at other servers, in its own words.
     Platform(String, String),
     /// Interrupt this session (its key and chat) on the socket of the instance. Nobody else has it, so it may get lost with
-    /// the ring. One that is late is not sent: it would stop another turn.
+    /// the hint. One that is late is not sent: it would stop another turn.
     Interrupt(InstanceNo, String, ChatId),
-    /// The operator dropped a row, which the socket of the instance may still hold. If the ring is lost, the agent gets the row
+    /// The operator dropped a row, which the socket of the instance may still hold. If the hint is lost, the agent gets the row
     /// as one that was on its way already.
     Dropped(InstanceNo, Seq),
     /// Somebody at this server watches what all servers do; to be told for some seconds.
@@ -65,26 +65,26 @@ pub enum To {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    Ring(Ring),
-    /// Some rings may have been lost: everything is to be looked at.
+    Hint(Hint),
+    /// Some hints may have been lost: everything is to be looked at.
     Missed,
 }
 
 impl Heard {
-    /// Whether taking it writes to the store, which may last: other rings must not wait for it.
+    /// Whether taking it writes to the store, which may last: other hints must not wait for it.
     pub fn is_slow(&self) -> bool {
-        matches!(self, Self::Ring(Ring::Answered(_) | Ring::Results(_)))
+        matches!(self, Self::Hint(Hint::Answered(_) | Hint::Results(_)))
     }
 }
 
 pub trait Bus: Send + Sync {
-    /// The number of this server, which others ring. It changes if the lease was lost.
+    /// The number of this server, to which others send. It changes if the lease was lost.
     fn listen_as(&self, me: DeskNo);
-    /// Does not wait. Rings that are not sent yet are merged where they can be; the oldest are dropped if there are too many.
-    fn ring(&self, to: To, ring: Ring);
-    /// The next ring. For one caller.
+    /// Does not wait. Hints that are not sent yet are merged where they can be; the oldest are dropped if there are too many.
+    fn send(&self, to: To, hint: Hint);
+    /// The next hint. For one caller.
     fn hear(&self) -> BoxFuture<'_, Heard>;
-    /// False: there are no other servers, and nobody rings.
+    /// False: there are no other servers, and nobody sends hints.
     fn has_others(&self) -> bool {
         true
     }
@@ -96,7 +96,7 @@ pub struct NoBus;
 impl Bus for NoBus {
     fn listen_as(&self, _: DeskNo) {}
 
-    fn ring(&self, _: To, _: Ring) {}
+    fn send(&self, _: To, _: Hint) {}
 
     fn hear(&self) -> BoxFuture<'_, Heard> {
         Box::pin(std::future::pending())

@@ -15,15 +15,15 @@ pub const PARKED_MS: u64 = 30_000;
 pub type Mark = [u8; 16];
 
 /// Messages that may wait for the connectors of one server.
-pub const ERRANDS_MAX: usize = 10_000;
+pub const HANDOFFS_MAX: usize = 10_000;
 
-/// Whoever adds an errand stores the receipts of its own connectors first. If it does not come to that, the errand begins
+/// Whoever adds an handoff stores the receipts of its own connectors first. If it does not come to that, the handoff begins
 /// after this time.
-pub const ERRAND_HELD_MS: u64 = 60_000;
+pub const HANDOFF_HELD_MS: u64 = 60_000;
 
 /// A message that a server hands to its connectors on behalf of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errand {
+pub struct Handoff {
     pub id: u64,
     pub event: EventId,
 }
@@ -39,12 +39,12 @@ pub trait Claims: Send + Sync {
     /// Counts one more; the first one begins a window.
     fn note_try(&self, mark: Mark, window_ms: u64, now_ms: u64) -> Stored<'_, ()>;
     /// The server with this name hands the message to its connectors, once, however often it is added: after it was released,
-    /// or after [`ERRAND_HELD_MS`]. False: too many wait.
-    fn add_errand(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool>;
-    fn release_errands(&self, event: EventId) -> Stored<'_, ()>;
+    /// or after [`HANDOFF_HELD_MS`]. False: too many wait.
+    fn add_handoff(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool>;
+    fn release_handoffs(&self, event: EventId) -> Stored<'_, ()>;
     /// Those that may begin, in the order in which they were added.
-    fn errands(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Errand>>;
-    fn drop_errand(&self, id: u64) -> Stored<'_, ()>;
+    fn handoffs(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Handoff>>;
+    fn drop_handoff(&self, id: u64) -> Stored<'_, ()>;
     /// Keeps a result for the next socket of an instance. False: it has too many.
     fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool>;
     /// The results that are kept for these instances, in the order in which they came. Each is given once.

@@ -13,7 +13,7 @@ const IDS_MAX: usize = 100_000;
 
 /// Why a call was refused. The response is the same for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Disbelieved {
+pub(crate) enum NotAccepted {
     #[error("{0} (the keys are in cron.relay_keys)")]
     Forged(#[from] Forged),
     #[error("webhook-id was already used")]
@@ -36,7 +36,7 @@ impl SchedulerWebhook {
 
     /// Returns the id of a call that is genuine, recent and new. The id must be given back if the work fails, so that
     /// the scheduler can retry.
-    pub(crate) fn check(&self, headers: &HeaderMap, body: &[u8], now_s: u64) -> Result<String, Disbelieved> {
+    pub(crate) fn check(&self, headers: &HeaderMap, body: &[u8], now_s: u64) -> Result<String, NotAccepted> {
         let header = |name: &str| {
             let mut all = headers.get_all(name).iter();
             all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok())
@@ -47,10 +47,10 @@ impl SchedulerWebhook {
             seen.retain(|_, until_s| *until_s > now_s);
         }
         if seen.get(&short_hash(&[id])).is_some_and(|until_s| *until_s > now_s) {
-            return Err(Disbelieved::Replayed);
+            return Err(NotAccepted::Replayed);
         }
         if seen.len() >= IDS_MAX {
-            return Err(Disbelieved::TooMany);
+            return Err(NotAccepted::TooMany);
         }
         seen.insert(short_hash(&[id]), now_s + 2 * WINDOW_S);
         Ok(id.to_owned())
@@ -81,7 +81,7 @@ mod tests {
         let body = b"{}";
         let good = headers("a", &NOW_S.to_string(), &sign(b"plain key", "a", NOW_S, body));
         assert_eq!(door.check(&good, body, NOW_S), Ok("a".into()));
-        assert_eq!(door.check(&good, body, NOW_S), Err(Disbelieved::Replayed));
+        assert_eq!(door.check(&good, body, NOW_S), Err(NotAccepted::Replayed));
         door.give_back("a");
         assert_eq!(door.check(&good, body, NOW_S), Ok("a".into()));
         let forged = headers("b", &NOW_S.to_string(), &sign(b"wrong", "b", NOW_S, body));
@@ -91,7 +91,7 @@ mod tests {
             door.seen.lock().unwrap().insert(short_hash(&[&number.to_string()]), NOW_S + 1);
         }
         let next = headers("b", &NOW_S.to_string(), &sign(b"plain key", "b", NOW_S, body));
-        assert_eq!(door.check(&next, body, NOW_S), Err(Disbelieved::TooMany));
+        assert_eq!(door.check(&next, body, NOW_S), Err(NotAccepted::TooMany));
         assert_eq!(door.check(&next, body, NOW_S + 1), Ok("b".into()), "those are forgotten");
         let shut = SchedulerWebhook::new(&[String::new()]);
         assert_eq!(shut.check(&good, body, NOW_S), Err(Forged::NoKey.into()), "an empty key does not count");

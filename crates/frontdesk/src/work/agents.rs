@@ -30,13 +30,13 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
     }
 }
 
-pub(super) async fn run_errands(desk: Arc<Desk>, stop: CancellationToken) {
+pub(super) async fn run_handoffs(desk: Arc<Desk>, stop: CancellationToken) {
     loop {
-        if let Err(error) = desk.messages().run_errands().await {
+        if let Err(error) = desk.messages().run_handoffs().await {
             tracing::warn!(%error, "handing messages of other servers to connectors failed; trying again");
         }
         tokio::select! {
-            () = desk.agents().live().errand_notify.notified() => {}
+            () = desk.agents().live().handoff_notify.notified() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = stop.cancelled() => return,
         }

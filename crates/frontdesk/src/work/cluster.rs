@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 const TICK: Duration = Duration::from_millis(250);
-/// Slow rings that wait; a sweep finds what further ones would have told.
+/// Slow hints that wait; a sweep finds what further ones would have told.
 const SLOW_MAX: usize = 1_024;
 
 pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
@@ -18,9 +18,9 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
     if !cluster.has_others() {
         return;
     }
-    let (slow, mut rings) = mpsc::channel::<Heard>(SLOW_MAX);
+    let (slow, mut hints) = mpsc::channel::<Heard>(SLOW_MAX);
     let work_off = async {
-        while let Some(heard) = rings.recv().await {
+        while let Some(heard) = hints.recv().await {
             note(cluster.take(heard).await);
         }
     };

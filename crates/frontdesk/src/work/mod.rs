@@ -36,7 +36,7 @@ pub(crate) fn begin(
 ) -> Vec<JoinHandle<()>> {
     tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
     if desk.cluster().has_others() {
-        tracker.spawn(agents::run_errands(desk.clone(), stop.clone()));
+        tracker.spawn(agents::run_handoffs(desk.clone(), stop.clone()));
     }
     tracker.spawn(agents::poke_agents(desk.clone(), tracker.clone(), stop.clone()));
     tracker.spawn(alarms::run(desk.clone(), tracker.clone(), stop.clone()));

@@ -12,7 +12,7 @@ use super::{Desk, GatewayAccount, Socket, until};
 /// Long, because it costs nothing where all is well, and slow machines stall for seconds.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// What carries rings between the servers.
+/// What carries hints between the servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BusKind {
     Notify,
@@ -89,8 +89,8 @@ impl Cluster {
 
     /// The last server hears the bus, if there is one.
     pub(crate) async fn check_bus(&self) {
-        let (api, deaf) = (&self.desks.last().unwrap().api, u64::from(self.bus == BusKind::RedisCut));
-        let is_known = async || (api.metric("frontdesk_bus_deaf").await == deaf).then_some(());
+        let (api, cut_off) = (&self.desks.last().unwrap().api, u64::from(self.bus == BusKind::RedisCut));
+        let is_known = async || (api.metric("frontdesk_bus_cut_off").await == cut_off).then_some(());
         until("whether the bus is heard", SOON, is_known).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Lines of a chat: appended once, amended by revision, and signaled to watchers.
 
-use frontdesk_core::port::bus::Ring;
+use frontdesk_core::port::bus::Hint;
 use frontdesk_core::port::platform::Nearby;
 use frontdesk_core::port::store::{ChatRow, PAGE_MAX_BYTES, StoreError};
 use frontdesk_wire::api::{ChatHistory, ChatList, ChatMessage, ChatSummary};
@@ -38,7 +38,7 @@ pub(super) struct Interaction {
     pub(super) expires_ms: u64,
 }
 
-/// What one chat rings to its counterparts at other servers: a line to read, or that somebody types.
+/// What one chat tells its counterparts at other servers: a line to read, or that somebody types.
 #[derive(Serialize, Deserialize)]
 struct Rung {
     origin: String,
@@ -48,15 +48,15 @@ struct Rung {
     typing: Option<bool>,
 }
 
-/// Other servers read the line from the store: it may be longer than a ring.
-pub(super) fn ring(origin: &str, tenant: &str, chat_id: &str, signal: &Signal) -> Ring {
+/// Other servers read the line from the store: it may be longer than a hint.
+pub(super) fn hint(origin: &str, tenant: &str, chat_id: &str, signal: &Signal) -> Hint {
     let (message_id, typing) = match signal {
         Signal::Message(message) => (Some(message.message_id.clone()), None),
         Signal::Typing(on) => (None, Some(*on)),
     };
     let (origin, tenant, chat_id) = (origin.to_owned(), tenant.to_owned(), chat_id.to_owned());
     let text = serde_json::to_string(&Rung { origin, tenant, chat_id, message_id, typing });
-    Ring::Platform(PLATFORM.into(), text.unwrap_or_default())
+    Hint::Platform(PLATFORM.into(), text.unwrap_or_default())
 }
 
 pub(super) fn parse(row: &ChatRow) -> Line {
@@ -89,7 +89,7 @@ impl BuiltInChat {
     }
 
     /// What the chat at another server rang.
-    pub(super) async fn take_ring(&self, text: &str) {
+    pub(super) async fn take_hint(&self, text: &str) {
         let Ok(rung) = serde_json::from_str::<Rung>(text) else { return };
         if rung.origin == self.origin {
             return;

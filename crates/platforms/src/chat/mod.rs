@@ -89,7 +89,7 @@ pub struct BuiltInChat {
     rules: ChatRules,
     descriptor: Descriptor,
     signals: broadcast::Sender<Arc<Signaled>>,
-    /// To the chat at other servers, and what tells our rings from theirs.
+    /// To the chat at other servers, and what tells our hints from theirs.
     bus: Arc<dyn Bus>,
     origin: String,
     /// (tenant, chat) to the time at which the indicator expires.
@@ -205,7 +205,7 @@ impl BuiltInChat {
     /// Tells watchers at this server and at the others.
     fn signal(&self, tenant: &str, chat_id: &str, signal: Signal) {
         if self.bus.has_others() {
-            self.bus.ring(To::All, lines::ring(&self.origin, tenant, chat_id, &signal));
+            self.bus.send(To::All, lines::hint(&self.origin, tenant, chat_id, &signal));
         }
         self.signal_here(tenant, chat_id, signal);
     }
@@ -272,7 +272,7 @@ impl Platform for BuiltInChat {
     }
 
     fn heard<'a>(&'a self, text: &'a str) -> BoxFuture<'a, ()> {
-        Box::pin(self.take_ring(text))
+        Box::pin(self.take_hint(text))
     }
 
     fn common_bot(&self) -> Option<&str> {

@@ -4,29 +4,29 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::{Bus, Heard, Ring, To};
+use frontdesk_core::port::bus::{Bus, Heard, Hint, To};
 use frontdesk_wire::DeskNo;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
-/// Rings that a server has not heard yet. More are lost, and the server is told so when it hears again.
+/// Hints that a server has not heard yet. More are lost, and the server is told so when it hears again.
 const WAITING_MAX: usize = 1_024;
 
 /// Connects the servers that were joined to it.
 #[derive(Clone, Default)]
-pub struct LocalHub(Arc<Mutex<HashMap<DeskNo, mpsc::Sender<Ring>>>>);
+pub struct LocalHub(Arc<Mutex<HashMap<DeskNo, mpsc::Sender<Hint>>>>);
 
 impl LocalHub {
     /// The bus of one server.
     pub fn join(&self) -> Arc<dyn Bus> {
-        let (sender, rings) = mpsc::channel(WAITING_MAX);
-        Arc::new(LocalBus { hub: self.clone(), sender, rings: AsyncMutex::new(rings), me: Mutex::default() })
+        let (sender, hints) = mpsc::channel(WAITING_MAX);
+        Arc::new(LocalBus { hub: self.clone(), sender, hints: AsyncMutex::new(hints), me: Mutex::default() })
     }
 }
 
 struct LocalBus {
     hub: LocalHub,
-    sender: mpsc::Sender<Ring>,
-    rings: AsyncMutex<mpsc::Receiver<Ring>>,
+    sender: mpsc::Sender<Hint>,
+    hints: AsyncMutex<mpsc::Receiver<Hint>>,
     me: Mutex<DeskNo>,
 }
 
@@ -45,17 +45,17 @@ impl Bus for LocalBus {
         servers.insert(me, self.sender.clone());
     }
 
-    fn ring(&self, to: To, ring: Ring) {
+    fn send(&self, to: To, hint: Hint) {
         let servers = self.hub.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, server) in servers.iter().filter(|(desk, _)| matches!(to, To::All) || to == To::Desk(**desk)) {
-            let _ = server.try_send(ring.clone()); // a full one hears nothing until it sweeps
+            let _ = server.try_send(hint.clone()); // a full one hears nothing until it sweeps
         }
     }
 
     fn hear(&self) -> BoxFuture<'_, Heard> {
         Box::pin(async move {
-            match self.rings.lock().await.recv().await {
-                Some(ring) => Heard::Ring(ring),
+            match self.hints.lock().await.recv().await {
+                Some(hint) => Heard::Hint(hint),
                 None => std::future::pending().await, // never: this bus holds a sender
             }
         })

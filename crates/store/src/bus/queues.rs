@@ -1,4 +1,4 @@
-//! What every network bus has: rings that wait to be sent, merged where they can be, and rings that were heard.
+//! What every network bus has: hints that wait to be sent, merged where they can be, and hints that were heard.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,23 +6,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::{Bus, Heard, Ring, To};
+use frontdesk_core::port::bus::{Bus, Heard, Hint, To};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{DeskNo, InstanceNo};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Rings that cannot be merged, and their bytes. The oldest are dropped.
+/// Hints that cannot be merged, and their bytes. The oldest are dropped.
 const WAITING_MAX: usize = 1_024;
 const WAITING_MAX_BYTES: usize = 1 << 20;
 /// Instances with new rows, of all servers together. If there are more, sweeps find the rest.
 const ROWS_MAX: usize = 100_000;
 /// Instances in one message: Postgres takes 8,000 bytes.
-const ROWS_PER_RING: usize = 300;
-/// Of other rings. Longer ones are not sent.
-const RING_MAX_BYTES: usize = 7_000;
-const RING_AGE_MAX: Duration = Duration::from_secs(3);
-/// Rings that were heard and not taken yet.
+const ROWS_PER_HINT: usize = 300;
+/// Of other hints. Longer ones are not sent.
+const HINT_MAX_BYTES: usize = 7_000;
+const HINT_AGE_MAX: Duration = Duration::from_secs(3);
+/// Hints that were heard and not taken yet.
 const HEARD_MAX: usize = 4_096;
 
 /// A channel's name and a message.
@@ -34,13 +34,13 @@ struct Waiting {
     rows_count: usize,
     directory: Option<u64>,
     /// With their bytes, and when they came.
-    others: VecDeque<(To, Ring, usize, Instant)>,
+    others: VecDeque<(To, Hint, usize, Instant)>,
     others_bytes: usize,
 }
 
 #[derive(Default)]
 struct Inbox {
-    rings: VecDeque<Ring>,
+    hints: VecDeque<Hint>,
     is_missing: bool,
 }
 
@@ -78,10 +78,10 @@ impl Queues {
         self.me.subscribe()
     }
 
-    fn add(&self, to: To, ring: Ring) {
+    fn add(&self, to: To, hint: Hint) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        match (to, ring) {
-            (To::Desk(desk), Ring::Rows(instances)) => {
+        match (to, hint) {
+            (To::Desk(desk), Hint::Rows(instances)) => {
                 if waiting.rows_count < ROWS_MAX {
                     let known = waiting.rows.entry(desk).or_default();
                     let before = known.len();
@@ -90,17 +90,17 @@ impl Queues {
                     waiting.rows_count += added;
                 }
             }
-            (To::All, Ring::Directory(version)) => {
+            (To::All, Hint::Directory(version)) => {
                 waiting.directory = waiting.directory.max(Some(version));
             }
-            (to, ring) => {
-                let bytes = encode(&ring).len();
-                if bytes > RING_MAX_BYTES {
-                    tracing::warn!(bytes, "a ring is too long for the bus and was not sent");
+            (to, hint) => {
+                let bytes = encode(&hint).len();
+                if bytes > HINT_MAX_BYTES {
+                    tracing::warn!(bytes, "a hint is too long for the bus and was not sent");
                     return;
                 }
                 waiting.others_bytes += bytes;
-                waiting.others.push_back((to, ring, bytes, now()));
+                waiting.others.push_back((to, hint, bytes, now()));
                 while waiting.others.len() > WAITING_MAX || waiting.others_bytes > WAITING_MAX_BYTES {
                     let Some((_, _, bytes, _)) = waiting.others.pop_front() else { break };
                     waiting.others_bytes -= bytes;
@@ -117,14 +117,14 @@ impl Queues {
             let Waiting { rows, directory, others, .. } =
                 std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
             // What waited while the bus was away is of no use any more.
-            let is_young = |it: &&(To, Ring, usize, Instant)| it.3.elapsed() < RING_AGE_MAX;
+            let is_young = |it: &&(To, Hint, usize, Instant)| it.3.elapsed() < HINT_AGE_MAX;
             let young = others.iter().filter(is_young);
-            let mut messages: Vec<Message> = young.map(|(to, ring, ..)| (self.channel(*to), encode(ring))).collect();
-            messages.extend(directory.map(|version| (self.channel(To::All), encode(&Ring::Directory(version)))));
+            let mut messages: Vec<Message> = young.map(|(to, hint, ..)| (self.channel(*to), encode(hint))).collect();
+            messages.extend(directory.map(|version| (self.channel(To::All), encode(&Hint::Directory(version)))));
             for (desk, instances) in rows {
                 let instances: Vec<InstanceNo> = instances.into_iter().collect();
-                let rings = instances.chunks(ROWS_PER_RING).map(|some| encode(&Ring::Rows(some.to_vec())));
-                messages.extend(rings.map(|ring| (self.channel(To::Desk(desk)), ring)));
+                let hints = instances.chunks(ROWS_PER_HINT).map(|some| encode(&Hint::Rows(some.to_vec())));
+                messages.extend(hints.map(|hint| (self.channel(To::Desk(desk)), hint)));
             }
             if !messages.is_empty() {
                 return messages;
@@ -135,13 +135,13 @@ impl Queues {
 
     /// A message came. One that cannot be read was sent by a newer server.
     pub(super) fn heard(&self, message: &str) {
-        let Ok(ring) = serde_json::from_str(message) else { return };
+        let Ok(hint) = serde_json::from_str(message) else { return };
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        if inbox.rings.len() >= HEARD_MAX {
-            inbox.rings.clear();
+        if inbox.hints.len() >= HEARD_MAX {
+            inbox.hints.clear();
             inbox.is_missing = true;
         }
-        inbox.rings.push_back(ring);
+        inbox.hints.push_back(hint);
         drop(inbox);
         self.to_hear.notify_one();
     }
@@ -157,17 +157,17 @@ impl Queues {
         if std::mem::take(&mut inbox.is_missing) {
             return Some(Heard::Missed);
         }
-        inbox.rings.pop_front().map(Heard::Ring)
+        inbox.hints.pop_front().map(Heard::Hint)
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "how long a ring waited in this process, which nothing is decided by")]
+#[allow(clippy::disallowed_methods, reason = "how long a hint waited in this process, which nothing is decided by")]
 fn now() -> Instant {
     Instant::now()
 }
 
-fn encode(ring: &Ring) -> String {
-    serde_json::to_string(ring).unwrap_or_default()
+fn encode(hint: &Hint) -> String {
+    serde_json::to_string(hint).unwrap_or_default()
 }
 
 /// A bus with a thread of its own, which keeps the connection.
@@ -214,8 +214,8 @@ impl Bus for NetworkBus {
         self.queues.me.send_if_modified(|now| std::mem::replace(now, me) != me);
     }
 
-    fn ring(&self, to: To, ring: Ring) {
-        self.queues.add(to, ring);
+    fn send(&self, to: To, hint: Hint) {
+        self.queues.add(to, hint);
     }
 
     fn hear(&self) -> BoxFuture<'_, Heard> {
@@ -235,14 +235,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn rings_that_wait_are_merged() {
+    async fn hints_that_wait_are_merged() {
         let queues = Queues::new(1);
         let to = To::Desk(DeskNo(7));
         for number in 0..1_000 {
-            queues.add(to, Ring::Rows(vec![InstanceNo(number % 400)]));
-            queues.add(To::All, Ring::Directory(number));
+            queues.add(to, Hint::Rows(vec![InstanceNo(number % 400)]));
+            queues.add(To::All, Hint::Directory(number));
         }
-        queues.add(to, Ring::Echo(7));
+        queues.add(to, Hint::Echo(7));
         let messages = queues.next_messages().await;
         let texts: Vec<&str> = messages.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!((texts[0], texts[1]), (r#"{"echo":7}"#, r#"{"directory":999}"#));
@@ -256,17 +256,17 @@ mod tests {
     fn more_than_can_be_kept_is_dropped_and_told() {
         let queues = Queues::new(1);
         for number in 0..5_000 {
-            queues.add(To::All, Ring::Echo(number));
-            queues.heard(&encode(&Ring::Echo(number)));
+            queues.add(To::All, Hint::Echo(number));
+            queues.heard(&encode(&Hint::Echo(number)));
         }
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
         assert_eq!(queues.next_heard(), Some(Heard::Missed), "whoever hears is told to look at everything");
-        queues.add(To::All, Ring::Interrupt(InstanceNo(1), "x".repeat(9_000), "c".into()));
+        queues.add(To::All, Hint::Interrupt(InstanceNo(1), "x".repeat(9_000), "c".into()));
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
     }
 
     #[test]
-    fn a_ring_of_a_newer_server_is_skipped() {
+    fn a_hint_of_a_newer_server_is_skipped() {
         let queues = Queues::new(1);
         queues.heard(r#"{"something_new":[1,2]}"#);
         queues.heard("not even JSON");

@@ -17,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A server that does not answer in this time is taken for gone.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// How often the connection that hears is asked for an answer: one whose other end vanished without a word looks like one
-/// on which nobody rings.
+/// on which nobody sends.
 const PING_EVERY: Duration = Duration::from_secs(1);
 
 /// `epoch` is that of the store: servers of another one on the same Redis are not heard.

@@ -1,6 +1,6 @@
 //! Who does something, and how often something was tried.
 
-use frontdesk_core::port::claims::{ERRAND_HELD_MS, ERRANDS_MAX, Errand, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::claims::{HANDOFF_HELD_MS, HANDOFFS_MAX, Handoff, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::store::{Claims, DeskNo, EventId, InstanceNo, Mark, Stored};
 use tokio_postgres::Row;
 
@@ -62,14 +62,14 @@ impl Claims for PostgresStore {
             connection.execute(sql, &[&now, &mark.as_slice(), &signed(window_ms)]).await.map(drop)
         })
     }
-    fn add_errand(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool> {
+    fn add_handoff(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool> {
         let now = self.clock.at(now_ms);
         self.worker.write(async move |connection| {
             let (server, event) = (kept(&server), signed(event));
             let sql = "SELECT count(*) FILTER (WHERE event = $2), count(*) FROM errand WHERE server = $1";
             let row = connection.query_one(sql, &[&server, &event]).await?;
             let (known, waiting): (i64, u64) = (row.get(0), unsigned(row.get(1)));
-            if known > 0 || waiting >= ERRANDS_MAX as u64 {
+            if known > 0 || waiting >= HANDOFFS_MAX as u64 {
                 return Ok(known > 0);
             }
             let sql = concat!(
@@ -77,12 +77,12 @@ impl Claims for PostgresStore {
                 now!("$1"),
                 " + $4) ON CONFLICT (server, event) DO NOTHING"
             );
-            connection.execute(sql, &[&now, &server, &event, &signed(ERRAND_HELD_MS)]).await?;
+            connection.execute(sql, &[&now, &server, &event, &signed(HANDOFF_HELD_MS)]).await?;
             Ok(true)
         })
     }
 
-    fn release_errands(&self, event: EventId) -> Stored<'_, ()> {
+    fn release_handoffs(&self, event: EventId) -> Stored<'_, ()> {
         self.worker.write(async move |connection| {
             let sql = "UPDATE errand SET from_ms = 0 WHERE id IN (
                          SELECT id FROM errand WHERE event = $1 ORDER BY id FOR UPDATE)";
@@ -90,7 +90,7 @@ impl Claims for PostgresStore {
         })
     }
 
-    fn errands(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Errand>> {
+    fn handoffs(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Handoff>> {
         let now = self.clock.at(now_ms);
         self.worker.read(async move |connection| {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -100,12 +100,12 @@ impl Claims for PostgresStore {
                 " ORDER BY id LIMIT $3"
             );
             let rows = connection.query(sql, &[&now, &kept(&server), &limit]).await?;
-            let errand = |row: &Row| Errand { id: unsigned(row.get(0)), event: unsigned(row.get(1)) };
-            Ok(rows.iter().map(errand).collect())
+            let handoff = |row: &Row| Handoff { id: unsigned(row.get(0)), event: unsigned(row.get(1)) };
+            Ok(rows.iter().map(handoff).collect())
         })
     }
 
-    fn drop_errand(&self, id: u64) -> Stored<'_, ()> {
+    fn drop_handoff(&self, id: u64) -> Stored<'_, ()> {
         self.worker.write(async move |connection| {
             connection.execute("DELETE FROM errand WHERE id = $1", &[&signed(id)]).await.map(drop)
         })

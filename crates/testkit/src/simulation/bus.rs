@@ -1,17 +1,17 @@
-//! A bus that delays, loses, doubles and reorders rings.
+//! A bus that delays, loses, doubles and reorders hints.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::{Bus, Heard, Ring, To};
+use frontdesk_core::port::bus::{Bus, Heard, Hint, To};
 use frontdesk_wire::DeskNo;
 use tokio::sync::Notify;
 
 use super::book::Book;
 use crate::world::dice::Dice;
 
-/// What the bus does to rings, in percent.
+/// What the bus does to hints, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Noise {
     pub(super) lost: u64,
@@ -22,13 +22,13 @@ pub(super) struct Noise {
 impl Noise {
     pub(super) const NONE: Self = Self { lost: 0, doubled: 0, delay_max_ms: 1 };
     pub(super) const SOME: Self = Self { lost: 15, doubled: 15, delay_max_ms: 1_500 };
-    pub(super) const DEAF: Self = Self { lost: 100, doubled: 0, delay_max_ms: 1 };
+    pub(super) const SILENT: Self = Self { lost: 100, doubled: 0, delay_max_ms: 1 };
 }
 
-/// Rings of one desk.
+/// Hints of one desk.
 #[derive(Default)]
 struct Inbox {
-    heard: Mutex<VecDeque<Ring>>,
+    heard: Mutex<VecDeque<Hint>>,
     notify: Notify,
 }
 
@@ -37,7 +37,7 @@ struct State {
     noise: Noise,
     desks: BTreeMap<DeskNo, Arc<Inbox>>,
     /// By the time at which they arrive, and a number.
-    under_way: BTreeMap<(u64, u64), (Arc<Inbox>, Ring)>,
+    under_way: BTreeMap<(u64, u64), (Arc<Inbox>, Hint)>,
     last: u64,
 }
 
@@ -62,13 +62,13 @@ impl Hub {
         Arc::new(SimulatedBus { hub: self.clone(), inbox: Arc::default(), me: Mutex::default() })
     }
 
-    /// Rings whose time has come arrive.
+    /// Hints whose time has come arrive.
     pub(super) fn deliver(&self) {
         let now_ms = self.book.now_ms();
         let mut state = self.state.lock().unwrap();
         let later = state.under_way.split_off(&(now_ms + 1, 0));
-        for (inbox, ring) in std::mem::replace(&mut state.under_way, later).into_values() {
-            inbox.heard.lock().unwrap().push_back(ring);
+        for (inbox, hint) in std::mem::replace(&mut state.under_way, later).into_values() {
+            inbox.heard.lock().unwrap().push_back(hint);
             inbox.notify.notify_one();
         }
     }
@@ -94,7 +94,7 @@ impl Bus for SimulatedBus {
         state.desks.insert(me, self.inbox.clone());
     }
 
-    fn ring(&self, to: To, ring: Ring) {
+    fn send(&self, to: To, hint: Hint) {
         let now_ms = self.hub.book.now_ms();
         let mut state = self.hub.state.lock().unwrap();
         let is_meant = |desk: &DeskNo| to == To::All || to == To::Desk(*desk);
@@ -109,7 +109,7 @@ impl Bus for SimulatedBus {
                 let at_ms = now_ms + state.dice.throw() % noise.delay_max_ms;
                 state.last += 1;
                 let number = state.last;
-                state.under_way.insert((at_ms, number), (inbox.clone(), ring.clone()));
+                state.under_way.insert((at_ms, number), (inbox.clone(), hint.clone()));
             }
         }
     }
@@ -118,8 +118,8 @@ impl Bus for SimulatedBus {
         Box::pin(async move {
             loop {
                 let heard = self.inbox.heard.lock().unwrap().pop_front();
-                if let Some(ring) = heard {
-                    return Heard::Ring(ring);
+                if let Some(hint) = heard {
+                    return Heard::Hint(hint);
                 }
                 self.inbox.notify.notified().await;
             }

@@ -1,4 +1,4 @@
-//! A seeded simulation of several desks over one store: faults of the store, a bus that loses rings, clocks that differ,
+//! A seeded simulation of several desks over one store: faults of the store, a bus that loses hints, clocks that differ,
 //! desks that stop, crash and start, gateways that come and go.
 //!
 //! One thread, no real time, and no decision but by the seed: a seed replays to the same log. After every step the

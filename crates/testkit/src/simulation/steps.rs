@@ -45,7 +45,7 @@ impl Simulation {
             }
             78..=80 => self.weather_changes(),
             81 => {
-                let noise = *self.dice.pick(&[Noise::NONE, Noise::SOME, Noise::SOME, Noise::DEAF]);
+                let noise = *self.dice.pick(&[Noise::NONE, Noise::SOME, Noise::SOME, Noise::SILENT]);
                 self.book.say(format!("the bus: {noise:?}"));
                 self.hub.set_noise(noise);
             }

@@ -169,11 +169,11 @@ impl Carrier {
             self.carry_out_all();
         }
         let (wire, book) = (self.wire, self.book);
-        let mut farewell = self.session.end().await;
-        while let Some(message) = farewell.next_message() {
+        let mut ending = self.session.end().await;
+        while let Some(message) = ending.next_message() {
             push(&wire, &message);
         }
-        let why = farewell.close.map(frontdesk_wire::Close::reason);
+        let why = ending.close.map(frontdesk_wire::Close::reason);
         book.say(format!("wire {} of {} closes: {why:?}", wire.number, wire.gateway));
         wire.close();
     }

@@ -1,6 +1,6 @@
 //! Rules for questions that somebody waits for, and for claims and tries.
 
-use frontdesk_core::port::claims::{ERRAND_HELD_MS, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
+use frontdesk_core::port::claims::{HANDOFF_HELD_MS, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Heard, Mention, Reply};
 use frontdesk_core::port::store::Store;
 use frontdesk_wire::{DeskNo, EventId, InstanceNo};
@@ -192,19 +192,19 @@ pub async fn results_are_kept_for_the_next_socket(Harness { store, .. }: Harness
     assert_eq!(store.take_parked(vec![one], 1 + PARKED_MS).await.unwrap(), [(one, "late".into())]);
 }
 
-pub async fn an_errand_is_kept_until_it_is_done(Harness { store, .. }: Harness) {
+pub async fn an_handoff_is_kept_until_it_is_done(Harness { store, .. }: Harness) {
     for (server, event) in [("a", 7), ("b", 7), ("a", 5), ("a", 7)] {
-        assert!(store.add_errand(server.into(), EventId(event), 100).await.unwrap());
+        assert!(store.add_handoff(server.into(), EventId(event), 100).await.unwrap());
     }
-    assert_eq!(store.errands("a".into(), 10, 101).await.unwrap(), [], "not released");
-    store.release_errands(EventId(5)).await.unwrap();
-    assert_eq!(store.errands("a".into(), 10, 101).await.unwrap().len(), 1);
-    let late_ms = 100 + ERRAND_HELD_MS;
-    let errands = store.errands("a".into(), 10, late_ms).await.unwrap();
-    let events: Vec<u64> = errands.iter().map(|errand| errand.event.0).collect();
+    assert_eq!(store.handoffs("a".into(), 10, 101).await.unwrap(), [], "not released");
+    store.release_handoffs(EventId(5)).await.unwrap();
+    assert_eq!(store.handoffs("a".into(), 10, 101).await.unwrap().len(), 1);
+    let late_ms = 100 + HANDOFF_HELD_MS;
+    let handoffs = store.handoffs("a".into(), 10, late_ms).await.unwrap();
+    let events: Vec<u64> = handoffs.iter().map(|handoff| handoff.event.0).collect();
     assert_eq!(events, [7, 5], "once each, in order");
-    assert_eq!(store.errands("a".into(), 1, late_ms).await.unwrap(), errands[..1]);
-    store.drop_errand(errands[0].id).await.unwrap();
-    assert_eq!(store.errands("a".into(), 10, late_ms).await.unwrap(), errands[1..]);
-    assert_eq!(store.errands("b".into(), 10, late_ms).await.unwrap().len(), 1, "that of another server");
+    assert_eq!(store.handoffs("a".into(), 1, late_ms).await.unwrap(), handoffs[..1]);
+    store.drop_handoff(handoffs[0].id).await.unwrap();
+    assert_eq!(store.handoffs("a".into(), 10, late_ms).await.unwrap(), handoffs[1..]);
+    assert_eq!(store.handoffs("b".into(), 10, late_ms).await.unwrap().len(), 1, "that of another server");
 }

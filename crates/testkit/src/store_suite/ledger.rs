@@ -170,7 +170,7 @@ pub async fn listeners_get_the_same_rows_in_order(Harness { store, .. }: Harness
     assert_eq!(notified.rows(), rows, "no row, no notification");
 }
 
-pub async fn rings_keep_the_order_of_commits(Harness { store, .. }: Harness) {
+pub async fn hints_keep_the_order_of_commits(Harness { store, .. }: Harness) {
     let notified = NotifiedRows::on(&*store);
     let mut senders = JoinSet::new();
     for number in 0..200 {

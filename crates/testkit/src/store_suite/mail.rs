@@ -109,7 +109,7 @@ pub async fn a_replay_is_a_new_row_at_the_end(harness: Harness) {
     assert_eq!(accept(&**store, acceptance(9, &[7])).await.rows, [(7, 5)]);
 }
 
-pub async fn a_replay_rings(Harness { store, .. }: Harness) {
+pub async fn a_replay_is_reported(Harness { store, .. }: Harness) {
     let notified = NotifiedRows::on(&*store);
     accept_many(&*store, 2, 7).await;
     store.replay_mail(InstanceNo(7), Seq(2)).await.unwrap();

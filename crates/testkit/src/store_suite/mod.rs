@@ -67,7 +67,7 @@ macro_rules! store_contract {
                     a_duplicate_gives_the_same_event_and_no_rows,
                     a_duplicate_changes_nothing_else, a_duplicate_is_known_after_reopening,
                     a_delivery_is_given_back_whole, listeners_get_the_same_rows_in_order,
-                    rings_keep_the_order_of_commits, a_chat_is_reached_where_the_acceptance_says_so,
+                    hints_keep_the_order_of_commits, a_chat_is_reached_where_the_acceptance_says_so,
                     pending_begins_after_and_ends_at_the_limit, pending_skips_settled_and_dead_rows,
                     acks_in_any_order_move_the_watermark, a_lower_position_changes_nothing,
                     a_settled_row_is_never_pending_again, positions_survive, waiting_counts_and_names_the_oldest,
@@ -79,10 +79,10 @@ macro_rules! store_contract {
                 exchanges: an_exchange_is_answered_once_by_the_agent_that_was_asked,
                     a_correlation_id_is_free_when_the_asker_has_the_answer, an_exchange_is_found_by_what_a_message_names,
                     nobody_waits_at_a_server_that_is_gone, one_server_at_a_time_has_a_claim, tries_are_counted_in_a_window,
-                    results_are_kept_for_the_next_socket, an_errand_is_kept_until_it_is_done;
+                    results_are_kept_for_the_next_socket, an_handoff_is_kept_until_it_is_done;
                 mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
-                    a_replay_is_a_new_row_at_the_end, a_replay_rings, a_settled_and_a_dead_row_can_be_replayed,
+                    a_replay_is_a_new_row_at_the_end, a_replay_is_reported, a_settled_and_a_dead_row_can_be_replayed,
                     an_absent_row_cannot_be_replayed, last_sent_is_the_newest_row_that_was_written,
                     last_sent_looks_through_a_bounded_number_of_rows;
                 vault: a_capability_is_bound_under_every_key, the_newest_capability_wins,

@@ -5,7 +5,7 @@
 //! ones go to the next session. A peer that does not read is not read from.
 
 mod actions;
-mod farewell;
+mod ending;
 mod hello;
 mod lane;
 mod later;
@@ -33,7 +33,7 @@ use crate::meters::Why;
 use crate::port::store::{Delivery, Settlement, StoreError};
 
 pub use actions::Refused;
-pub use farewell::Farewell;
+pub use ending::Ending;
 pub use lane::{Job, Lane};
 
 /// Invalid frames per minute before the session is closed.

@@ -167,7 +167,7 @@ pub trait Platform: Send + Sync {
     /// All bots of the platform, told about once a second and before the first of them listens.
     fn know_bots(&self, _bots: &[Arc<Bot>]) {}
 
-    /// What this platform told its counterparts at other servers, by [`Ring::Platform`](crate::port::bus::Ring::Platform).
+    /// What this platform told its counterparts at other servers, by [`Hint::Platform`](crate::port::bus::Hint::Platform).
     /// It may come late, twice, or not at all.
     fn heard<'a>(&'a self, _text: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))

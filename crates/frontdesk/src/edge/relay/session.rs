@@ -122,8 +122,8 @@ impl Carrier {
     /// Releases the instance for the next socket, then closes this one.
     async fn end(self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, is_gone: bool) {
         let (app, caller) = (self.app, self.session.caller().clone());
-        let mut farewell = self.session.end().await;
-        if let Some((mailbox, lanes)) = farewell.left.take() {
+        let mut ending = self.session.end().await;
+        if let Some((mailbox, lanes)) = ending.left.take() {
             let (desk, caller) = (app.desk.clone(), caller.clone());
             app.sessions.spawn(async move {
                 for lane in lanes {
@@ -131,7 +131,7 @@ impl Carrier {
                 }
             });
         }
-        let interrupts = std::mem::take(&mut farewell.interrupts);
+        let interrupts = std::mem::take(&mut ending.interrupts);
         if !interrupts.is_empty() {
             let desk = app.desk.clone();
             app.sessions.spawn(async move {
@@ -144,9 +144,9 @@ impl Carrier {
             let _ = timeout(CLOSE_TIME, sink.close()).await; // our close frame, if the peer still reads
             return;
         }
-        let Some(close) = farewell.close else { return };
+        let Some(close) = ending.close else { return };
         let polite = async {
-            while let Some(message) = farewell.next_message() {
+            while let Some(message) = ending.next_message() {
                 sink.send(Message::Text(message.into())).await?;
             }
             sink.send(close_message(close)).await?;

@@ -233,7 +233,7 @@ impl Robot {
                     self.backlog.heard(bot, self.env.now_ms());
                     let SocketMessage::Text(text) = message else { continue };
                     let Some(frame) = Frame::read(&text) else { continue };
-                    if is_farewell(&frame) {
+                    if is_last_frame(&frame) {
                         return End::TakenOver;
                     }
                     match frame.is_of_vendor() {
@@ -339,6 +339,6 @@ enum Next {
     Tick,
 }
 
-fn is_farewell(frame: &Frame) -> bool {
+fn is_last_frame(frame: &Frame) -> bool {
     frame.cmd == EVENT && frame.body["event"]["eventtype"] == "disconnected_event"
 }

@@ -12,17 +12,17 @@ use super::deliver::{failed, shown, way_names};
 use super::messages::StoredReceipts;
 use crate::directory::facts::Agent;
 use crate::hash::short_hash;
-use crate::port::bus::{Ring, To};
-use crate::port::claims::Errand;
+use crate::port::bus::{Hint, To};
+use crate::port::claims::Handoff;
 use crate::port::inbox::{Inbox, StoredMessage};
 use crate::port::store::StoreError;
 
-/// How often a server looks for messages of which no ring told it.
+/// How often a server looks for messages of which no hint told it.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Messages that are handed over at once.
-const ERRANDS_PAGE: usize = 100;
+const HANDOFFS_PAGE: usize = 100;
 /// Another server of the same name does not begin one that this server has begun.
-const ERRAND_CLAIM_MS: u64 = 600_000;
+const HANDOFF_CLAIM_MS: u64 = 600_000;
 /// Other servers may add receipts to a message at the same time, each once.
 const ADD_ATTEMPTS: usize = 20;
 
@@ -38,7 +38,7 @@ impl Messages {
             let text = format!("this connector is at the server {server:?}, and this server has no others");
             return Err(Fault::new(Class::UnavailableError, text));
         }
-        if !self.claims.add_errand(server.to_owned(), stored.event, self.env.now_ms()).await? {
+        if !self.claims.add_handoff(server.to_owned(), stored.event, self.env.now_ms()).await? {
             let text = format!("too many messages wait for connectors of the server {server:?}; is it running?");
             return Err(Fault::new(Class::UnavailableError, text));
         }
@@ -46,37 +46,37 @@ impl Messages {
     }
 
     /// After the receipts were stored: the other servers add theirs.
-    pub(super) async fn release_errands(&self, ways: &[ConnectorSpec], event: EventId) {
+    pub(super) async fn release_handoffs(&self, ways: &[ConnectorSpec], event: EventId) {
         if ways.iter().any(|spec| self.elsewhere(spec).is_some()) {
-            if let Err(error) = self.claims.release_errands(event).await {
+            if let Err(error) = self.claims.release_handoffs(event).await {
                 tracing::warn!(%error, "other servers get a message for their connectors a minute later");
             }
-            self.bus.ring(To::All, Ring::Errands);
+            self.bus.send(To::All, Hint::Handoffs);
         }
     }
 
     /// Carries out what other servers handed to this one. A crash in between repeats one message.
-    pub async fn run_errands(&self) -> Result<(), StoreError> {
+    pub async fn run_handoffs(&self) -> Result<(), StoreError> {
         loop {
             let (me, now_ms) = (self.rules.desk_name.clone(), self.env.now_ms());
-            let errands = self.claims.errands(me, ERRANDS_PAGE, now_ms).await?;
-            if errands.is_empty() {
+            let handoffs = self.claims.handoffs(me, HANDOFFS_PAGE, now_ms).await?;
+            if handoffs.is_empty() {
                 return Ok(());
             }
             self.directory.refresh().await?; // the connector may have been added just now
             let mut is_any_done = false;
-            for Errand { id, event } in errands {
+            for Handoff { id, event } in handoffs {
                 // Claimed by a write: while the store takes none, the connector is not called again and again.
-                let mark = short_hash(&["errand", &id.to_string()]);
+                let mark = short_hash(&["handoff", &id.to_string()]);
                 let (desk, live) = (self.lease.me(), self.lease.live());
-                if !self.claims.claim(mark, desk, live, ERRAND_CLAIM_MS, now_ms).await? {
+                if !self.claims.claim(mark, desk, live, HANDOFF_CLAIM_MS, now_ms).await? {
                     continue;
                 }
-                let done = || self.agents.live.done_errands.lock().unwrap_or_else(PoisonError::into_inner);
+                let done = || self.agents.live.done_handoffs.lock().unwrap_or_else(PoisonError::into_inner);
                 let is_done = done().contains(&id);
-                if is_done || self.run_errand(event).await? {
+                if is_done || self.run_handoff(event).await? {
                     done().insert(id);
-                    self.claims.drop_errand(id).await?;
+                    self.claims.drop_handoff(id).await?;
                     done().remove(&id);
                     is_any_done = true;
                 }
@@ -88,7 +88,7 @@ impl Messages {
     }
 
     /// False: the record of the agent may be one that this version cannot read; it is tried again later.
-    async fn run_errand(&self, event: EventId) -> Result<bool, StoreError> {
+    async fn run_handoff(&self, event: EventId) -> Result<bool, StoreError> {
         let Some(stored) = self.inbox.message_of(event).await? else { return Ok(true) };
         let Some(agent) = self.directory.read(|view| view.agent_no(stored.message.agent).cloned()) else {
             return Ok(!self.directory.read(|view| view.unreadable().has_kind("agent"))); // else it was deleted

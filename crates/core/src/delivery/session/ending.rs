@@ -11,7 +11,7 @@ use crate::delivery::sockets::Mailbox;
 use crate::meters::Why;
 
 /// What is left to do after a session.
-pub struct Farewell {
+pub struct Ending {
     outbox: Outbox,
     pub close: Option<Close>,
     /// Lanes that were not started, with their mailbox; their actions are still carried out.
@@ -20,7 +20,7 @@ pub struct Farewell {
     pub interrupts: Vec<String>,
 }
 
-impl Farewell {
+impl Ending {
     pub fn next_message(&mut self) -> Option<String> {
         self.outbox.pop()
     }
@@ -28,7 +28,7 @@ impl Farewell {
 
 impl Session {
     /// Saves the last acks and lets the next session continue.
-    pub async fn end(mut self) -> Farewell {
+    pub async fn end(mut self) -> Ending {
         let delivery = self.delivery.clone();
         delivery.meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
         let mut left = None;
@@ -56,6 +56,6 @@ impl Session {
             delivery.meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
         }
         let interrupts = self.interrupts.into_iter().skip(1).collect(); // the first one is already being looked up
-        Farewell { outbox: self.outbox, close: self.closing, left, interrupts }
+        Ending { outbox: self.outbox, close: self.closing, left, interrupts }
     }
 }
