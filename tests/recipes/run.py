@@ -1,9 +1,11 @@
-"""The recipes in docs/recipes, run as they are printed there, against a real server and a stub model.
+"""The recipes in docs/recipes and the shell blocks of README.md, run as they are printed there, against a real server and a stub
+model.
 
   FRONTDESK_BIN=path [FRONTDESK_RECIPES=folder] tests/recipes/run.py [--only PATTERN]
 
 FRONTDESK_RECIPES is the folder that setup.sh prints. A code block whose first line is a comment with the name of a file is that
-file; only `sleep_after` is made shorter. One line per check; the last line is the tally.
+file; only `sleep_after` is made shorter. `--only readme` runs the blocks of README.md (readme.py). One line per check; the last
+line is the tally.
 """
 
 import os
@@ -17,6 +19,7 @@ sys.path.insert(0, str(here.parent / "hermes"))
 
 from harness import (  # noqa: E402
     Checks, Desk, Model, Sleeper, cache_root, clean_env, ensure, folder, same, wait_for)
+import readme  # noqa: E402
 
 PAGES = here.parent.parent / "docs" / "recipes"
 SLEEP_AFTER_S = 2
@@ -164,6 +167,9 @@ def each_page_is_listed(s):
     listed = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (PAGES / "README.md").read_text()))
     same(listed, {path.name for path in PAGES.glob("*.md")} - {"README.md"}, "pages")
 
+
+for part in readme.PARTS:
+    checks(part)
 
 if __name__ == "__main__":
     sys.exit(checks.run([("recipe", Stage)]))
