@@ -1,6 +1,8 @@
 //! `kill -9` at random points during a thousand mixed writes of the agents API: every write with a 2xx response is
 //! stored once and complete, no refused one is stored, and one without response is stored once or not at all.
 //!
+//! And SIGTERM while calls wait for the answer of an agent: they are refused with a reason, and what they asked stays.
+//!
 //! `CRASH_SEED` changes the points.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "the test compares with the system clock, as a client does")]
@@ -16,7 +18,7 @@ use frontdesk_core::port::alarms::Alarms as _;
 use frontdesk_core::port::store::Directory as _;
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_wire::InstanceNo;
-use process::{Api, Desk, Dice};
+use process::{Api, Desk, Dice, until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -29,6 +31,8 @@ const WRITERS: u64 = 8;
 const KILLS: u64 = 12;
 /// Time of scheduled wakes, after the end of this test.
 const FAR_MS: u64 = 4_000_000_000_000;
+/// Guaranteed time limit of a stop.
+const STOP_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
@@ -277,4 +281,88 @@ async fn check_plans(run: &Run, folder: &std::path::Path) {
     let no = serde_json::from_str::<Value>(alice.json.as_deref().unwrap()).unwrap()["no"].as_u64().unwrap();
     let armed = store.armed(InstanceNo(no), 0, 9_999).await.unwrap().len();
     assert!((promised..=promised + unknown).contains(&armed), "{armed} armed, {promised} promised, {unknown} unknown");
+}
+
+/// A JSON-RPC message of bob.
+fn mcp(api: &Api, token: &str, session: Option<&str>, body: &Value) -> reqwest::RequestBuilder {
+    let request = api.client.post(format!("{}/mcp", api.url)).bearer_auth(token).header("x-agent-id", "bob");
+    let request = request.header("accept", "application/json, text/event-stream").json(body);
+    match session {
+        Some(session) => request.header("mcp-session-id", session),
+        None => request,
+    }
+}
+
+/// Opens an MCP session; returns its id.
+async fn mcp_session(api: &Api, token: &str) -> String {
+    let about = json!({ "name": "tests", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about });
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let begun = mcp(api, token, None, &hello).send().await.unwrap();
+    let session = begun.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    begun.text().await.unwrap();
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    assert_eq!(mcp(api, token, Some(&session), &ready).send().await.unwrap().status(), 202);
+    session
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_for_an_answer_are_told_that_the_server_stops() {
+    let mut desk = Desk::start(&[]).await;
+    let api = desk.api.apart();
+    let make = json!({ "tenant": process::TENANT, "scope": "agents" });
+    let (_, made) = api.ask(Method::POST, "/admin/v1/tokens", &api.admin, Some(&make)).await.unwrap();
+    let token = made["token"].as_str().unwrap();
+    let ask = async |method: Method, path: &str, body: Option<&Value>| {
+        let (status, told) = api.ask(method, path, token, body).await.unwrap();
+        assert_eq!(status, 200, "{path}: {told}");
+        told
+    };
+    let texts = async |agent: &str| {
+        let page = ask(Method::GET, &format!("/v1/agents/{agent}/inbox?after=0"), None).await;
+        let messages = page["messages"].as_array().unwrap().iter();
+        let mut texts: Vec<String> = messages.map(|it| it["text"].as_str().unwrap().to_owned()).collect();
+        texts.sort();
+        texts
+    };
+    for agent in ["alice", "bob"] {
+        ask(Method::PUT, &format!("/v1/agents/{agent}"), Some(&json!({}))).await;
+    }
+
+    let arguments = json!({ "agent_id": "alice", "content": "tea?", "correlation_id": "c-tool", "timeout_ms": 60_000 });
+    let params = json!({ "name": "agent_exchange", "arguments": arguments });
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
+    let call = mcp(&api, token, Some(&mcp_session(&api, token).await), &call);
+    let by_tool = tokio::spawn(async move { call.send().await?.text().await });
+    let meta = json!({ "dispatch_id": "d", "sent_at": 1, "origin": { "caller_agent_id": "bob" },
+        "correlation_id": "c-http" });
+    let question = json!({ "kind": "augment", "content": "coffee?", "meta": meta, "timeout_ms": 60_000 });
+    let request = api.client.post(format!("{}/v1/agents/alice/exchange", api.url)).bearer_auth(token).json(&question);
+    let by_http = tokio::spawn(async move { request.send().await });
+    let both = async || (texts("alice").await.len() == 2).then_some(());
+    until("both questions are stored, so both calls wait", STOP_TIME, both).await;
+
+    desk.signal("TERM");
+    let ended = desk.ended(STOP_TIME).await;
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}\n{}", desk.log());
+    let told = by_tool.await.unwrap().unwrap();
+    let line = told.lines().find_map(|line| line.strip_prefix("data:"));
+    let told: Value = serde_json::from_str(line.unwrap_or_else(|| panic!("no answer in {told:?}"))).unwrap();
+    let response = by_http.await.unwrap().unwrap();
+    assert_eq!((&told["id"], response.status().as_u16()), (&json!(2), 503), "{told}");
+    let refused: Value = response.json().await.unwrap();
+    for fault in [&told["error"]["data"], &refused["error"]] {
+        assert_eq!(fault["class"], "UnavailableError", "{fault}");
+        assert!(fault["message"].as_str().unwrap().starts_with("the server is stopping"), "{fault}");
+    }
+
+    // The questions stay, and the late answers reach the agent that asked.
+    desk.start_again().await;
+    assert_eq!(texts("alice").await, ["coffee?", "tea?"]);
+    for (id, content) in [("c-tool", "tea, please"), ("c-http", "coffee, please")] {
+        let reply = json!({ "correlation_id": id, "content": content });
+        let told = ask(Method::POST, "/v1/agents/alice/replies", Some(&reply)).await;
+        assert_eq!(told, json!({ "ok": true, "delivered_to": "inbox" }), "{id}");
+    }
+    assert_eq!(texts("bob").await, ["coffee, please", "tea, please"]);
 }

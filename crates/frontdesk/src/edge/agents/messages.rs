@@ -157,9 +157,9 @@ pub(crate) async fn exchange(
 }
 
 /// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion. The answer counts
-/// against the budget of its tenant until it was read.
+/// against the budget of its tenant until it was read. A server that stops does not wait for it: it could not come any more.
 pub(crate) async fn ask(app: &App, who: Api, id: String, question: Question, timeout_ms: u64) -> Result<Told, Fault> {
-    let (asker, answer) = oneshot::channel();
+    let (asker, mut answer) = oneshot::channel();
     let (desk, app_of_room, tenant) = (app.desk.clone(), app.clone(), who.tenant.clone());
     let room = move |bytes: usize| {
         let spent = app_of_room.replies.take_now(&tenant, bytes / 1024 + 1)?;
@@ -167,9 +167,22 @@ pub(crate) async fn ask(app: &App, who: Api, id: String, question: Question, tim
     };
     let line = Line::new(asker, room);
     app.sessions.spawn(async move { desk.exchanges().ask(who.speaker(), &id, question, timeout_ms, line).await });
-    answer.await.unwrap_or_else(|_| {
-        Err(Fault::new(Class::InternalError, "the exchange failed with an internal error; see the server log"))
-    })
+    tokio::select! {
+        biased;
+        told = &mut answer => told.unwrap_or_else(|_| {
+            Err(Fault::new(Class::InternalError, "the exchange failed with an internal error; see the server log"))
+        }),
+        () = app.stop.cancelled() => {
+            answer.close(); // an answer that is accepted from now on goes to the inbox of the agent that asked
+            answer.try_recv().unwrap_or_else(|_| Err(stopping()))
+        }
+    }
+}
+
+fn stopping() -> Fault {
+    let text = "the server is stopping and no longer waits for the answer; the question stays in the agent's inbox, and a \
+                late answer goes to the inbox of the agent that asked, if it was one";
+    Fault::new(Class::UnavailableError, text)
 }
 
 pub(crate) async fn reply(
