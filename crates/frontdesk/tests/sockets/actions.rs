@@ -125,6 +125,48 @@ async fn a_pressed_button_is_an_event_of_the_user_who_pressed_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_is_answered_once_also_after_a_restart() {
+    let (harness, account, mut socket) = talking().await;
+    harness.bind(&account.tenant, "clicker", &account.gateway).await;
+    let options = json!([{ "id": "yes", "label": "Yes" }, { "id": "no", "label": "No" }]);
+    let prompt =
+        |id: &str| json!({ "op": "prompt", "chat_id": "c", "prompt_id": id, "content": "Go?", "options": options });
+    let (answered, open) = (id_of(&socket.act(prompt("p1")).await), id_of(&socket.act(prompt("p2")).await));
+    let press = async |harness: &Harness, [message, prompt, option, user]: [&str; 4]| {
+        let press = json!({ "prompt_id": prompt, "option_id": option, "user_id": user });
+        harness.post(&format!("/chat/v1/chats/c/messages/{message}/press"), &account.chat, &press).await
+    };
+    press(&harness, [answered.as_str(), "p1", "yes", "clicker"]).await.expect(202);
+    assert_eq!(socket.event().await.text(), "/yes");
+    drop(socket);
+    let harness = Harness::again(harness.finish().await, |_| {}).await;
+
+    let rows = harness.mail(&account).await.len();
+    for (option, user) in [("yes", "clicker"), ("no", "clicker"), ("no", account.user.as_str())] {
+        let again = press(&harness, [answered.as_str(), "p1", option, user]).await;
+        assert_eq!(again.problem(409), "conflict", "{option} by {user}");
+    }
+    assert_eq!(harness.line(&account, "c", &answered).await["prompt"]["chosen"], "yes");
+    assert_eq!(harness.mail(&account).await.len(), rows, "the agent gets no second answer");
+
+    // One that was sent before the restart and not answered is answered now, once.
+    press(&harness, [open.as_str(), "p2", "no", "clicker"]).await.expect(202);
+    assert_eq!(press(&harness, [open.as_str(), "p2", "yes", account.user.as_str()]).await.problem(409), "conflict");
+    let mut socket = harness.socket(&account).await;
+    let event = loop {
+        let frame = socket.event().await; // those that were not acked come again
+        if frame.text() == "/no" {
+            break frame.json["event"].clone();
+        }
+    };
+    let response = json!({ "prompt_id": "p2", "option_id": "no", "label": "No", "prompt_message_id": open });
+    assert_eq!(event["prompt_response"], response);
+    assert_eq!(harness.mail(&account).await.len(), rows + 1);
+    drop(socket);
+    harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_prompt_is_refused_and_a_long_one_is_numbered_text() {
     let (harness, account, mut socket) = talking().await;
     let prompt = |id: &str, options: Value| json!({ "op": "prompt", "chat_id": "c", "prompt_id": id, "content": "?", "options": options });
