@@ -5,6 +5,7 @@
 mod platform;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use frontdesk_core::DeskError;
@@ -19,7 +20,8 @@ use frontdesk_core::{Desk, Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::api::{BindingNew, BotNew, LinkAsk, ProvisionRequest, RouteNew, ScopeAsk};
-use frontdesk_wire::{Action, Code, MessageEvent, Secret, Seq, Source, token};
+use frontdesk_wire::event::PromptResponse;
+use frontdesk_wire::{Action, ActionResult, Code, MessageEvent, Secret, Seq, Source, token};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -133,12 +135,15 @@ impl Scene {
         serde_json::to_value(self.desk.inbound().explain(&receipt.event_id).await.unwrap()).unwrap()
     }
 
-    async fn send(&self, caller: &Caller, chat: &str, metadata: Value) -> Option<Code> {
-        let raw = json!({ "op": "send", "chat_id": chat, "content": "hello", "metadata": metadata }).to_string();
+    async fn act(&self, caller: &Caller, action: Value) -> ActionResult {
         let identities = [(PLATFORM.to_owned(), BOT.to_owned())];
-        let action = Action::parse(&raw).unwrap();
-        let result =
-            self.desk.outbound().act(caller, (PLATFORM, BOT), &identities, action, self.desk.env().steady_ms()).await;
+        let action = Action::parse(&action.to_string()).unwrap();
+        self.desk.outbound().act(caller, (PLATFORM, BOT), &identities, action, self.desk.env().steady_ms()).await
+    }
+
+    async fn send(&self, caller: &Caller, chat: &str, metadata: Value) -> Option<Code> {
+        let send = json!({ "op": "send", "chat_id": chat, "content": "hello", "metadata": metadata });
+        let result = self.act(caller, send).await;
         assert_eq!(result.success, result.code.is_none());
         if let Some(error) = &result.error {
             // The text is the same for a foreign chat and for one that does not exist.
@@ -397,4 +402,49 @@ async fn an_edit_is_a_new_event_of_the_same_message_and_is_delivered_once() {
     );
     let again = MessageEvent { text: "hello!".into(), ..edit };
     assert!(fresh(&again).await);
+}
+
+/// Who may press is known by the id of the prompt's message, which not every platform tells.
+#[tokio::test]
+async fn a_prompt_whose_message_has_no_id_is_answered_by_the_person_of_its_agent() {
+    let scene = Scene::open().await;
+    let (red, other) = (scene.gateway("red", "r").await, scene.gateway("red", "other").await);
+    scene.bind("red", "ann", "r").await;
+    scene.bind("red", "bob", "other").await;
+    let ask = async |prompt_id: &str| {
+        let options = json!([{ "id": "yes", "label": "Yes" }, { "id": "no", "label": "No" }]);
+        let prompt = json!({ "op": "prompt", "chat_id": "red-chat", "prompt_id": prompt_id, "content": "Go?",
+            "options": options });
+        let result = scene.act(&red, prompt).await;
+        assert!(result.success && result.error.is_none(), "{result:?}");
+        result.message_id
+    };
+    let press = async |user: &str, prompt_id: &str, message_id: Option<String>| {
+        let prompt_response = Some(PromptResponse {
+            prompt_id: prompt_id.into(),
+            option_id: "yes".into(),
+            label: Some("Yes".into()),
+            prompt_message_id: message_id,
+        });
+        let event = scene.message("red-chat", Some("red-guild"), user, "/yes");
+        let event = MessageEvent { message_type: "command".into(), prompt_response, ..event };
+        scene.take_as(Whose::Shared, event, true).await.verdict.outcome
+    };
+    let answers = async |caller: &Caller| -> Vec<Value> {
+        let rows = scene.store.pending(caller.instance.no, Seq(0), 9).await.unwrap();
+        let events = rows.iter().map(|(_, it)| serde_json::from_str::<Value>(&it.json).unwrap());
+        events.map(|event| event["prompt_response"]["prompt_id"].clone()).collect()
+    };
+
+    scene.platform.is_nameless.store(true, Ordering::SeqCst);
+    assert_eq!(ask("p1").await, None);
+    assert_eq!(press("ann", "p1", None).await, "delivered");
+    assert_eq!(press("ann", "p1", Some("only-now".into())).await, "delivered", "only the press names the message");
+    scene.platform.is_nameless.store(false, Ordering::SeqCst);
+    let named = ask("p2").await;
+    assert_eq!(named.as_deref(), Some("out-1"));
+    assert_eq!(press("bob", "p2", named.clone()).await, "withheld", "the agent of somebody else asked");
+    assert_eq!(press("ann", "p2", named).await, "delivered");
+    assert_eq!(answers(&red).await, [json!("p1"), json!("p1"), json!("p2")]);
+    assert_eq!(answers(&other).await, [] as [Value; 0]);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Acted, ActingAs, Look, LookFault, Nearby, Platform};
@@ -28,6 +28,8 @@ pub(crate) struct GuildChat {
     pub(crate) blind: Mutex<Vec<String>>,
     pub(crate) mood: Mutex<Mood>,
     pub(crate) looks: AtomicUsize,
+    /// It does not tell the ids of the messages that it sends.
+    pub(crate) is_nameless: AtomicBool,
     /// (chat, text) of everything sent, including notices of the server.
     pub(crate) sent: Mutex<Vec<(String, String)>>,
     pub(crate) said: Mutex<Vec<(String, String)>>,
@@ -39,7 +41,7 @@ impl GuildChat {
             supports_edit: true,
             supports_threads: true,
             supports_context: true,
-            supported_ops: vec!["send".into()],
+            supported_ops: vec!["send".into(), "prompt".into()],
             ..Descriptor::plain(PLATFORM, "Guild chat", 2000)
         };
         Self {
@@ -48,6 +50,7 @@ impl GuildChat {
             blind: Mutex::default(),
             mood: Mutex::new(Mood::Well),
             looks: AtomicUsize::new(0),
+            is_nameless: AtomicBool::new(false),
             sent: Mutex::default(),
             said: Mutex::default(),
         }
@@ -70,7 +73,11 @@ impl Platform for GuildChat {
     fn act<'a>(&'a self, _: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
         let text = serde_json::to_value(&action.act).unwrap()["content"].as_str().unwrap_or_default().to_owned();
         self.sent.lock().unwrap().push((action.act.chat_id().unwrap_or_default().into(), text));
-        Box::pin(async { ActionResult::sent("out-1").into() })
+        let result = match self.is_nameless.load(Ordering::SeqCst) {
+            true => ActionResult::done(),
+            false => ActionResult::sent("out-1"),
+        };
+        Box::pin(std::future::ready(result.into()))
     }
 
     fn look<'a>(
