@@ -12,6 +12,8 @@ mod fragments;
 mod heads;
 mod held_media;
 mod inbox;
+#[cfg(test)]
+mod instructions;
 mod journal;
 mod ledger;
 mod media;
@@ -159,6 +161,8 @@ fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {
                         PRAGMA cache_size=-16000; PRAGMA temp_store=MEMORY;";
         connection.execute_batch(settings).map_err(fault)?;
     }
+    #[cfg(test)]
+    let connection = instructions::counted(connection, path);
     Ok(connection)
 }
 

@@ -450,3 +450,61 @@ fn old_lines(connection: &Connection, from: (String, String), before_ms: u64) ->
     }
     Ok(OldLines { lines, next: (!is_last).then_some(last) })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use frontdesk_core::port::store::{Ledger as _, Position, Upkeep as _};
+    use frontdesk_testkit::store_suite::{acceptance, owed};
+
+    use super::*;
+    use crate::sqlite::{FILE, instructions};
+
+    const FEW: u64 = 600;
+    const MANY: u64 = 10 * FEW;
+
+    /// Instructions of each step of a round in which every event has expired.
+    async fn round(store: &SqliteStore, executed: &AtomicU64) -> Vec<u64> {
+        let before_ms = u64::MAX >> 2;
+        let keep = Retention { events_before_ms: before_ms, verdicts_before_ms: before_ms, ..Retention::default() };
+        let mut steps = Vec::new();
+        loop {
+            executed.store(0, Ordering::Relaxed);
+            let more = store.purge(keep).await.unwrap().more;
+            steps.push(executed.load(Ordering::Relaxed));
+            if !more {
+                return steps;
+            }
+        }
+    }
+
+    /// Three rounds over this many events: none can be deleted; all can; all were deleted.
+    async fn rounds(count: u64) -> [Vec<u64>; 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let executed = instructions::count(&folder.path().join(FILE));
+        let store = SqliteStore::open(folder.path(), 1).unwrap();
+        for first in (1..=count).step_by(100) {
+            store.accept((first..first + 100).map(|number| acceptance(number, &[7])).collect()).await.unwrap();
+        }
+        let unsettled = round(&store, &executed).await;
+        assert_eq!(owed(&store, 7).await.len() as u64, count);
+        let all = Position { through: Seq(count), above: Vec::new(), sent: Seq(count) };
+        store.settle(InstanceNo(7), all.into()).await.unwrap();
+        let settled = round(&store, &executed).await;
+        assert!(store.mail(InstanceNo(7), None, Seq(0), 1).await.unwrap().is_empty());
+        [unsettled, settled, round(&store, &executed).await]
+    }
+
+    #[tokio::test]
+    async fn no_step_reads_rows_again_however_many_there_are() {
+        let (few, many) = (rounds(FEW).await, rounds(MANY).await);
+        let most = |steps: &[u64]| steps.iter().copied().max().unwrap();
+        let sum = |steps: &[u64]| steps.iter().sum::<u64>();
+        for (name, few, many) in [("unsettled", &few[0], &many[0]), ("settled", &few[1], &many[1])] {
+            assert!(most(many) <= 2 * most(few), "one step, {name}: {few:?}, {many:?}");
+            assert!(sum(many) <= 2 * MANY / FEW * sum(few), "a round, {name}: {few:?}, {many:?}");
+        }
+        assert!(sum(&many[2]) <= 2 * sum(&few[2]), "a round over nothing: {:?}, {:?}", few[2], many[2]);
+    }
+}
