@@ -1,5 +1,5 @@
 //! `kill -9` at random points, many times, under traffic: no accepted message is lost, none is out of order, and no
-//! acked one is sent again.
+//! acked one is sent again. What a server knows of a gateway that does not ack survives a kill as well.
 //!
 //! `CRASH_ROUNDS` and `CRASH_SEED` change the number of kills and their points.
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use process::{Api, Desk, Dice, GatewayAccount, Received, Socket, person, until};
+use rusqlite::{Connection, OpenFlags};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -320,4 +322,75 @@ async fn check_chats(api: &Api, accepted: &[Accepted]) {
             assert_eq!(shown, expected, "the history of {}", chat(poster, instance));
         }
     }
+}
+
+// ---- a gateway that never acks ----------------------------------------------------------------
+
+/// The instance of a gateway of version 0.17, which does not ack.
+const OLD: &str = "old";
+/// After a minute an answered row without ack is evidence. Then all rows that it got are settled.
+const EVIDENCE_TIME: Duration = Duration::from_secs(90);
+/// With the evidence, a row is settled after 10 s. Without it, a row that is not answered is never settled.
+const SETTLE_TIME: Duration = Duration::from_secs(40);
+
+/// Whether the evidence is in the database, where a kill does not reach it.
+fn is_evidence_stored(desk: &Desk) -> bool {
+    let file = desk.folder().join("frontdesk.db");
+    let database = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let sql = "SELECT COUNT(*) FROM presence WHERE never_acks = 1";
+    let count: i64 = database.query_row(sql, [], |row| row.get(0)).unwrap();
+    count == 1
+}
+
+/// Reads until this many rows are settled, and gets no further row meanwhile. Reading answers the pings of the server.
+async fn settled_without_acks(desk: &Desk, socket: &mut Socket, rows: usize, within: Duration) {
+    let settled = until("rows are settled without acks", within, async || {
+        (is_evidence_stored(desk) && desk.api.mail(OLD, "acked").await.len() == rows).then_some(())
+    });
+    let unexpected = async {
+        loop {
+            match socket.receive().await {
+                Received::Frame(_) => {}
+                other => return other,
+            }
+        }
+    };
+    tokio::select! {
+        () = settled => {}
+        other = unexpected => panic!("{other:?} before {rows} rows were settled\n{}", desk.log()),
+    }
+}
+
+/// Posts a message, which must be the next row on the socket: nothing is sent again before it.
+async fn post_and_take(desk: &Desk, socket: &mut Socket, id: &str) {
+    desk.api.post("c", &person(OLD), id, id).await;
+    let (_, taken) = socket.row(Duration::from_secs(10)).await.unwrap_or_else(|| panic!("{id} was not received"));
+    assert_eq!(taken, id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn evidence_that_a_gateway_never_acks_survives_a_kill() {
+    let mut desk = Desk::start(&[("LOG_FILTER", "warn")]).await;
+    let account = desk.api.add_gateway(OLD, None).await;
+    let mut socket = Socket::dial(&desk.api.url, &account).await.unwrap();
+    for id in ["m1", "m2", "m3"] {
+        post_and_take(&desk, &mut socket, id).await;
+    }
+    let action = json!({ "op": "send", "chat_id": "c", "content": "done" });
+    let answer = json!({ "type": "outbound", "requestId": "r1", "action": action });
+    socket.say(&format!("{answer}\n")).await.unwrap();
+    assert!(!is_evidence_stored(&desk), "an answer alone is no evidence");
+    settled_without_acks(&desk, &mut socket, 3, EVIDENCE_TIME).await;
+
+    desk.kill().await;
+    desk.start_again().await;
+    let mut socket = Socket::dial(&desk.api.url, &account).await.unwrap();
+    post_and_take(&desk, &mut socket, "m4").await;
+    // This row is not answered: only what was known before the kill settles it.
+    settled_without_acks(&desk, &mut socket, 4, SETTLE_TIME).await;
+
+    desk.kill().await;
+    desk.start_again().await;
+    let mut socket = Socket::dial(&desk.api.url, &account).await.unwrap();
+    post_and_take(&desk, &mut socket, "m5").await;
 }
