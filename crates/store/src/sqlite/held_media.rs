@@ -112,13 +112,25 @@ pub(super) fn release(connection: &Connection, ids: &[String], expires_ms: u64) 
     Ok(())
 }
 
-/// Files that have expired and that no mail refers to.
-pub(super) fn expired(connection: &Connection, now_ms: u64, limit: usize) -> Result<Vec<String>, StoreError> {
-    let sql = "SELECT id FROM media m WHERE m.expires_ms <= ?1
-               AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = m.id) LIMIT ?2";
+/// Time and id of a file, in the order in which files expire.
+pub(super) type Expiry = (i64, String);
+
+/// The next `limit` files after this one that have expired: the last of them if there may be more, and those that no
+/// mail refers to. The others may be many, so one read does not go through all of them.
+pub(super) fn expired(
+    connection: &Connection,
+    after: &Expiry,
+    now_ms: u64,
+    limit: usize,
+) -> Result<(Option<Expiry>, Vec<String>), StoreError> {
+    let sql = "SELECT m.expires_ms, m.id, EXISTS (SELECT 1 FROM media_mail l WHERE l.id = m.id) FROM media m
+               WHERE (m.expires_ms, m.id) > (?1, ?2) AND m.expires_ms <= ?3 ORDER BY m.expires_ms, m.id LIMIT ?4";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let ids = query.query_map((signed(now_ms), signed(limit as u64)), |row| row.get(0));
-    ids.and_then(Iterator::collect).map_err(fault)
+    let which = (after.0, &after.1, signed(now_ms), signed(limit as u64));
+    let some = query.query_map(which, |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)));
+    let some: Vec<(Expiry, bool)> = some.and_then(Iterator::collect).map_err(fault)?;
+    let last = some.last().filter(|_| some.len() == limit).map(|(expiry, _)| expiry.clone());
+    Ok((last, some.into_iter().filter(|(_, is_held)| !is_held).map(|((_, id), _)| id).collect()))
 }
 
 /// Deletes those of them that are still so, and returns them.

@@ -26,6 +26,7 @@ enum Part {
     Events,
     Mail,
     Media,
+    Files,
     Expired,
     Journal,
     Chats,
@@ -46,8 +47,10 @@ pub(super) struct Round {
     /// Events of unsettled rows that came with an import, in which rows and events need not rise together.
     imported: HashSet<EventId>,
     ledgers: VecDeque<(InstanceNo, Seq)>,
-    /// Files up to this one were checked.
+    /// Files up to this one were checked for mail that refers to them.
     media: String,
+    /// Files that expired up to this one were checked.
+    files: held_media::Expiry,
     chats: (String, String),
     seldom_ms: u64,
 }
@@ -72,6 +75,7 @@ impl Round {
             Part::Events => self.events(store, keep).await?,
             Part::Mail => self.mail(store).await?,
             Part::Media => self.media(store, keep).await?,
+            Part::Files => self.files(store, keep).await?,
             Part::Expired => expired(store, keep).await?,
             Part::Journal => journal(store, keep).await?,
             Part::Chats => self.chat_lines(store, keep).await?,
@@ -104,6 +108,7 @@ impl Round {
         self.ledgers = ledgers.into_iter().map(|(no, through, _)| (no, through)).collect();
         self.event = EventId::default();
         self.media.clear();
+        self.files = Default::default();
         self.chats = Default::default();
         Ok(())
     }
@@ -170,9 +175,32 @@ impl Round {
             let work = move |books: &mut Books| held_media::release(&books.connection, &settled, expires_ms);
             store.writer.write(work, |()| {}).await?;
         }
-        let next = if last.is_some() { Part::Media } else { Part::Expired };
+        let next = if last.is_some() { Part::Media } else { Part::Files };
         self.media = last.unwrap_or_default();
         Ok((0, Some(next)))
+    }
+
+    /// Deletes files that have expired and that no mail refers to.
+    async fn files(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
+        let (after, now_ms) = (self.files.clone(), keep.now_ms);
+        let found =
+            store.readers.read(DESK, move |connection| held_media::expired(connection, &after, now_ms, STEP_ROWS));
+        let (last, free) = found.await?;
+        let mut gone = 0;
+        if !free.is_empty() {
+            let folder = store.media_dir.clone();
+            let work = move |books: &mut Books| held_media::delete(&books.connection, free, now_ms);
+            // The bytes are deleted after the rows are committed.
+            let after = move |ids: &Vec<String>| {
+                for id in ids {
+                    let _ = std::fs::remove_file(folder.join(id)); // the next start removes files without a row
+                }
+            };
+            gone = store.writer.write(work, after).await?.len();
+        }
+        let next = if last.is_some() { Part::Files } else { Part::Expired };
+        self.files = last.unwrap_or_default();
+        Ok((gone, Some(next)))
     }
 
     /// Deletes the oldest messages of each chat. Runs once an hour.
@@ -336,7 +364,7 @@ fn settled_rows(connection: &Connection, ledgers: Ledgers, until: EventId) -> Re
     Ok((rows, rest))
 }
 
-/// Deletes what has its own expiry: alarm results, fired alarms, capabilities, messages, media, data.
+/// Deletes what has its own expiry: alarm results, fired alarms, capabilities, messages, data.
 async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
     let old = signed(keep.verdicts_before_ms);
     // A fired alarm is kept for a while, so that arming the same time again is recognised.
@@ -344,29 +372,16 @@ async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<
         let sql = "SELECT id FROM shot WHERE state = 'fired' AND due_ms < ?1 LIMIT ?2";
         let mut query = connection.prepare_cached(sql).map_err(fault)?;
         let ids = query.query_map((old, signed(STEP_ROWS as u64)), |row| row.get(0));
-        let ids = ids.and_then(Iterator::collect::<Result<Vec<i64>, _>>).map_err(fault)?;
-        Ok((ids, held_media::expired(connection, keep.now_ms, STEP_ROWS)?))
+        ids.and_then(Iterator::collect::<Result<Vec<i64>, _>>).map_err(fault)
     });
-    let (fired, files) = fired.await?;
-    let folder = store.media_dir.clone();
-    let work = move |books: &mut Books| expire(&books.connection, keep, &fired, files);
-    // Files are deleted after the rows are committed.
-    let after = move |(_, _, ids): &(usize, bool, Vec<String>)| {
-        for id in ids {
-            let _ = std::fs::remove_file(folder.join(id)); // the next start removes files without a row
-        }
-    };
-    let (gone, is_full, _) = store.writer.write(work, after).await?;
+    let fired = fired.await?;
+    let work = move |books: &mut Books| expire(&books.connection, keep, &fired);
+    let (gone, is_full) = store.writer.write(work, |_| {}).await?;
     Ok((gone, Some(if is_full { Part::Expired } else { Part::Journal })))
 }
 
-/// Number of deleted rows, whether there may be more, and the media files to delete.
-fn expire(
-    connection: &Connection,
-    keep: Retention,
-    fired: &[i64],
-    files: Vec<String>,
-) -> Result<(usize, bool, Vec<String>), StoreError> {
+/// Number of deleted rows, and whether there may be more.
+fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(usize, bool), StoreError> {
     let max = signed(STEP_ROWS as u64);
     let now = signed(keep.now_ms);
     let mut counts = vec![fired.len()];
@@ -388,11 +403,9 @@ fn expire(
     let messages = "DELETE FROM letter WHERE event IN
                    (SELECT event FROM (SELECT event, at_ms FROM letter ORDER BY event LIMIT ?2) WHERE at_ms < ?1)";
     counts.push(connection.execute(messages, (signed(keep.inbox_before_ms), max)).map_err(fault)?);
-    let files = held_media::delete(connection, files, keep.now_ms)?;
-    counts.push(files.len());
     let data = super::data::expire(connection, keep.now_ms / 1000)?;
     let is_full = data > 0 || counts.iter().any(|count| *count >= STEP_ROWS);
-    Ok((counts.iter().sum::<usize>() + data, is_full, files))
+    Ok((counts.iter().sum::<usize>() + data, is_full))
 }
 
 fn take_ids(connection: &Connection, sql: &str, now: i64, max: i64) -> Result<Vec<String>, StoreError> {
@@ -454,8 +467,10 @@ fn old_lines(connection: &Connection, from: (String, String), before_ms: u64) ->
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Barrier};
 
-    use frontdesk_core::port::store::{Ledger as _, Position, Upkeep as _};
+    use frontdesk_core::port::media::{EventFile, SealedMedia};
+    use frontdesk_core::port::store::{Acceptance, Ledger as _, Position, Upkeep as _};
     use frontdesk_testkit::store_suite::{acceptance, owed};
 
     use super::*;
@@ -467,7 +482,12 @@ mod tests {
     /// Instructions of each step of a round in which every event has expired.
     async fn round(store: &SqliteStore, executed: &AtomicU64) -> Vec<u64> {
         let before_ms = u64::MAX >> 2;
-        let keep = Retention { events_before_ms: before_ms, verdicts_before_ms: before_ms, ..Retention::default() };
+        let keep = Retention {
+            now_ms: 1_000,
+            events_before_ms: before_ms,
+            verdicts_before_ms: before_ms,
+            ..Retention::default()
+        };
         let mut steps = Vec::new();
         loop {
             executed.store(0, Ordering::Relaxed);
@@ -479,14 +499,37 @@ mod tests {
         }
     }
 
-    /// Three rounds over this many events: none can be deleted; all can; all were deleted.
+    /// An event with a file that has expired.
+    fn with_file(number: u64) -> Acceptance {
+        let file = SealedMedia {
+            id: format!("{number:032x}"),
+            mime: "image/png".into(),
+            filename: None,
+            size: None,
+            sealed: vec![1],
+            expires_ms: 500,
+        };
+        Acceptance { files: vec![EventFile::Remote(file)], ..acceptance(number, &[7]) }
+    }
+
+    /// Three rounds over this many events, each with a file: none can be deleted; all can; all were deleted.
     async fn rounds(count: u64) -> [Vec<u64>; 3] {
         let folder = tempfile::tempdir().unwrap();
         let executed = instructions::count(&folder.path().join(FILE));
         let store = SqliteStore::open(folder.path(), 1).unwrap();
         for first in (1..=count).step_by(100) {
-            store.accept((first..first + 100).map(|number| acceptance(number, &[7])).collect()).await.unwrap();
+            store.accept((first..first + 100).map(with_file).collect()).await.unwrap();
         }
+        // Both readers load the schema now, and not during a step.
+        let both = Arc::new(Barrier::new(2));
+        let read = || {
+            let both = both.clone();
+            store.readers.read(DESK, move |connection| {
+                both.wait();
+                connection.query_row("SELECT COUNT(*) FROM meta", [], |row| row.get::<_, i64>(0)).map_err(fault)
+            })
+        };
+        tokio::try_join!(read(), read()).unwrap();
         let unsettled = round(&store, &executed).await;
         assert_eq!(owed(&store, 7).await.len() as u64, count);
         let all = Position { through: Seq(count), above: Vec::new(), sent: Seq(count) };
