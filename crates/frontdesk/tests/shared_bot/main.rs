@@ -404,7 +404,7 @@ async fn an_edit_is_a_new_event_of_the_same_message_and_is_delivered_once() {
     assert!(fresh(&again).await);
 }
 
-/// Who may press is known by the id of the prompt's message, which not every platform tells.
+/// Who may press is known by the id of the prompt's message, or by that of the prompt, as not every platform tells the first.
 #[tokio::test]
 async fn a_prompt_whose_message_has_no_id_is_answered_by_the_person_of_its_agent() {
     let scene = Scene::open().await;
@@ -438,6 +438,7 @@ async fn a_prompt_whose_message_has_no_id_is_answered_by_the_person_of_its_agent
 
     scene.platform.is_nameless.store(true, Ordering::SeqCst);
     assert_eq!(ask("p1").await, None);
+    assert_eq!(press("bob", "p1", None).await, "withheld", "the agent of somebody else asked");
     assert_eq!(press("ann", "p1", None).await, "delivered");
     assert_eq!(press("ann", "p1", Some("only-now".into())).await, "delivered", "only the press names the message");
     scene.platform.is_nameless.store(false, Ordering::SeqCst);

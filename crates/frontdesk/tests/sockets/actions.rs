@@ -125,6 +125,28 @@ async fn a_pressed_button_is_an_event_of_the_user_who_pressed_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_press_reaches_only_the_agent_that_asked_also_after_a_restart() {
+    let (harness, account, mut socket) = talking().await;
+    let other = harness.add_gateway("other").await;
+    let options = json!([{ "id": "yes", "label": "Yes" }]);
+    let prompt = json!({ "op": "prompt", "chat_id": "c", "prompt_id": "p", "content": "Go?", "options": options });
+    let message = id_of(&socket.act(prompt).await);
+    drop(socket);
+    let harness = Harness::again(harness.finish().await, |_| {}).await;
+    let press = async |user: &str| {
+        let press = json!({ "prompt_id": "p", "option_id": "yes", "user_id": user });
+        let path = format!("/chat/v1/chats/c/messages/{message}/press");
+        harness.post(&path, &account.chat, &press).await.expect(202)["verdict"]["outcome"].clone()
+    };
+    let before = harness.mail(&account).await.len();
+    assert_eq!(press(&other.user).await, "withheld", "the agent of somebody else asked");
+    assert_eq!((harness.mail(&account).await.len(), harness.mail(&other).await.len()), (before, 0));
+    assert_eq!(press(&account.user).await, "delivered");
+    assert_eq!((harness.mail(&account).await.len(), harness.mail(&other).await.len()), (before + 1, 0));
+    harness.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_is_answered_once_also_after_a_restart() {
     let (harness, account, mut socket) = talking().await;
     harness.bind(&account.tenant, "clicker", &account.gateway).await;
