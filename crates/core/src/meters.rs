@@ -180,7 +180,7 @@ impl Meters {
         r.register("notices", "Notices to users that their agent cannot be woken", self.notices.clone());
         r.register("interrupts", "Interrupts sent to agents", self.interrupts.clone());
         r.register("requests_refused", "HTTP requests refused, by code", self.requests_refused.clone());
-        let text = "HTTP requests that were completed after their client had disconnected";
+        let text = "HTTP requests that can change something and whose client disconnected before the response";
         r.register("requests_abandoned", text, self.requests_abandoned.clone());
         let text = "Connections refused because too many were open, by limit";
         r.register("connections_refused", text, self.connections_refused.clone());

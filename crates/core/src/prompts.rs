@@ -3,37 +3,40 @@
 //!
 //! The journal knows: the entry of a prompt has receipt ids made from its chat with its prompt id, and with the message that
 //! it became. So every server of a store knows, also after a restart, for as long as the journal is kept.
+//!
+//! `tenant` is that of the chat where each tenant has chats of its own under one bot, as in the built-in chat; else empty.
 
 use frontdesk_wire::event::PromptResponse;
 use frontdesk_wire::{Act, Source};
 
 use crate::hash::short_hash;
 
-/// What a receipt id is made from. Ids of vendors have no space in them.
-fn receipt(kind: &str, chat_id: &str, id: &str) -> String {
-    format!("prompt {}", hex::encode(short_hash(&[kind, chat_id, id])))
+/// Ids of vendors have no space in them.
+fn receipt(kind: &str, tenant: &str, chat_id: &str, id: &str) -> String {
+    format!("prompt {}", hex::encode(short_hash(&[kind, tenant, chat_id, id])))
 }
 
 /// Written with the entry, before the prompt is sent: the press may come before the vendor's answer.
-pub(crate) fn by_id(chat_id: &str, act: &Act) -> Option<String> {
+pub(crate) fn by_id(tenant: &str, chat_id: &str, act: &Act) -> Option<String> {
     match act {
-        Act::Prompt { prompt_id, .. } => Some(receipt("id", chat_id, prompt_id)),
+        Act::Prompt { prompt_id, .. } => Some(receipt("id", tenant, chat_id, prompt_id)),
         _ => None,
     }
 }
 
 /// Written when the message is known. Two agents can use the same prompt id, but have no message in common.
-pub(crate) fn by_message(chat_id: &str, message_id: &str) -> String {
-    receipt("message", chat_id, message_id)
+pub(crate) fn by_message(tenant: &str, chat_id: &str, message_id: &str) -> String {
+    receipt("message", tenant, chat_id, message_id)
 }
 
 /// The receipt ids that the prompt of a press can have, the surest first.
-pub(crate) fn of_press(source: &Source, press: &PromptResponse) -> Vec<String> {
+pub(crate) fn of_press(tenant: &str, source: &Source, press: &PromptResponse) -> Vec<String> {
     // It may have been sent to a thread by way of its channel.
     let chats = [Some(source.chat_id.as_str()), source.parent_chat_id.as_deref()];
     let chats = chats.iter().flatten();
-    let by_message = press.prompt_message_id.iter().flat_map(|id| chats.clone().map(move |chat| by_message(chat, id)));
-    by_message.chain(chats.clone().map(|chat| receipt("id", chat, &press.prompt_id))).collect()
+    let of_message = |id| chats.clone().map(move |chat| by_message(tenant, chat, id));
+    let by_message = press.prompt_message_id.iter().flat_map(of_message);
+    by_message.chain(chats.clone().map(|chat| receipt("id", tenant, chat, &press.prompt_id))).collect()
 }
 
 #[cfg(test)]
@@ -44,11 +47,12 @@ mod tests {
     fn the_message_decides_before_the_prompt_id() {
         let source = Source { chat_id: "thread".into(), parent_chat_id: Some("channel".into()), ..Source::default() };
         let mut press = PromptResponse { prompt_id: "p".into(), ..PromptResponse::default() };
-        let by_id = [receipt("id", "thread", "p"), receipt("id", "channel", "p")];
-        assert_eq!(of_press(&source, &press), by_id);
+        let by_id = [receipt("id", "", "thread", "p"), receipt("id", "", "channel", "p")];
+        assert_eq!(of_press("", &source, &press), by_id);
         press.prompt_message_id = Some("m".into());
-        let ids = of_press(&source, &press);
-        assert_eq!(ids[..2], [by_message("thread", "m"), by_message("channel", "m")]);
+        let ids = of_press("", &source, &press);
+        assert_eq!(ids[..2], [by_message("", "thread", "m"), by_message("", "channel", "m")]);
         assert_eq!(ids[2..], by_id);
+        assert!(of_press("acme", &source, &press).iter().all(|id| !ids.contains(id)), "a chat of the same name");
     }
 }

@@ -299,6 +299,70 @@ async fn answers_of_stores_that_are_not_read_count() {
     harness.finish().await;
 }
 
+/// Answers of agents that are not read count. Nothing is read from one connection with several questions, each of which is
+/// answered: the buffers of its socket fill, and the next answer stays in memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_of_agents_that_are_not_read_count() {
+    let harness = Harness::with(|config| {
+        config.server.answers_per_tenant_kib = 2048;
+        config.agents.rate_per_s = 0;
+    })
+    .await;
+    let token = harness.token(FIRST_TENANT, "agents").await;
+    harness.call("PUT", "/v1/agents/alice", &token, &json!({})).await.expect(200);
+    let question = |id: &str| {
+        let meta = json!({ "dispatch_id": id, "sent_at": 1, "origin": {}, "correlation_id": id });
+        json!({ "kind": "augment", "content": "?", "meta": meta, "timeout_ms": 60_000 })
+    };
+    let text = "x".repeat(1 << 20);
+    // Repeated until somebody has asked.
+    let answer = async |id: &str| {
+        let reply = json!({ "correlation_id": id, "content": text });
+        while harness.post("/v1/agents/alice/replies", &token, &reply).await.status != 200 {}
+    };
+    let mut unread = connect(&harness).await;
+    let ids: Vec<String> = (0..8).map(|number| format!("unread-{number}")).collect();
+    for id in &ids {
+        let body = question(id).to_string();
+        let head = format!(
+            "POST /v1/agents/alice/exchange HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        unread.write_all(head.as_bytes()).await.unwrap();
+    }
+    let mut number = 0;
+    let mut ask = async || {
+        number += 1;
+        let (id, body) = (format!("read-{number}"), question(&format!("read-{number}")));
+        let asking = harness.post("/v1/agents/alice/exchange", &token, &body);
+        tokio::join!(asking, answer(&id)).0
+    };
+    let refused = async {
+        loop {
+            let told = ask().await;
+            if told.status != 200 {
+                return told;
+            }
+        }
+    };
+    let answering = async {
+        for id in &ids {
+            answer(id).await;
+        }
+        std::future::pending().await
+    };
+    let told = tokio::select! {
+        told = timeout(PATIENCE * 2, refused) => told.expect("unread answers are not limited").expect(504),
+        () = answering => unreachable!(),
+    };
+    assert!(told["error"]["message"].as_str().unwrap().contains("too many unread answers"), "{told}");
+    drop(unread);
+    let served = async { while ask().await.status != 200 {} };
+    timeout(PATIENCE, served).await.expect("what is not read any more is given back");
+    harness.finish().await;
+}
+
 /// Strangers can reach these routes: their body is read before it is known who sent it. The limit is the one for bodies
 /// without progress, 15 s; the clock is moved beyond it.
 #[tokio::test]

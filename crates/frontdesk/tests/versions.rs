@@ -14,7 +14,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 /// What a newer version does: a schema that older ones can use, a record of a kind that they do not know, one of a known kind
-/// that they cannot read, and a ring that they do not know.
+/// that they cannot read, and a hint that they do not know.
 const NEWER: &str = r#"
     INSERT INTO meta (key, value) VALUES ('migration 2', 'a checksum');
     ALTER TABLE desk ADD COLUMN mood text;
@@ -24,8 +24,8 @@ const NEWER: &str = r#"
            version = (SELECT value FROM counter WHERE name = 'directory') WHERE kind = 'gateway' AND key = 'ann';
     INSERT INTO record (kind, key, version, json)
            SELECT 'horoscope', 'ann', value, '{}' FROM counter WHERE name = 'directory';
-    SELECT pg_notify('frontdesk_' || lpad(to_hex(value::bigint), 8, '0') || '_all', ring)
-           FROM meta, unnest(ARRAY['{"something_new": [1, 2]}', 'not even JSON']) AS ring WHERE key = 'epoch'"#;
+    SELECT pg_notify('frontdesk_' || lpad(to_hex(value::bigint), 8, '0') || '_all', hint)
+           FROM meta, unnest(ARRAY['{"something_new": [1, 2]}', 'not even JSON']) AS hint WHERE key = 'epoch'"#;
 /// The record as it was before.
 const OLDER: &str = "
     UPDATE counter SET value = value + 1 WHERE name = 'directory';

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use super::deliver::{Asks, How};
 use super::messages::reply_mark;
 use super::speaker::Speaker;
+use super::stores::{TEXT_MAX_BYTES, check_size};
 use super::{Addressee, AgentsPlane, Inboxes, Messages};
 use crate::base::Base;
 use crate::directory::Caller;
@@ -101,17 +102,28 @@ struct Unheard {
     asker: Option<Asker>,
 }
 
-/// Tells an asker that has too much to read what became of the answer. `in_inbox` is `None` if it is not an agent.
-fn refuse(asker: Option<Asker>, in_inbox: Option<bool>) {
-    let text = "the question was answered, but too many unread answers are buffered for this tenant; read them";
-    let text = match in_inbox {
-        Some(true) => format!("{text}; this one is in the inbox of the agent that asked"),
-        Some(false) => format!("{text}; this one will be put into the inbox of the agent that asked"),
-        None => format!("{text}, then ask again"),
+/// What became of an answer that its asker did not get.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    InInbox,
+    /// The store did not take it; it is tried again.
+    Later,
+    /// No agent asked, or its inbox cannot take it.
+    Lost,
+}
+
+/// Tells an asker that has too much to read what became of the answer. Not as `RateLimitedError`: clients repeat that, because
+/// nothing was done then.
+fn refuse(asker: Option<Asker>, fate: Fate) {
+    let Some(asker) = asker else { return };
+    let what = match fate {
+        Fate::InInbox => "this answer is in the inbox of the agent that asked",
+        Fate::Later => "this answer comes to the inbox of the agent that asked as soon as it can be stored",
+        Fate::Lost => "this answer was not kept; ask again with another dispatch_id",
     };
-    if let Some(asker) = asker {
-        let _ = asker.send(Err(Fault::new(Class::RateLimitedError, text))); // it may have disconnected
-    }
+    let text = "the question was answered, but too many unread answers are buffered for this tenant";
+    let fault = Fault::new(Class::TimeoutError, format!("{text}; read them; {what}"));
+    let _ = asker.send(Err(fault)); // it may have disconnected
 }
 
 /// Questions between agents, and the callers that wait for the answers, here and at other servers.
@@ -262,7 +274,7 @@ impl Exchanges {
             }
             is_told = self.close_answered(who.tenant, to, correlation_id, unheard).await;
         } else if let Some(Unheard { asker, .. }) = unheard {
-            refuse(asker, None);
+            refuse(asker, Fate::Lost);
         }
         // After the commit: until then further replies get `Answered`. An answer that reached nobody is kept for `finish_left`.
         if is_told && let Err(error) = self.store.end_exchange(token).await {
@@ -327,13 +339,13 @@ impl Exchanges {
         let Some(line) = line.take() else { return Ok(()) };
         match line.send(Ok(reply_of(to, correlation_id, answer))) {
             Ok(()) => drop(self.store.end_exchange(token).await?),
-            Err(unheard) => refuse(unheard.asker, by_agent.then_some(false)),
+            Err(unheard) => refuse(unheard.asker, if by_agent { Fate::Later } else { Fate::Lost }),
         }
         Ok(())
     }
 
     /// Later replies are refused. `unheard`: the asker disconnected just now, or has too much to read, but the replier was
-    /// told that its reply was accepted, so it goes to the asker's inbox. Returns whether the asker has the answer.
+    /// told that its reply was accepted, so it goes to the asker's inbox. False: it has to be tried again.
     async fn close_answered(
         &self,
         tenant: &str,
@@ -348,23 +360,31 @@ impl Exchanges {
             return true;
         };
         let mut tries = 1;
-        let is_stored = loop {
+        let fate = loop {
             let late = self.late_reply(tenant, &to.agent.id, Some(to.agent.no), correlation_id, content.clone());
             match Box::pin(late).await {
-                Ok(_) => break true,
-                Err(fault) if is_passing(&fault) && tries < UNHEARD_TRIES => {
+                Ok(true) => break Fate::InInbox,
+                Ok(false) => {
+                    tracing::info!(correlation_id, "an answer was dropped: it was known, or its asker was deleted");
+                    break Fate::Lost;
+                }
+                Err(fault) if !is_passing(&fault) => {
+                    tracing::error!(%fault, correlation_id, "an answer was dropped: the inbox of its asker refused it");
+                    break Fate::Lost;
+                }
+                Err(fault) if tries < UNHEARD_TRIES => {
                     tracing::warn!(%fault, "an answer whose asker disconnected could not be stored; it is tried again");
                 }
                 Err(fault) => {
                     tracing::error!(%fault, correlation_id, "an answer whose asker disconnected could not be stored");
-                    break false;
+                    break Fate::Later;
                 }
             }
             tries += 1;
             tokio::time::sleep(UNHEARD_PAUSE).await;
         };
-        refuse(asker, Some(is_stored));
-        is_stored
+        refuse(asker, fate);
+        fate != Fate::Later
     }
 
     /// The asking agent, if there is one: from its token, otherwise from the name that it claims.
@@ -391,6 +411,7 @@ impl Exchanges {
     ) -> Result<Replied, Fault> {
         let (id, no) = self.inboxes.inbox_of(who.tenant, address)?;
         who.check_own(&id, "answer as")?;
+        check_size("content", content.len(), TEXT_MAX_BYTES)?; // it may have to go to an inbox
         if let Some(no) = no {
             self.agents.live.streams.note_traffic(no, self.env.now_ms());
         }

@@ -236,8 +236,8 @@ impl InboundPlane {
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await?,
         };
-        self.keep_to_owner(&mut verdict, &event, &bot).await?;
         let tenant = found.unwrap_or_default();
+        self.keep_to_owner(&mut verdict, &event, &tenant, &bot).await?;
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
@@ -336,9 +336,16 @@ impl InboundPlane {
     }
 
     /// A press of a button reaches the agent that asked, and no other one of that person.
-    async fn keep_to_owner(&self, verdict: &mut Verdict, event: &MessageEvent, bot: &str) -> Result<(), StoreError> {
+    async fn keep_to_owner(
+        &self,
+        verdict: &mut Verdict,
+        event: &MessageEvent,
+        tenant: &str,
+        bot: &str,
+    ) -> Result<(), StoreError> {
         let Some(press) = &event.prompt_response else { return Ok(()) };
-        let ids = prompts::of_press(&event.source, press);
+        let chats_of = if self.platforms.keeps_tenants_apart(&event.source.platform) { tenant } else { "" };
+        let ids = prompts::of_press(chats_of, &event.source, press);
         if let Some(prompt) = self.journal.entry_of_receipt(&event.source.platform, bot, ids).await? {
             let owner = self.directory.read(|view| view.instance(&prompt.tenant, &prompt.instance).map(|it| it.no));
             verdict.only_for(owner.unwrap_or_default()); // 0 is none: it was deleted

@@ -93,7 +93,8 @@ impl OutboundPlane {
 
     /// A long text goes in parts, one after another. `Err`: the journal did not take it, so it was not sent.
     pub(super) async fn send(&self, sending: &Sending<'_>, action: Action) -> Result<ActionResult, ActionResult> {
-        let (op, prompt) = (action.act.op(), prompts::by_id(sending.chat_id, &action.act));
+        let chats_of = if sending.platform.common_bot().is_some() { &*sending.caller.tenant } else { "" };
+        let (op, prompt) = (action.act.op(), prompts::by_id(chats_of, sending.chat_id, &action.act));
         let parts = parts_of(action, &**sending.platform);
         let bot = &sending.acting_as.bot.id;
         let entry = self.new_entry(sending.caller, sending.name, bot, sending.chat_id, op, parts.len());
@@ -141,7 +142,8 @@ impl OutboundPlane {
         }
         let result = first.unwrap_or_default();
         if let ("prompt", Some(message_id)) = (op, &result.message_id)
-            && let Err(error) = self.journal.add_receipt(id, prompts::by_message(sending.chat_id, message_id)).await
+            && let receipt = prompts::by_message(chats_of, sending.chat_id, message_id)
+            && let Err(error) = self.journal.add_receipt(id, receipt).await
         {
             tracing::warn!(%error, id, "storing the message of a prompt failed; presses are told apart by prompt ids only");
         }

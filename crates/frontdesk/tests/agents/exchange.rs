@@ -189,7 +189,7 @@ async fn a_question_that_was_delivered_holds_nothing_while_its_caller_waits() {
 async fn an_answer_without_room_goes_to_the_inbox_of_the_agent_that_asked() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
-    for (caller, id, where_to) in [(Some("bob"), "c-1", "is in the inbox"), (None, "c-2", "ask again")] {
+    for (caller, id, where_to) in [(Some("bob"), "c-1", "is in the inbox"), (None, "c-2", "another dispatch_id")] {
         let speaker = Speaker { tenant: "home", operator: false, caller, bound: None };
         let mut body = question(&plane, id, 60_000);
         body["meta"]["origin"] = json!({});

@@ -242,14 +242,14 @@ impl Api {
         }
     }
 
-    /// Posts until the server accepts it. The id makes it one message.
+    /// Posts until the server accepts it, as long as it says that it cannot now. The id makes it one message.
     pub(crate) async fn post(&self, chat: &str, user: &str, id: &str, text: &str) -> Value {
         let began = Instant::now();
         loop {
             match self.try_post(chat, user, id, text).await {
                 Ok(answer) => return answer,
-                Err(error) if began.elapsed() > PATIENCE => panic!("{id}: {error:#}"),
-                Err(_) => sleep(LOOK_EVERY).await,
+                Err(error) if error.to_string().starts_with("503") && began.elapsed() < PATIENCE => sleep(LOOK_EVERY).await,
+                Err(error) => panic!("{id}: {error:#}"),
             }
         }
     }

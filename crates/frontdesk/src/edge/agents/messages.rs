@@ -152,17 +152,26 @@ pub(crate) async fn exchange(
     };
     let payload = read_payload(&app, &who, &id, body)?;
     let question = Question { payload, held: Box::new(held) };
-    let Told { reply, room } = ask(&app, who, id, question, timeout_ms).await?;
+    let Told { reply, room } = ask(&app, who, id, question, timeout_ms, 1).await?;
     Ok(holding(Reply(reply).into_response(), room))
 }
 
 /// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion. The answer counts
 /// against the budget of its tenant until it was read. A server that stops does not wait for it: it could not come any more.
-pub(crate) async fn ask(app: &App, who: Api, id: String, question: Question, timeout_ms: u64) -> Result<Told, Fault> {
+///
+/// `copies`: how often the answer is in memory until then.
+pub(crate) async fn ask(
+    app: &App,
+    who: Api,
+    id: String,
+    question: Question,
+    timeout_ms: u64,
+    copies: usize,
+) -> Result<Told, Fault> {
     let (asker, mut answer) = oneshot::channel();
     let (desk, app_of_room, tenant) = (app.desk.clone(), app.clone(), who.tenant.clone());
     let room = move |bytes: usize| {
-        let spent = app_of_room.replies.take_now(&tenant, bytes / 1024 + 1)?;
+        let spent = app_of_room.replies.take_now(&tenant, copies * bytes / 1024 + 1)?;
         Some(Box::new(spent) as Room)
     };
     let line = Line::new(asker, room);
@@ -180,7 +189,7 @@ pub(crate) async fn ask(app: &App, who: Api, id: String, question: Question, tim
 }
 
 fn stopping() -> Fault {
-    let text = "the server is stopping and no longer waits for the answer; the question stays in the agent's inbox, and a \
+    let text = "the server is stopping and no longer waits for the answer; if the question was stored, it stays in the inbox, and a \
                 late answer goes to the inbox of the agent that asked, if it was one";
     Fault::new(Class::UnavailableError, text)
 }
