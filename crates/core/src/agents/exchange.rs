@@ -212,7 +212,10 @@ impl Exchanges {
             stored.notify_one();
             Box::pin(async move {
                 if is_repeated && let Err(error) = self.store.name_question(token, first).await {
-                    tracing::warn!(%error, "a socket cannot answer a repeated question: naming it failed");
+                    tracing::warn!(
+                        %error,
+                        "storing the id of a repeated question failed; it cannot be answered over a socket"
+                    );
                 }
             })
         };
@@ -353,10 +356,10 @@ impl Exchanges {
             match Box::pin(late).await {
                 Ok(_) => break true,
                 Err(fault) if is_passing(&fault) && tries < UNHEARD_TRIES => {
-                    tracing::warn!(%fault, "an answer whose asker disconnected could not be stored; it is tried again");
+                    tracing::warn!(%fault, "storing an answer whose asker disconnected failed; trying again");
                 }
                 Err(fault) => {
-                    tracing::error!(%fault, correlation_id, "an answer whose asker disconnected could not be stored");
+                    tracing::error!(%fault, correlation_id, "storing an answer whose asker disconnected failed");
                     break false;
                 }
             }
@@ -404,7 +407,7 @@ impl Exchanges {
                 Ok(Replied { ok: true, delivered_to: Some("inbox".into()) })
             }
             Heard::NobodyWaits | Heard::Answered => {
-                let text = "nobody waits for this reply: the question was answered or is unknown, or no agent asked it";
+                let text = "no question is open for this reply: it was answered or is unknown, or no agent asked it";
                 Err(Fault::new(Class::GoneError, text).with("correlation_id", correlation_id))
             }
         }
@@ -466,12 +469,20 @@ impl Exchanges {
                 let late = self.late_reply(&tenant, &agent_id, Some(agent), &correlation_id, answer.content);
                 match Box::pin(late).await {
                     Err(fault) if is_passing(&fault) => {
-                        tracing::warn!(%fault, "an answer whose asker is gone could not be delivered; it is tried again");
+                        tracing::warn!(
+                            %fault,
+                            "delivering an answer whose asker disconnected failed; trying again later"
+                        );
                         continue;
                     }
-                    Err(fault) => tracing::warn!(%fault, correlation_id, "an answer whose asker is gone is dropped"),
+                    Err(fault) => {
+                        tracing::warn!(%fault, correlation_id, "an answer whose asker disconnected was dropped");
+                    }
                     Ok(false) => {
-                        tracing::info!(correlation_id, "an answer is dropped: it was known, or its asker is deleted");
+                        tracing::info!(
+                            correlation_id,
+                            "an answer was dropped: it was stored before, or its asker was deleted"
+                        );
                     }
                     Ok(true) => {}
                 }
