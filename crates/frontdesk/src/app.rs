@@ -203,8 +203,8 @@ fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<B
     for (name, check, setting) in checks {
         if !store.is_agreed(name, &check).context("comparing the keys with the database failed")? {
             bail!(
-                "the {name} of this server differs from the one that the database was created with: give all servers the \
-                 same file ({setting})"
+                "the {name} of this server differs from the one that the database was created with: give all servers \
+                 the same file ({setting})"
             );
         }
     }
