@@ -139,7 +139,7 @@ impl Telegram {
             self.answer_press(api, pressed, receipt.as_ref()) //
         });
         if tokio::time::timeout(PRESSES_LIMIT, answers).await.is_err() {
-            tracing::warn!("Telegram did not take the answers to some buttons in time; what they said is stored");
+            tracing::warn!("answering some button presses took too long; the presses are stored");
         }
     }
 
