@@ -86,7 +86,7 @@ impl Feishu {
             Ok(socket) => socket,
             Err(error) => return Ended::Lost(format!("the socket was not opened: {error}")),
         };
-        tracing::info!(bot = bot.id, "the socket of Feishu is open");
+        tracing::info!(bot = bot.id, "the socket of Feishu was opened");
         match self.read(bot, inlet, &mut *socket, &endpoint).await {
             Ok(never) => match never {},
             Err(why) => Ended::Lost(why),

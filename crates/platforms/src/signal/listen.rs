@@ -96,7 +96,7 @@ impl Signal {
                     }
                     self.store_waiting(bot, daemon.account, inlet).await;
                 }
-                Err(too_long) => break format!("{too_long}; the stream of signal-cli is opened again behind it"),
+                Err(too_long) => break format!("{too_long}; the stream of signal-cli is opened again after it"),
             }
         };
         Ended::Lost(why)

@@ -111,7 +111,7 @@ impl Slack {
             Ok(Err(why)) => return End::Lost(why),
             Err(_) => return End::Lost("Slack sent no hello in time".into()),
         }
-        tracing::info!(bot = bot.id, "the socket of Slack is open");
+        tracing::info!(bot = bot.id, "the socket of Slack was opened");
         self.read(bot, inlet, &mut *socket, &replace).await
     }
 

@@ -91,7 +91,7 @@ impl Keeper<'_> {
             bot,
             from = old.count,
             to = count,
-            "changing the number of connections of a bot started"
+            "started to change the number of connections of a bot"
         );
         // Also if it was announced before: from here on no earlier holder of the duty can change it.
         let announced = match old.count {

@@ -105,7 +105,7 @@ impl Robot {
         self.backlog.heard(bot, self.env.now_ms());
         self.save_time(bot, inlet).await;
         let (open, requests) = self.links.open(&bot.id);
-        tracing::info!(bot = bot.id, "the socket of WeCom is open");
+        tracing::info!(bot = bot.id, "the socket of WeCom was opened");
         let mut outbox = Outbox::default();
         let end = self.converse(bot, inlet, &mut *socket, requests, &mut outbox).await;
         drop(open);

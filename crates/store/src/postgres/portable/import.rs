@@ -33,7 +33,7 @@ impl PostgresStore {
 fn unwritten(fault: Fault) -> PortableError {
     match fault {
         Fault::Duplicate => {
-            PortableError::Refused("a row of the file contradicts another one: a key is there twice".into())
+            PortableError::Refused("a row of the file contradicts another one: a key is present twice".into())
         }
         other => PortableError::Store(other.unwritten()),
     }
