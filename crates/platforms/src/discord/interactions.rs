@@ -286,7 +286,7 @@ impl Discord {
                 Some(forward) => intake.handover = Handover::Forward(forward),
                 None => {
                     intake.refused =
-                        Some("its token also appears in a field that would be passed to the agent".to_owned())
+                        Some("its token also appears in a field that would be passed to the agent".to_owned());
                 }
             }
         }
