@@ -212,10 +212,7 @@ impl Exchanges {
             stored.notify_one();
             Box::pin(async move {
                 if is_repeated && let Err(error) = self.store.name_question(token, first).await {
-                    tracing::warn!(
-                        %error,
-                        "storing the id of a repeated question failed; it cannot be answered over a socket"
-                    );
+                    tracing::warn!(%error, "storing the id of a repeated question failed; sockets cannot answer it");
                 }
             })
         };
