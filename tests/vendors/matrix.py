@@ -513,7 +513,7 @@ def a_refused_token_begins_anew(s):
     s.wire.refuse = [("/sync", 400, "M_UNKNOWN")]
 
     def is_told():
-        return "the poll began anew" in s.desk.log.read_text(errors="replace")
+        return "the sync was started anew" in s.desk.log.read_text(errors="replace")
 
     wait_for(is_told, "the gap in the log", timeout=40)
     time.sleep(1)

@@ -71,7 +71,7 @@ pub trait Serve: Send + Sync + 'static {
     /// A forwarded request, such as an alarm. It is acked if this returns true.
     fn forward(self: Arc<Self>, _forward: PassthroughForward) -> BoxFuture<'static, bool> {
         Box::pin(async {
-            tracing::warn!("a forwarded request is not handled by this agent, and stays with the server");
+            tracing::warn!("a forwarded request was not handled: this agent does not support it; the server keeps it");
             false
         })
     }
@@ -138,7 +138,7 @@ impl Agent {
         self.transport.set_inbound_handler(Arc::new(move |inbound| agent.take(&what, inbound)));
         match self.transport.connect().await {
             // It goes on trying.
-            Err(TransportError::Timeout) => tracing::warn!("the server does not answer; trying again"),
+            Err(TransportError::Timeout) => tracing::warn!("the server did not answer; trying again"),
             other => other?,
         }
         loop {

@@ -188,10 +188,12 @@ impl ClusterPlane {
         if self.lease.note_cut_off(is_cut_off) {
             self.meters.bus_cut_off.set(i64::from(is_cut_off));
             if is_cut_off {
-                tracing::warn!("the bus is silent: other servers are heard by sweeps only");
+                tracing::warn!(
+                    "the bus stopped delivering; changes of other servers are found by periodic sweeps only"
+                );
                 self.tail.note_cut_off();
             } else {
-                tracing::info!("the bus is heard again");
+                tracing::info!("the bus delivers again");
             }
         }
         self.pass_tail(now_ms);

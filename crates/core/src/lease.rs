@@ -201,7 +201,11 @@ impl Lease {
                 if self.is_leaving.load(Ordering::SeqCst) {
                     self.desks.leave(self.me()).await?;
                 }
-                tracing::warn!(%lost, now = %self.me(), "the lease of this desk had run out; it has a new number");
+                tracing::warn!(
+                    %lost,
+                    now = %self.me(),
+                    "the lease of this server had expired; it continues under a new number"
+                );
                 let renewal =
                     self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await?;
                 self.note_renewal(began_ms, &renewal);

@@ -144,9 +144,13 @@ impl Meters {
             "Deliveries written to sockets, including repeated ones",
             self.frames_pushed.clone(),
         );
-        let text = "1 while this server does not hear its own hints on the bus, and relies on sweeps";
+        let text = "1 while the bus does not deliver and this server relies on periodic sweeps of the store";
         r.register("bus_cut_off", text, self.bus_cut_off.clone());
-        r.register("bus_sweeps", "Times that the store was looked at for what no hint told", self.bus_sweeps.clone());
+        r.register(
+            "bus_sweeps",
+            "Sweeps of the store for changes that the bus did not announce",
+            self.bus_sweeps.clone(),
+        );
         let text = "Records of the directory that this version cannot read, and does not use";
         r.register("directory_unreadable", text, self.directory_unreadable.clone());
         r.register("desks_live", "Live servers on the store, this one included", self.desks_live.clone());

@@ -83,7 +83,7 @@ impl Tail {
 
     /// Other servers are not heard.
     pub(crate) fn note_cut_off(&self) {
-        let text = "the bus is silent: what other servers do is not shown";
+        let text = "the bus does not deliver: events of other servers are not shown";
         self.elsewhere.tell(json!({ "step": "missed", "text": text }));
     }
 

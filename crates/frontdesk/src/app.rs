@@ -179,8 +179,8 @@ impl Frontdesk {
         }
         match tokio::time::timeout(RESIGN_TIME, desk.lease().resign()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "giving up the lease of this desk failed; it ends by itself"),
-            Err(_) => tracing::warn!("giving up the lease of this desk took too long; it ends by itself"),
+            Ok(Err(error)) => tracing::warn!(%error, "giving up the lease of this server failed; it expires by itself"),
+            Err(_) => tracing::warn!("giving up the lease of this server took too long; it expires by itself"),
         }
     }
 }
@@ -203,8 +203,8 @@ fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<B
     for (name, check, setting) in checks {
         if !store.is_agreed(name, &check).context("comparing the keys with the database failed")? {
             bail!(
-                "the {name} of this server is not the one that the database was made with: give all servers the same \
-                 file ({setting})"
+                "the {name} of this server differs from the one that the database was created with: give all servers \
+                 the same file ({setting})"
             );
         }
     }
@@ -255,7 +255,7 @@ pub fn import(config: &Config, from: &Path, mut report: impl FnMut(&str) -> Repo
     let key = keys::master(&config.data_dir, &config.keys)?;
     match (file.key_check(), key) {
         (Some(check), Some(key)) if key_check(&key) != check => bail!(
-            "the file was exported from a server with another master key, so that its secrets could not be read: use the \
+            "the file was exported from a server with another master key, so its secrets cannot be decrypted: use the \
              master.key of that server"
         ),
         (Some(_), None) if config.store.url.is_empty() => bail!(

@@ -55,15 +55,14 @@ async fn bots(app: &App) -> Vec<Value> {
     let failing = match Failing::of(app).await {
         Ok(failing) => failing,
         Err(error) => {
-            return vec![finding("bot", false, format!("what other servers tell of bots is not known: {error}"))];
+            return vec![finding("bot", false, format!("reading the state of bots at other servers failed: {error}"))];
         }
     };
     let all: Vec<(String, String)> =
         app.desk.directory().read(|view| view.bots.values().map(|it| (it.platform.clone(), it.id.clone())).collect());
     let failing = all.into_iter().filter_map(|(platform, id)| {
         let failure = failing.listener(&platform, &id)?;
-        let then =
-            if failure.is_final { "it is not started again before it is changed" } else { "it is started again" };
+        let then = if failure.is_final { "it is not started again until it is changed" } else { "it is started again" };
         Some(finding("bot", false, format!("{platform} bot {id:?} does not listen: {}; {then}", failure.why)))
     });
     failing.collect()
@@ -79,7 +78,11 @@ async fn desks(app: &App) -> Vec<Value> {
     let (live, behind, absent) = match (live, behind, absent) {
         (Ok(live), Ok(behind), Ok(absent)) => (live, behind, absent),
         (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
-            return vec![finding("desks", false, format!("the servers on the store are not known: {error}"))];
+            return vec![finding(
+                "desks",
+                false,
+                format!("reading the list of servers from the store failed: {error}"),
+            )];
         }
     };
     let names: Vec<&str> = live.iter().map(|(desk, _)| desk.name.as_str()).collect();
@@ -87,8 +90,7 @@ async fn desks(app: &App) -> Vec<Value> {
     for (desk, report) in &live {
         let name = &desk.name;
         if report.is_cut_off {
-            let text =
-                format!("{name:?} does not hear the bus and is told by sweeps only; check the database or Redis");
+            let text = format!("{name:?} gets nothing from the bus and relies on sweeps; check the database or Redis");
             findings.push(finding("desks", false, text));
         }
         if desk.is_leaving {
@@ -105,10 +107,8 @@ async fn desks(app: &App) -> Vec<Value> {
     }
     for desk in absent {
         let ago_s = app.desk.env().now_ms().saturating_sub(desk.lease_until_ms) / 1000;
-        let text = format!(
-            "{:?} was not stopped and is away since {ago_s} s; start it, or ignore this for an hour",
-            desk.name
-        );
+        let text =
+            format!("{:?} ended without a shutdown {ago_s} s ago; start it, or ignore this for an hour", desk.name);
         findings.push(finding("desks", false, text));
     }
     findings

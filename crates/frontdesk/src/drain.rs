@@ -55,7 +55,7 @@ impl Drain {
     pub(crate) async fn run(&self, desk: &Desk, duties: Vec<JoinHandle<()>>, time: Duration) -> Infallible {
         self.leaving.cancelled().await;
         if !time.is_zero() && !self.stop.is_cancelled() && has_others(desk).await {
-            tracing::info!(?time, "other servers take over; sockets are closed one after another");
+            tracing::info!(?time, "started to close sockets one after another; other servers take over");
             tokio::join!(give_up(desk, duties), self.close_slices(time));
         }
         self.stop.cancel();
@@ -79,8 +79,8 @@ async fn has_others(desk: &Desk) -> bool {
     }
     match tokio::time::timeout(LOOK_TIME, desk.lease().renew()).await {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "looking for other servers failed; those known before count"),
-        Err(_) => tracing::warn!("looking for other servers took too long; those known before count"),
+        Ok(Err(error)) => tracing::warn!(%error, "looking for other servers failed; the last known list is used"),
+        Err(_) => tracing::warn!("looking for other servers took too long; the last known list is used"),
     }
     !desk.lease().is_alone()
 }
@@ -90,10 +90,15 @@ async fn give_up(desk: &Desk, duties: Vec<JoinHandle<()>>) {
     match tokio::time::timeout(DUTIES_TIME, desk.lease().leave()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(%error, "giving up the duties of this server failed; others take them when it has ended");
+            tracing::warn!(
+                %error,
+                "giving up the duties of this server failed; other servers take them over when its lease ends"
+            );
         }
         Err(_) => {
-            tracing::warn!("giving up the duties of this server took too long; others take them when it has ended");
+            tracing::warn!(
+                "giving up the duties of this server took too long; other servers take them over when its lease ends"
+            );
         }
     }
 }

@@ -114,7 +114,7 @@ fn an_operator_sets_up_a_tenant_and_inspects_it() {
     desk.json(&["gateway", "revoke", "bot:1"]);
     assert!(desk.refused(&["gateway", "rotate", "bot:1"]).contains("not found, or revoked"));
     assert!(desk.refused(&["mail", "ls", "--instance", "nobody"]).contains("not found"));
-    assert!(desk.refused(&["explain", "ev-999"]).contains("no event"));
+    assert!(desk.refused(&["explain", "ev-999"]).contains("not found"));
 }
 
 #[test]

@@ -224,7 +224,7 @@ impl Exchanges {
             stored.notify_one();
             Box::pin(async move {
                 if is_repeated && let Err(error) = self.store.name_question(token, first).await {
-                    tracing::warn!(%error, "a socket cannot answer a repeated question: naming it failed");
+                    tracing::warn!(%error, "storing the id of a repeated question failed; sockets cannot answer it");
                 }
             })
         };
@@ -373,10 +373,10 @@ impl Exchanges {
                     break Fate::Lost;
                 }
                 Err(fault) if tries < UNHEARD_TRIES => {
-                    tracing::warn!(%fault, "an answer whose asker disconnected could not be stored; it is tried again");
+                    tracing::warn!(%fault, "storing an answer whose asker disconnected failed; trying again");
                 }
                 Err(fault) => {
-                    tracing::error!(%fault, correlation_id, "an answer whose asker disconnected could not be stored");
+                    tracing::error!(%fault, correlation_id, "storing an answer whose asker disconnected failed");
                     break Fate::Later;
                 }
             }
@@ -425,7 +425,7 @@ impl Exchanges {
                 Ok(Replied { ok: true, delivered_to: Some("inbox".into()) })
             }
             Heard::NobodyWaits | Heard::Answered => {
-                let text = "nobody waits for this reply: the question was answered or is unknown, or no agent asked it";
+                let text = "no question is open for this reply: it was answered or is unknown, or no agent asked it";
                 Err(Fault::new(Class::GoneError, text).with("correlation_id", correlation_id))
             }
         }
@@ -487,12 +487,20 @@ impl Exchanges {
                 let late = self.late_reply(&tenant, &agent_id, Some(agent), &correlation_id, answer.content);
                 match Box::pin(late).await {
                     Err(fault) if is_passing(&fault) => {
-                        tracing::warn!(%fault, "an answer whose asker is gone could not be delivered; it is tried again");
+                        tracing::warn!(
+                            %fault,
+                            "delivering an answer whose asker disconnected failed; trying again later"
+                        );
                         continue;
                     }
-                    Err(fault) => tracing::warn!(%fault, correlation_id, "an answer whose asker is gone is dropped"),
+                    Err(fault) => {
+                        tracing::warn!(%fault, correlation_id, "an answer whose asker disconnected was dropped");
+                    }
                     Ok(false) => {
-                        tracing::info!(correlation_id, "an answer is dropped: it was known, or its asker is deleted");
+                        tracing::info!(
+                            correlation_id,
+                            "an answer was dropped: it was stored before, or its asker was deleted"
+                        );
                     }
                     Ok(true) => {}
                 }

@@ -35,7 +35,8 @@ impl Messages {
     /// Hands a message to the server that has the connector. Returns what the receipt says.
     pub(super) async fn hand_over(&self, server: &str, stored: &StoredMessage) -> Result<String, Fault> {
         if !self.bus.has_others() {
-            let text = format!("this connector is at the server {server:?}, and this server has no others");
+            let text =
+                format!("this connector belongs to the server {server:?}, but no other server shares this store");
             return Err(Fault::new(Class::UnavailableError, text));
         }
         if !self.claims.add_handoff(server.to_owned(), stored.event, self.env.now_ms()).await? {
@@ -49,7 +50,10 @@ impl Messages {
     pub(super) async fn release_handoffs(&self, ways: &[ConnectorSpec], event: EventId) {
         if ways.iter().any(|spec| self.elsewhere(spec).is_some()) {
             if let Err(error) = self.claims.release_handoffs(event).await {
-                tracing::warn!(%error, "other servers get a message for their connectors a minute later");
+                tracing::warn!(
+                    %error,
+                    "releasing a message for connectors of other servers failed; they get it a minute later"
+                );
             }
             self.bus.send(To::All, Hint::Handoffs);
         }
@@ -162,6 +166,6 @@ async fn add_receipts(
             return Ok(());
         }
     }
-    tracing::warn!(%event, "the receipts of a message kept changing; those of this server's connectors are not shown");
+    tracing::warn!(%event, "storing receipts failed: they changed in every attempt; this server's are missing");
     Ok(())
 }

@@ -312,8 +312,10 @@ impl AgentsPlane {
                     return Err(Fault::invalid(text));
                 };
                 if server != self.rules.desk_name && !self.bus.has_others() {
-                    let text =
-                        format!("{name} connector: this server is {:?}, and there are no others", self.rules.desk_name);
+                    let text = format!(
+                        "{name} connector: this server is {:?}, and no other one shares its store",
+                        self.rules.desk_name
+                    );
                     return Err(Fault::invalid(text));
                 }
                 if server != self.rules.desk_name {

@@ -53,7 +53,7 @@ impl DeliveryPlane {
         let text = if presence.idle { "went idle and disconnected" } else { "disconnected" };
         self.say_state(caller, "asleep", text);
         if let Err(error) = self.sessions.detach(instance, session, never_acks, now_ms).await {
-            tracing::warn!(%error, "storing the end of a socket failed");
+            tracing::warn!(%error, "storing that a socket was closed failed");
         }
         self.sockets.note_unserved(instance, Unserved::Look); // rows may be waiting already
     }

@@ -57,7 +57,7 @@ impl Reports {
                 ("problem", text)
             }
             None if self.problems().remove(&no).is_none() => return,
-            None => ("recovered", "the problem that it reported is over".to_owned()),
+            None => ("recovered", "the problem that it reported is resolved".to_owned()),
         };
         self.tail.say(&caller.tenant, step, |notice| {
             notice.instance.clone_from(&caller.instance.name);

@@ -168,11 +168,11 @@ impl Served {
         match self.claims.park(instance, line.clone(), now_ms).await {
             Ok(true) => {}
             Ok(false) => {
-                tracing::warn!(%instance, "a result is dropped: too many wait for the next socket of this instance");
+                tracing::warn!(%instance, "a result was dropped: too many wait for the next socket of this instance");
                 return;
             }
             Err(error) => {
-                tracing::warn!(%error, "a result could not be shared with other servers");
+                tracing::warn!(%error, "storing a result for other servers failed; only this server can deliver it");
                 return self.sockets.park(instance, line, now_ms);
             }
         }
@@ -185,7 +185,7 @@ impl Served {
             Err(error) => Err(error),
         };
         if let Err(error) = told {
-            tracing::warn!(%error, "a result waits for the next sweep");
+            tracing::warn!(%error, "passing on a result failed; it is delivered after the next sweep");
         }
     }
 

@@ -56,7 +56,7 @@ impl Offers {
         // Only an empty list takes back what was offered before.
         if commands.is_empty() && manifest.as_array().is_none_or(|list| !list.is_empty()) {
             let instance = who.instance.name.as_str();
-            tracing::warn!(tenant = %who.tenant, instance, platform, "a list of commands is malformed; the last one stays");
+            tracing::warn!(tenant = %who.tenant, instance, platform, "a malformed list of commands was ignored");
             return;
         }
         let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
@@ -147,7 +147,7 @@ impl Offers {
             if all.len() + offered.len() < COMMANDS_MAX {
                 offered.entry(&command.name).or_insert(command);
             } else if !offered.contains_key(command.name.as_str()) {
-                tracing::debug!(platform, bot = bot.id, "a bot has more commands than its list may have");
+                tracing::debug!(platform, bot = bot.id, "commands were left out: the agents of a bot offer too many");
                 break;
             }
         }

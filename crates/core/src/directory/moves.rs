@@ -18,7 +18,13 @@ impl Bots {
                 draft.remove(&Fact::Route((**route).clone()));
                 match taken {
                     Some(owner) if owner != route.tenant => {
-                        tracing::warn!(platform, from, to, %owner, "a chat moved to an id that is routed already");
+                        tracing::warn!(
+                            platform,
+                            from,
+                            to,
+                            %owner,
+                            "a route was removed: its chat got an id that is routed to another tenant"
+                        );
                     }
                     _ => draft.put(Fact::Route(Route { key: to.to_owned(), ..(**route).clone() })),
                 }

@@ -134,7 +134,7 @@ impl Shared {
                     tracing::error!(
                         kind,
                         key,
-                        "a record cannot be read, probably written by a newer version; it is not used"
+                        "a record could not be read, probably written by a newer version; it is not used"
                     );
                     news.unreadable.push((kind, key, version));
                 }

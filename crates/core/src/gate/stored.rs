@@ -109,8 +109,8 @@ fn explain(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str
              `frontdesk route add {platform} {value} --tenant NAME`"
         ),
         ("tenant", "unreadable") => format!(
-            "a record that decides ({value}) cannot be read by the server that got the event; it was probably written by a newer \
-             version: `frontdesk doctor` names it"
+            "a record that the decision needs ({value}) could not be read by the server that got the event; it was \
+             probably written by a newer version: `frontdesk doctor` names it"
         ),
         ("tenant", "refused") => format!("the event was refused: {value}"),
         ("owner", "author") => "the event names no author".into(),
@@ -137,9 +137,7 @@ fn explain(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str
             format!("{instance:?} holds the channel, but its principal policy is {value}: only its own users")
         }
         ("visibility", "owner") => {
-            format!(
-                "nobody is linked to {instance:?} on {platform}, so there is nobody whose access to the channel counts"
-            )
+            format!("no user is linked to {instance:?} on {platform}, so it has no owner who could see the channel")
         }
         ("visibility", "can_see") => format!("{value:?}, the owner of {instance:?}, cannot see this chat"),
         ("visibility", "unknown") => {

@@ -58,7 +58,11 @@ impl InboundPlane {
                     Ok(Err(error)) => error.to_string(),
                     _ => "it took too long".into(),
                 };
-                tracing::warn!(error, platform = source.platform, "no context for this turn");
+                tracing::warn!(
+                    error,
+                    platform = source.platform,
+                    "reading the context of a message failed; it is left out"
+                );
                 self.meters.context_failed.inc();
                 return Context::Failed;
             }

@@ -82,14 +82,14 @@ impl InboundPlane {
                 // A bot whose vendor does not answer holds up no other.
                 let joins = claims.into_iter().map(|claim| async move {
                     if let Err(error) = self.join(claim).await {
-                        tracing::warn!(%error, "an event was not made from its fragments; trying again later");
+                        tracing::warn!(%error, "joining the fragments of an event failed; trying again later");
                     }
                 });
                 futures_util::future::join_all(joins).await;
                 is_more
             }
             Err(error) => {
-                tracing::warn!(%error, "fragments of events were not read; trying again later");
+                tracing::warn!(%error, "reading fragments of events failed; trying again later");
                 false
             }
         }
@@ -100,14 +100,19 @@ impl InboundPlane {
         let (name, bot) = (first.platform.clone(), first.bot.clone());
         let known = self.platforms.get(&name).zip(self.directory.bots().added(&name, &bot));
         let Some((platform, bot)) = known else {
-            tracing::warn!(platform = name, bot, "fragments of a bot that was removed are dropped");
+            tracing::warn!(platform = name, bot, "fragments of a removed bot were dropped");
             return Ok(self.fragments.joined(claim.number).await?);
         };
         let open = |it: &Fragment| self.sealer.open(&it.sealed, &[SEAL_KIND, &name, &bot.id, &it.id]);
         let bodies = match claim.fragments.iter().map(open).collect::<Result<Vec<Secret>, _>>() {
             Ok(bodies) => bodies,
             Err(error) => {
-                tracing::error!(%error, platform = name, bot = bot.id, "fragments of an event cannot be read; it is lost");
+                tracing::error!(
+                    %error,
+                    platform = name,
+                    bot = bot.id,
+                    "fragments of an event could not be decrypted; the event is lost"
+                );
                 return Ok(self.fragments.joined(claim.number).await?);
             }
         };

@@ -116,7 +116,7 @@ impl BotInlet {
                 platform = self.platform,
                 bot = self.bot,
                 instance = %entry.instance,
-                "an agent was not told of a failed message: too many of this chat; it is in the journal"
+                "an agent was not notified of a failed message: too many failed in this chat; see the journal"
             );
             return Ok(());
         }
@@ -184,7 +184,7 @@ impl Inlet for BotInlet {
                 }
                 Change::ChatMoved { from, to } => {
                     inbound.directory.bots().move_chat(platform, bot, &from, &to).await?;
-                    tracing::info!(platform, bot, from, to, "a chat goes on under another id");
+                    tracing::info!(platform, bot, from, to, "a chat got a new id");
                     inbound.visibility.forget_chat(platform, bot, &from);
                     inbound.visibility.forget_chat(platform, bot, &to);
                 }

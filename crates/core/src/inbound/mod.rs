@@ -153,7 +153,7 @@ impl InboundPlane {
             // A chat line that changed in the meantime is not a fault: its platform reads it again.
             if *error != StoreError::Conflict {
                 self.meters.store_faults.inc();
-                tracing::error!(%error, "events were not accepted");
+                tracing::error!(%error, "storing events failed");
             }
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
@@ -474,7 +474,11 @@ impl InboundPlane {
             let acting_as = ActingAs::new(tenant.as_deref().unwrap_or_default(), &bot);
             let said = notice_in_time(&**platform, acting_as, &source.chat_id, &answer).await;
             if !said.success {
-                tracing::warn!(error = said.error, platform = source.platform, "an answer of the desk did not go out");
+                tracing::warn!(
+                    error = said.error,
+                    platform = source.platform,
+                    "sending the answer to a chat command failed"
+                );
             }
         }
         answer
@@ -494,7 +498,7 @@ impl InboundPlane {
     }
 
     pub async fn explain(&self, id: &str) -> Result<Explanation, DeskError> {
-        let absent = || DeskError::NotFound(format!("no event {id:?} is kept"));
+        let absent = || DeskError::NotFound(format!("event {id:?} not found, or no longer stored"));
         let event = EventId::parse(id).ok_or_else(absent)?;
         let record = self.ledger.event(event).await?.ok_or_else(absent)?;
         let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
@@ -505,7 +509,7 @@ impl InboundPlane {
     /// Why this instance did or did not get a message: its own line only.
     pub async fn why(&self, who: &Guest, message_id: &str, chat_id: Option<&str>) -> Result<Explanation, DeskError> {
         check_id("message_id", message_id)?;
-        let absent = || DeskError::NotFound(format!("no message {message_id:?} is kept"));
+        let absent = || DeskError::NotFound(format!("message {message_id:?} not found, or no longer stored"));
         let prefix = dedup_prefix(message_id);
         let record = self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await?.ok_or_else(absent)?;
         let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;

@@ -58,7 +58,7 @@ impl MediaPlane {
         self.meters.media_fetches.get_or_create(&Why { why: outcome }).inc();
         if let Err(error) = &brought {
             let (platform, bot, event) = (&remote.platform, &remote.bot, remote.event.to_string());
-            tracing::warn!(%error, platform, bot, event, tenant, "a file was not fetched from its platform");
+            tracing::warn!(%error, platform, bot, event, tenant, "fetching a file from its platform failed");
         }
         brought
     }

@@ -361,7 +361,7 @@ impl OutboundPlane {
     pub async fn doubt(&self, live: Vec<DeskNo>) -> Result<u64, StoreError> {
         let doubted = self.journal.doubt_open_entries(live).await?;
         if doubted > 0 {
-            tracing::warn!(doubted, "actions were in flight when a desk stopped; their outcome is unknown");
+            tracing::warn!(doubted, "actions were in flight when a server stopped; their outcome is unknown");
         }
         Ok(doubted)
     }
@@ -424,7 +424,7 @@ fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool
 }
 
 fn unavailable(error: &StoreError) -> ActionResult {
-    tracing::error!(%error, "an action was refused because the store does not answer");
+    tracing::error!(%error, "an action was refused because the store did not answer");
     ActionResult::refused(Code::Unavailable, "the store is unavailable; nothing was sent")
 }
 

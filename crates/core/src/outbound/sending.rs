@@ -118,7 +118,11 @@ impl OutboundPlane {
             if let Some(receipt_id) = went.receipt_id
                 && let Err(error) = self.journal.add_receipt(id, receipt_id).await
             {
-                tracing::error!(%error, id, "storing the receipt id of a message failed; late failures are not seen");
+                tracing::error!(
+                    %error,
+                    id,
+                    "storing the receipt id of a message failed; its late failures are ignored"
+                );
             }
             let is_out = went.result.success;
             cursor += u32::from(is_out);
@@ -145,7 +149,7 @@ impl OutboundPlane {
             && let receipt = prompts::by_message(chats_of, sending.chat_id, message_id)
             && let Err(error) = self.journal.add_receipt(id, receipt).await
         {
-            tracing::warn!(%error, id, "storing the message of a prompt failed; presses are told apart by prompt ids only");
+            tracing::warn!(%error, id, "storing the message of a prompt failed; presses are matched by prompt id only");
         }
         let outcome = outcome_of(&result);
         notes.extend(result.error.clone());

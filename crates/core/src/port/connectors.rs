@@ -15,6 +15,6 @@ pub struct NoConnectors;
 
 impl Connectors for NoConnectors {
     fn open(&self, _: &str, spec: &ConnectorSpec) -> Result<Arc<dyn AgentConnector>, Fault> {
-        Err(Fault::invalid(format!("this desk has no {} connectors", spec.name())))
+        Err(Fault::invalid(format!("this server has no {} connectors", spec.name())))
     }
 }

@@ -16,7 +16,7 @@ pub enum StoreError {
     #[error("{0}")]
     Newer(String),
     /// Somebody else changed the record in between.
-    #[error("the record was changed by somebody else")]
+    #[error("the record was changed concurrently")]
     Conflict,
 }
 

@@ -84,7 +84,7 @@ async fn log_lines(errors: impl AsyncRead + Unpin) {
                 tracing::info!(line = %String::from_utf8_lossy(&line).trim_end(), "stderr of the command");
             }
             Ok(_) if number == LINES_MAX => {
-                tracing::warn!("the command writes too much to stderr; the rest is not logged");
+                tracing::warn!("the command wrote too much to stderr; the rest is not logged");
             }
             Ok(_) => {}
         }

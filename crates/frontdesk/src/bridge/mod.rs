@@ -257,7 +257,7 @@ pub(crate) async fn run(args: RunArgs, stop: CancellationToken) -> anyhow::Resul
             }
             Some(Err(why)) => return Err(why.into()),
         }
-        tracing::info!("agent is asleep");
+        tracing::info!("the agent went to sleep");
         let Some(listener) = &listener else { return Ok(0) };
         tokio::select! {
             () = listener.called() => {}
@@ -309,7 +309,7 @@ impl Bridge {
             Ok(Written::Surely) => {}
             Ok(Written::Perhaps) => {
                 let chat = &*event.source.chat_id;
-                tracing::error!(chat, "it is not known whether an answer was sent; it is not repeated");
+                tracing::error!(chat, "the outcome of sending an answer is unknown; it is not repeated");
                 self.report(Some(format!("it is not known whether the last answer in the chat {chat:?} was sent")))
                     .await;
             }

@@ -58,7 +58,7 @@ enum Verb {
         #[arg(long, default_value_t = 8787)]
         port: u16,
     },
-    /// Be an agent behind a server
+    /// Run an agent that is connected to a server
     #[command(subcommand)]
     Agent(AgentVerb),
     #[command(flatten)]
@@ -99,7 +99,7 @@ struct ServeArgs {
     /// Database that several servers share
     #[arg(long, value_name = "postgres://...", env = "FRONTDESK_STORE_URL", hide_env_values = true)]
     store: Option<String>,
-    /// How servers that share a database tell each other of changes; default: by the database
+    /// Bus by which servers that share a database notify each other of changes; default: the database
     #[arg(long, env = "FRONTDESK_BUS_URL", hide_env_values = true)]
     bus: Option<String>,
     /// Name of this server among those that share the database

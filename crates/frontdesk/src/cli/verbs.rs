@@ -136,7 +136,7 @@ pub(super) enum BotVerb {
     },
     /// List bots
     Ls,
-    /// Ask the vendor about a bot: its token, its webhook, its rights
+    /// Check a bot with its vendor: its token, webhook and permissions
     Check {
         platform: String,
         #[arg(long)]
@@ -228,7 +228,7 @@ pub(super) enum MailVerb {
     },
     /// Show a delivery with its content
     Show { id: String },
-    /// Deliver it again, as a new row at the end of the queue
+    /// Send a delivery again, as a new row at the end of the queue
     Replay { id: String },
     /// Mark a waiting delivery as dead
     Drop {

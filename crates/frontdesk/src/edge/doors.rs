@@ -173,7 +173,7 @@ async fn try_take(
         Err(error) => match heard.if_not_stored {
             None => Err(error.into()),
             Some(reply) => {
-                tracing::error!(%error, platform = name, "an event was not stored, and its sender was told");
+                tracing::error!(%error, platform = name, "storing an event failed; its sender was notified");
                 Ok(reply(&error).into())
             }
         },
@@ -241,7 +241,7 @@ async fn note_receipts(inlet: &dyn Inlet, receipts: &[LateReceipt]) -> Result<()
         unknown = still;
     }
     for receipt in unknown {
-        tracing::debug!(vendor_id = receipt.vendor_id, "a report of a failure names no message of the journal");
+        tracing::debug!(vendor_id = receipt.vendor_id, "a failure report was ignored: no message has its id");
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ impl Settings {
             }
             VerifierKind::Oidc if self.audience.is_empty() => bail!(
                 "identity.verifier = \"oidc\" needs identity.audience: without it every token of the issuer would be \
-                 taken, also those made for other services"
+                 accepted, also those made for other services"
             ),
             VerifierKind::Introspect if self.url.is_empty() => {
                 bail!("identity.verifier = \"introspect\" needs identity.url")

@@ -18,8 +18,8 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
         loop {
             match tokio::time::timeout(RENEW_TIME, desk.lease().renew()).await {
                 Ok(Ok(renewal)) => drop(renewals.send_replace(Some(renewal))),
-                Ok(Err(error)) => tracing::warn!(%error, "renewing the lease of this desk failed"),
-                Err(_) => tracing::warn!("renewing the lease of this desk took too long"),
+                Ok(Err(error)) => tracing::warn!(%error, "renewing the lease of this server failed"),
+                Err(_) => tracing::warn!("renewing the lease of this server took too long"),
             }
             tokio::time::sleep(RENEW_EVERY).await;
         }
@@ -43,12 +43,12 @@ async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskN
         if desk.directory().version() < version
             && let Err(error) = desk.directory().refresh().await
         {
-            tracing::warn!(%error, "reading the changes of other desks failed");
+            tracing::warn!(%error, "reading the changes of other servers failed");
         }
         desk.lease().note_directory(desk.directory().version());
         match if someone_left { take_over(desk, &live).await } else { Ok(()) } {
             Ok(()) => known = Some(live),
-            Err(error) => tracing::warn!(%error, "taking over from a desk that is gone failed; retrying"),
+            Err(error) => tracing::warn!(%error, "taking over from a server that ended failed; retrying"),
         }
     }
 }

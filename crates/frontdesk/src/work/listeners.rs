@@ -160,7 +160,13 @@ impl Listeners {
                 && let Some(listener) = self.running.get_mut(last)
             {
                 let (platform, bot, part) = (&last.platform, &last.bot, last.part);
-                tracing::info!(platform, bot, %part, live, "a listener stops, so that another server can take it");
+                tracing::info!(
+                    platform,
+                    bot,
+                    %part,
+                    live,
+                    "a listener was stopped, so that another server can take it over"
+                );
                 listener.is_given = true;
             }
         }

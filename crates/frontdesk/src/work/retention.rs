@@ -58,7 +58,7 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
             }
         }
         if let Err(error) = desk.exchanges().finish_left().await {
-            tracing::warn!(%error, "looking for answers without an asker failed; retrying in one minute");
+            tracing::warn!(%error, "delivering answers whose asker disconnected failed; retrying in one minute");
         }
         let now_ms = desk.env().now_ms();
         let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));

@@ -350,7 +350,7 @@ async fn a_handle_is_in_no_event_log_answer_or_file() {
     let frame = socket.event().await;
     assert!(frame.raw.contains(&path) && !frame.raw.contains(HANDLE));
     nowhere("after it");
-    assert!(holds(&LOG.lock().unwrap(), "a file was not fetched from its platform"));
+    assert!(holds(&LOG.lock().unwrap(), "fetching a file from its platform failed"));
     let folder = scene.harness.folder.path().join("data/frontdesk.db");
     let database = rusqlite::Connection::open(folder).unwrap();
     let count = |table: &str| {

@@ -232,7 +232,7 @@ impl Discord {
         let api = self.api(bot).ok_or_else(|| gone("the bot was removed"))?;
         let mut ids = handle.expose().splitn(3, '/');
         let (Some(channel), Some(message), Some(file)) = (ids.next(), ids.next(), ids.next()) else {
-            return Err(gone("its place is not known"));
+            return Err(gone("its handle is malformed"));
         };
         let found: Value = api.get(&format!("/channels/{channel}/messages/{message}")).await.map_err(|error| {
             match error.status() {

@@ -256,7 +256,8 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<Answered<T>, ApiError> {
     match answer.status {
         200..300 => {
             let body: &[u8] = if answer.body.is_empty() { b"null" } else { &answer.body };
-            let value = serde_json::from_slice(body).map_err(|error| unreadable(format!("unknown result: {error}")))?;
+            let value = serde_json::from_slice(body)
+                .map_err(|error| unreadable(format!("the response could not be read: {error}")))?;
             let bucket = answer.header("x-ratelimit-bucket").map(str::to_owned);
             Ok(Answered { value, pause_ms: used_up_ms(answer), bucket })
         }

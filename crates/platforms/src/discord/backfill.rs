@@ -29,7 +29,7 @@ const GUILDS_MAX: Spent = Spent { requests: 1_000, messages: 10_000 };
 const DIRECTS_MAX: Spent = Spent { requests: 400, messages: 4_000 };
 /// Channels of a guild that Discord refuses before the others are not asked for: it bans addresses for refusals.
 const REFUSED_MAX: u32 = 5;
-const TOO_MUCH: &str = "too much was missed to read all of it";
+const TOO_MUCH: &str = "too many messages were missed to read all of them";
 /// Between two requests of all shards of a bot here, so that answers of agents are not delayed.
 const REQUEST_EVERY: Duration = Duration::from_millis(50);
 /// How long guilds may take to be told by the socket before they are asked for.
@@ -112,7 +112,7 @@ impl Listening<'_> {
                 Err(Trouble::Store(why)) => return why,
                 Err(Trouble::Passing(why)) if reading.attempts + 1 < ATTEMPTS_MAX => {
                     let (bot, place, attempts) = (&self.bot.id, place.named(), reading.attempts);
-                    tracing::warn!(bot, place, why, attempts, "reading back what was missed failed; trying again");
+                    tracing::warn!(bot, place, why, attempts, "reading missed messages failed; trying again");
                     sleep(pause(attempts)).await;
                     reading.attempts += 1;
                     continue;
@@ -159,7 +159,7 @@ impl Listening<'_> {
                 // `None`: the bot is not in it any more.
                 let Some(guild) = found.map_err(|error| Trouble::Passing(error.text()))? else { return Ok(()) };
                 if self.discord.guilds.guild(&self.bot.id, id).is_none() {
-                    return Err(Trouble::Passing("it changed while its channels were asked for".into()));
+                    return Err(Trouble::Passing("the guild changed while its channels were being read".into()));
                 }
                 let after = after.max(first_at(guild.joined_ms));
                 let me = self.progress.read(|cursor| cursor.me.clone());
@@ -235,7 +235,7 @@ impl Listening<'_> {
                 Some(format!("more than {} messages or {} requests", GUILD_MAX.messages, GUILD_MAX.requests))
             }
             () if reading.refused >= REFUSED_MAX => {
-                Some(format!("Discord refused {REFUSED_MAX} channels, so it was not asked for"))
+                Some(format!("Discord refused {REFUSED_MAX} channels, so this one was not read"))
             }
             () => None,
         }

@@ -134,7 +134,7 @@ fn in_time(now_ms: u64, id: &str, mut intake: Intake) -> Intake {
     let age_ms = now_ms.saturating_sub(number(id).map_or(0, ms_of));
     if age_ms > LATE_MS {
         let seconds = age_ms / 1_000;
-        intake.refused.get_or_insert(format!("it came after {seconds} s, when Discord took no answer any more"));
+        intake.refused.get_or_insert(format!("it arrived after {seconds} s, when Discord no longer accepts an answer"));
     }
     intake
 }
@@ -148,7 +148,7 @@ async fn answer_interaction(api: Option<Api<'_>>, bot: &Bot, callback: Callback)
     let failed = match tokio::time::timeout(ANSWER_TIME, call).await {
         Ok(Ok(_)) => return,
         Ok(Err(error)) => error.text(),
-        Err(_) => "Discord did not take it in time".to_owned(),
+        Err(_) => "Discord did not accept the answer in time".to_owned(),
     };
-    tracing::warn!(bot = bot.id, id, error = failed, "an interaction could not be answered");
+    tracing::warn!(bot = bot.id, id, error = failed, "answering an interaction failed");
 }

@@ -78,7 +78,8 @@ impl Discord {
         }
         let api = self.api(bot).ok_or("the bot has no token")?;
         let found: Value = api.get("/applications/@me").await.map_err(|error| error.text())?;
-        let id = found["id"].as_str().filter(|id| is_id(id)).ok_or("Discord did not tell the id of the application")?;
+        let id =
+            found["id"].as_str().filter(|id| is_id(id)).ok_or("Discord did not return the id of the application")?;
         known().insert(bot.id.clone(), (bot.account().to_owned(), id.to_owned()));
         Ok(id.to_owned())
     }
@@ -107,11 +108,7 @@ impl Discord {
         self.command_budget.check(&application, creates, self.env.now_ms())?;
         let names = |list: &[&Value]| list.iter().filter_map(|it| it["name"].as_str()).collect::<Vec<_>>().join(", ");
         if !keeps_foreign && !foreign.is_empty() {
-            tracing::warn!(
-                bot = bot.id,
-                names = names(&foreign),
-                "commands that no agent offers are removed at Discord"
-            );
+            tracing::warn!(bot = bot.id, names = names(&foreign), "removing commands at Discord that no agent offers");
         }
         // Commands of menus, and the entry point of an activity, were made by somebody else: they stay.
         let stay: Vec<Value> =
@@ -138,7 +135,7 @@ fn converted(commands: &[Command]) -> Vec<Value> {
     let mut order = Vec::new();
     for command in commands {
         let Some(name) = name(&command.name) else {
-            tracing::debug!(name = command.name, "a command has no name that Discord takes");
+            tracing::debug!(name = command.name, "a command was left out: Discord does not accept its name");
             continue;
         };
         if made.contains_key(&name) {

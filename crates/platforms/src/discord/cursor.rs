@@ -270,7 +270,7 @@ impl<'a> Progress<'a> {
             return Ok(());
         }
         let text = serde_json::to_string(&now).map_err(|error| error.to_string())?;
-        self.inlet.save_cursor(text).await.map_err(|error| format!("saving where to go on failed: {error}"))?;
+        self.inlet.save_cursor(text).await.map_err(|error| format!("saving the cursor failed: {error}"))?;
         *saved = Some(now);
         Ok(())
     }

@@ -77,7 +77,7 @@ impl Then {
 
     /// An agent gets it, or the person is told why none does.
     pub(super) fn answer(self, receipt: Option<&Receipt>) -> Value {
-        let Some(receipt) = receipt else { return only_for_them("Nothing was done: this was not taken.") };
+        let Some(receipt) = receipt else { return only_for_them("Nothing was done: the server did not accept this.") };
         // Without a delivery the server itself has done it: a link, a stop.
         if receipt.verdict.outcome != "delivered" || receipt.verdict.delivery.is_none() {
             // What an operator would have to do, with names of tenants, is for `explain`.
@@ -246,7 +246,7 @@ impl Discord {
         match pressed(&bot.id, data).filter(|_| interaction.kind == COMPONENT) {
             Some(press) => self.press(bot, proof, &interaction, press),
             // Some agents would take it for the answer to a prompt.
-            None if has_prompt_token(data) => unreadable(bot, proof, data, "its button is of no prompt"),
+            None if has_prompt_token(data) => unreadable(bot, proof, data, "its button does not belong to a prompt"),
             None => self.command(bot, proof, &interaction, data, sent_ms, now_ms),
         }
     }
@@ -284,7 +284,10 @@ impl Discord {
         if self.forwards_interactions {
             match forward(&bot.id, data, &interaction.token) {
                 Some(forward) => intake.handover = Handover::Forward(forward),
-                None => intake.refused = Some("its token is also in a part that the agent would get".to_owned()),
+                None => {
+                    intake.refused =
+                        Some("its token also appears in a field that would be passed to the agent".to_owned());
+                }
             }
         }
         Meaning::Event { intake: Box::new(intake), then: Then::deferred(kind) }

@@ -50,7 +50,7 @@ impl Discord {
         }
         let me: Value = self.ask(bot, "/users/@me", patience).await?;
         let id = me["id"].as_str().filter(|id| is_id(id)).map(str::to_owned);
-        let id = id.ok_or_else(|| no_answer("it did not tell the id of the bot"))?;
+        let id = id.ok_or_else(|| no_answer("it did not return the id of the bot"))?;
         self.know(bot, &me);
         Ok(id)
     }
@@ -70,7 +70,7 @@ impl Discord {
                     self.guilds.keep_channel(&bot.id, changes, &data);
                 }
                 let channel = Channel::deserialize(&data);
-                channel.map(Some).map_err(|error| no_answer(&format!("unknown channel: {error}")))
+                channel.map(Some).map_err(|error| no_answer(&format!("the channel could not be read: {error}")))
             }
             Err(error) if matches!(error.status(), Some(400 | 403 | 404)) => Ok(None),
             Err(error) => Err(error),
@@ -102,7 +102,7 @@ impl Discord {
         let Some((_turn, patience)) = patience.lock(&asking).await else {
             // The messages that follow do not wait once more.
             self.guilds.rest(&bot.id, id, self.env.steady_ms() + REST_MS);
-            return Err(no_answer("somebody else still waits for the answer to the same question"));
+            return Err(no_answer("the same request is still in progress"));
         };
         if let Some(known) = self.guilds.guild(&bot.id, id) {
             return Ok(Some(known));
@@ -224,7 +224,12 @@ impl Discord {
     pub(super) async fn intake(&self, bot: &Bot, me: &str, message: &Message, is_edit: bool) -> Option<Intake> {
         let tell = |error: &ApiError| {
             let (bot, channel, error) = (&bot.id, &message.channel_id, error.text());
-            tracing::warn!(bot, channel, error, "the place of a message is not known in full");
+            tracing::warn!(
+                bot,
+                channel,
+                error,
+                "looking up the guild or channel of a message failed; taking it without that"
+            );
         };
         let guild = match message.guild_id.as_deref() {
             Some(id) => self.guild_within(bot, id, Patience::FEW).await.inspect_err(tell).unwrap_or_default(),
@@ -253,7 +258,7 @@ pub(super) fn no_answer(why: &str) -> ApiError {
 }
 
 fn asked_lately() -> ApiError {
-    no_answer("it did not answer the same question a moment ago")
+    no_answer("the same request failed a moment ago")
 }
 
 /// `None`: the bot is not in the guild. Any other refusal does not say that: an unknown guild (10004) or missing access

@@ -67,7 +67,11 @@ impl<'a> Line<'a> {
                 End::Refused(ended) => return ended,
                 End::Overflow(size) => {
                     let (bot, part) = (&self.listening.bot.id, self.listening.part);
-                    tracing::warn!(bot, %part, "events come faster than they are stored; the session is resumed later");
+                    tracing::warn!(
+                        bot,
+                        %part,
+                        "events came faster than they were stored; the session is resumed later"
+                    );
                     self.backlog.has_room_for(&push, size).await;
                     tokio::time::sleep(self.slowed()).await;
                     continue;
@@ -81,7 +85,7 @@ impl<'a> Line<'a> {
                     let had_session = self.session.take().is_some();
                     self.resume_url = None;
                     if push.send(Item::SessionLost).await.is_err() {
-                        return Ended::Lost("what is read is not stored any more".into());
+                        return Ended::Lost("the task that stores events ended".into());
                     }
                     if !had_session {
                         tokio::time::sleep(IDENTIFY_EVERY).await; // it identified too early
@@ -135,7 +139,9 @@ impl<'a> Line<'a> {
         let (mut is_greeted, mut due) = (false, Some(Instant::now() + GREETING_TIME));
         loop {
             let Some(next) = within(due, shard.next()).await else {
-                return End::NotConnected("Discord accepted the connection, and began no session in time".into());
+                return End::NotConnected(
+                    "Discord accepted the connection, but did not start a session in time".into(),
+                );
             };
             let Some(item) = next else { return End::Cut("the socket was closed".into()) };
             let text = match item {
@@ -187,7 +193,7 @@ impl<'a> Line<'a> {
     /// A frame that is too large for this server would be sent again for ever.
     fn passed_over(&self, size: usize) {
         let now_ms = self.listening.discord.env.now_ms();
-        let reason = format!("an event of {size} bytes was passed over, because it is larger than this server takes");
+        let reason = format!("an event of {size} bytes was skipped, because it is larger than this server accepts");
         self.listening.inlet.gap(Gap { since_ms: now_ms, until_ms: now_ms, reason });
     }
 

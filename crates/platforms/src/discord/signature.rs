@@ -13,7 +13,7 @@ pub enum Forged {
     NoTimestamp,
     #[error("X-Signature-Ed25519 is missing, or not {} hexadecimal digits", SIGNATURE_BYTES * 2)]
     NoSignature,
-    #[error("the signature does not fit the timestamp and the body; check the public_key of the bot")]
+    #[error("the signature does not match the timestamp and the body; check the public_key of the bot")]
     Wrong,
     #[error("X-Signature-Timestamp is over {WINDOW_S} s away from the clock of this server")]
     Stale,

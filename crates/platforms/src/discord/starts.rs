@@ -20,7 +20,7 @@ use super::cursor::Cursor;
 const SHARDS_MAX: u32 = 64;
 /// What Discord said is believed so long.
 const FRESH_MS: u64 = 5_000;
-pub(super) const NO_INFO: &str = "Discord did not say how to connect";
+pub(super) const NO_INFO: &str = "Discord did not return the address of its gateway";
 
 /// `GET /gateway/bot`
 #[derive(Debug, Clone, Default, Deserialize)]

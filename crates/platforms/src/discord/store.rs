@@ -127,7 +127,7 @@ impl Listening<'_> {
     /// Those after it are taken. The error is not told in full: it may hold what somebody wrote.
     fn not_understood(&self, text: &str, error: &serde_json::Error) {
         let (bytes, column, now_ms) = (text.len(), error.column(), self.discord.env.now_ms());
-        let reason = format!("an event of {bytes} bytes could not be read (at column {column}), and was passed over");
+        let reason = format!("an event of {bytes} bytes could not be read (at column {column}), and was skipped");
         self.inlet.gap(Gap { since_ms: now_ms, until_ms: now_ms, reason });
     }
 

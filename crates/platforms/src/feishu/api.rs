@@ -144,7 +144,7 @@ impl Api<'_> {
     pub(super) async fn token(&self, refused: Option<&Secret>) -> Result<Arc<Secret>, ApiError> {
         let secret = self.bot.secret("app_secret").map(Secret::expose).unwrap_or_default();
         let key = frontdesk_core::short_hash(&[&self.bot.id, app_id(self.bot), base(self.bot), secret]);
-        let late = || ApiError::unusable(false, "it told no access token in time");
+        let late = || ApiError::unusable(false, "it returned no access token in time");
         let ask = async {
             let told = timeout(TOKEN_ASK_TIME, self.new_token()).await;
             told.unwrap_or_else(|_| Err(late())).map_err(ApiError::of_question)
@@ -164,7 +164,7 @@ impl Api<'_> {
         let is_token =
             (1..=TOKEN_MAX_BYTES).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_token {
-            return Err(ApiError::unusable(false, "it told no access token"));
+            return Err(ApiError::unusable(false, "it returned no access token"));
         }
         let valid_ms = told["expire"].as_u64().unwrap_or_default().min(86_400).saturating_mul(1_000);
         Ok(Granted { token: Secret::new(token), valid_ms })

@@ -184,7 +184,7 @@ impl Cards {
         state.shown.clear();
         let path = format!("/open-apis/im/v1/messages/{id}");
         if let Err(error) = sending.api.call(HttpMethod::Delete, &path, None).await {
-            tracing::debug!(error = error.text(), "the card of a draft was not taken away");
+            tracing::debug!(error = error.text(), "removing the card of a draft failed");
         }
     }
 }

@@ -89,8 +89,8 @@ impl Feishu {
         let on = match asked {
             Ok(Ok(on)) => on,
             Ok(Err(super::failure::ApiError::Refused { .. })) => None,
-            Ok(Err(error)) => return Err(format!("the message with a reaction cannot be asked: {}", error.text())),
-            Err(_) => return Err("the message with a reaction cannot be asked in time".to_owned()),
+            Ok(Err(error)) => return Err(format!("reading the message of a reaction failed: {}", error.text())),
+            Err(_) => return Err("reading the message of a reaction failed: Feishu did not answer in time".to_owned()),
         };
         let Some(on) = on.filter(|on| on.is_own && is_id(&on.chat_id)) else { return Ok(Told::default()) };
         let (chat, name) = tokio::join!(self.chat_in_time(bot, &on.chat_id), self.name_of(bot, &person));

@@ -136,7 +136,7 @@ impl Feishu {
         let (message, key) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let (kind, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         if !is_id(message) || !is_id(key) || !matches!(kind, "image" | "file") {
-            return Err(MediaFault::Gone("its handle cannot be read".into()));
+            return Err(MediaFault::Gone("its handle is malformed".into()));
         }
         let path = format!("/open-apis/im/v1/messages/{message}/resources/{key}?type={kind}");
         let api = self.api(bot);
@@ -177,7 +177,7 @@ async fn upload(
     let told = sending.api.upload(path, form, token).await?;
     match text_of(&told, field) {
         key if is_id(key) => Ok(key.to_owned()),
-        _ => Err(ApiError::unusable(false, "it named no key for the file")),
+        _ => Err(ApiError::unusable(false, "it returned no key for the file")),
     }
 }
 

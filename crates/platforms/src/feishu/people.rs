@@ -41,7 +41,7 @@ impl Feishu {
         let name = first([text_of(of, "app_name"), text_of(of, "bot_name")]).trim();
         let me = Me { open_id: text_of(of, "open_id").to_owned(), name: name.to_owned() };
         if me.open_id.is_empty() {
-            return Err(ApiError::unusable(false, "it did not tell the id of the bot"));
+            return Err(ApiError::unusable(false, "it did not return the id of the bot"));
         }
         self.known.put(key, me.clone(), self.env.now_ms());
         Ok(me)
@@ -64,10 +64,10 @@ impl Feishu {
         let me = match me {
             Some(Ok(me)) => me,
             Some(Err(error)) if said.has_mentions() && !said.is_direct => {
-                return Err(format!("who the bot is cannot be asked: {}", error.text()));
+                return Err(format!("reading the identity of the bot failed: {}", error.text()));
             }
             None if said.has_mentions() && !said.is_direct => {
-                return Err("who the bot is cannot be asked: Feishu did not answer in time".to_owned());
+                return Err("reading the identity of the bot failed: Feishu did not answer in time".to_owned());
             }
             _ => Me::default(),
         };

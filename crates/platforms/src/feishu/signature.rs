@@ -14,7 +14,7 @@ const NONCE_MAX_BYTES: usize = 256;
 /// Why a request is not genuine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Forged {
-    #[error("x-lark-request-timestamp, x-lark-request-nonce or x-lark-signature is missing, malformed or there twice")]
+    #[error("x-lark-request-timestamp, x-lark-request-nonce or x-lark-signature is missing, malformed or repeated")]
     Headers,
     #[error("x-lark-request-timestamp is more than 300 s away from the server's clock")]
     Stale,

@@ -86,7 +86,7 @@ impl Feishu {
             Ok(socket) => socket,
             Err(error) => return Ended::Lost(format!("the socket was not opened: {error}")),
         };
-        tracing::info!(bot = bot.id, "the socket of Feishu is open");
+        tracing::info!(bot = bot.id, "the socket of Feishu was opened");
         match self.read(bot, inlet, &mut *socket, &endpoint).await {
             Ok(never) => match never {},
             Err(why) => Ended::Lost(why),
@@ -107,7 +107,7 @@ impl Feishu {
         let query = url.split_once('?').map_or("", |(_, query)| query);
         let service = query.split('&').find_map(|pair| pair.strip_prefix("service_id="));
         if !url.starts_with("wss://") && !url.starts_with("ws://") {
-            return Err(ApiError::unusable(false, "it named no address for the socket"));
+            return Err(ApiError::unusable(false, "it returned no address for the socket"));
         }
         let service = service.and_then(|text| text.parse().ok()).unwrap_or_default();
         Ok(Endpoint { url: Secret::new(url), service, ping: ping_of(config).unwrap_or(PING_DEFAULT) })
@@ -173,7 +173,7 @@ impl Feishu {
             }
             if cursor_at <= now {
                 let saved = inlet.save_cursor(self.env.now_ms().to_string()).await;
-                saved.map_err(|error| format!("saving the time failed: {error}"))?;
+                saved.map_err(|error| format!("saving the cursor failed: {error}"))?;
                 cursor_at = now + CURSOR_EVERY;
             }
             let wake_at = [Some(ping_at), pong_by, Some(cursor_at)].into_iter().flatten().min().unwrap_or(now);
@@ -251,7 +251,7 @@ impl Feishu {
 fn event(bot: &Bot, parts: &mut Parts, frame: Frame, began_ms: u64) -> Came {
     let payload = match parts.add(began_ms, &frame) {
         Joined::Waiting => return Came::Nothing,
-        Joined::Refused => return Came::Ignored("a frame has senseless numbers".to_owned(), None),
+        Joined::Refused => return Came::Ignored("a frame has invalid part numbers".to_owned(), None),
         Joined::Whole(payload) => payload,
     };
     // Cards of the old kind come as "card"; the vendor's library does not answer them either.
@@ -283,7 +283,7 @@ async fn answer(bot: &Bot, socket: &mut dyn Socket, handled: Handled, now_ms: u6
             if is_of_store {
                 return Err(why);
             }
-            tracing::warn!(platform = PLATFORM, bot = bot.id, why, "an event was not taken; Feishu sends it again");
+            tracing::warn!(platform = PLATFORM, bot = bot.id, why, "handling an event failed; Feishu sends it again");
             Ok(())
         }
     }
@@ -306,7 +306,7 @@ fn response(code: u16, answer: Option<Value>) -> String {
 async fn send(socket: &mut dyn Socket, frame: &Frame) -> Result<(), String> {
     match timeout(SEND_LIMIT, socket.send(SocketMessage::Binary(frame.bytes()))).await {
         Ok(sent) => sent,
-        Err(_) => Err("the socket took no answer in time".to_owned()),
+        Err(_) => Err("the socket accepted no data in time".to_owned()),
     }
 }
 

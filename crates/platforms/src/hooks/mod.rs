@@ -176,7 +176,7 @@ impl Platform for Hooks {
 
     fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a str, _: &'a str) -> BoxFuture<'a, ActionResult> {
         // The state of the agent is in `frontdesk instances`.
-        let refused = ActionResult::refused(Code::UnsupportedOp, "a webhook has nobody who could be told");
+        let refused = ActionResult::refused(Code::UnsupportedOp, "a webhook has no recipient for notices");
         Box::pin(std::future::ready(refused))
     }
 }

@@ -61,7 +61,7 @@ impl Homeservers {
         }
         let parts = ["client", "v3", "rooms", chat_id, "typing", client.account.user_id];
         if let Err(fault) = client.put(&parts, &json!({ "typing": false })).await {
-            tracing::debug!(%fault, room_id = %chat_id, "the typing indicator was not removed");
+            tracing::debug!(%fault, room_id = %chat_id, "removing the typing indicator failed");
         }
     }
 
@@ -70,7 +70,7 @@ impl Homeservers {
         let Some(event_id) = self.rooms.take_unread(&client.account.bot.id, room_id) else { return };
         let parts = ["client", "v3", "rooms", room_id, "receipt", "m.read", &event_id];
         if let Err(fault) = client.post(&parts, &json!({})).await {
-            tracing::debug!(%fault, room_id, "the read receipt was not sent");
+            tracing::debug!(%fault, room_id, "sending the read receipt failed");
         }
     }
 }
@@ -114,7 +114,7 @@ impl Attempt<'_> {
                     for index in (0..options.len()).filter(|_| options.len() <= REACTIONS_MAX) {
                         let Some(key) = option_key(index) else { break };
                         if let Err(Failed(why)) = self.react(chat_id, message_id, &key, &format!("-{index}")).await {
-                            tracing::debug!(error = why.result.error, "a reaction of a prompt was not sent");
+                            tracing::debug!(error = why.result.error, "sending a reaction of a prompt failed");
                             break;
                         }
                     }
@@ -316,7 +316,7 @@ impl Attempt<'_> {
 
 pub(super) fn event_id(answer: &Value) -> Done {
     let absent = || {
-        let text = "the homeserver did not say under which id the message is";
+        let text = "the homeserver did not return the id of the message";
         ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }
     };
     Ok(ActionResult::sent(answer["event_id"].as_str().ok_or_else(absent)?))

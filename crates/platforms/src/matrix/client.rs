@@ -185,7 +185,7 @@ impl<'a> Client<'a> {
             match read(&answer) {
                 Err(Fault::Limited { retry_after_ms }) if self.is_patient => {
                     let wait_ms = retry_after_ms.min(LIMITED_MAX_MS);
-                    tracing::debug!(bot = self.account.bot.id, wait_ms, "the homeserver limits the rate of requests");
+                    tracing::debug!(bot = self.account.bot.id, wait_ms, "the homeserver limited the rate of requests");
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                 }
                 read => return read.map(|json| (json, answer.body.len())),

@@ -115,7 +115,7 @@ impl Homeservers {
                     self.attempts.count(&bot.id, txn);
                 }
                 // The homeserver sends the transaction again.
-                tracing::warn!(%fault, bot = bot.id, txn, "a transaction was not taken");
+                tracing::warn!(%fault, bot = bot.id, txn, "handling a transaction failed");
                 Err(refused(503, "M_UNKNOWN", &format!("not now: {fault}")))
             }
         }
@@ -167,7 +167,7 @@ impl Homeservers {
         }
         let behind = Task::Behind { room_id: room_id.to_owned(), since: String::new() };
         if self.tasks.hand_over(bot, &behind).await {
-            tracing::warn!(%fault, bot, room_id, "a room of a transaction was not read in time; the listener reads it");
+            tracing::warn!(%fault, bot, room_id, "reading a room of a transaction failed; the listener reads it");
             return Ok(gathered);
         }
         if !is_last {

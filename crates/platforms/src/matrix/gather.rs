@@ -97,7 +97,7 @@ impl Homeservers {
         }
         for raw in events {
             let Some(event) = RoomEvent::read(raw) else {
-                tracing::debug!(bot = client.account.bot.id, room_id, "an event that is not one was left out");
+                tracing::debug!(bot = client.account.bot.id, room_id, "an invalid event was left out");
                 continue;
             };
             match event.kind.as_str() {
@@ -140,7 +140,7 @@ impl Homeservers {
             }
             // Who can see it is asked apart, and not to know that counts as no.
             None => {
-                tracing::warn!(bot, room_id, "a room was not looked up in time; its message is taken without that");
+                tracing::warn!(bot, room_id, "looking up a room took too long; its message is taken without that");
                 self.rooms.last_known(bot, room_id).unwrap_or_else(|| Arc::new(Room::unknown(room_id)))
             }
         };
@@ -173,7 +173,7 @@ impl Homeservers {
         let Stage { client, room_id, deadline, .. } = *stage;
         let bot = &client.account.bot.id;
         let Err(why) = deadline.must(self.tell_encrypted(client, room_id)).await else { return };
-        intake.refused = Some(format!("{ENCRYPTED}; the room was not told: {why}"));
+        intake.refused = Some(format!("{ENCRYPTED}; sending a notice to the room failed: {why}"));
         if self.notes.may_try(bot, room_id) {
             into.tasks.push(Task::Tell { room_id: room_id.to_owned() });
         }
@@ -188,7 +188,7 @@ impl Homeservers {
         let parts = ["client", "v3", "rooms", room_id, "send", "m.room.message", &txn];
         let sent = client.put_once(&parts, &content).await;
         if let Err(fault) = &sent {
-            tracing::warn!(%fault, bot, room_id, "the notice about encryption was not sent");
+            tracing::warn!(%fault, bot, room_id, "sending the notice about encryption failed");
         }
         self.notes.end(bot, room_id, sent.as_ref().err().map(ToString::to_string));
         sent.map(drop)
@@ -260,7 +260,7 @@ impl Homeservers {
             }
             Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
             Err(fault) => {
-                tracing::warn!(%fault, bot, room_id, inviter, path, "an invitation could not be answered");
+                tracing::warn!(%fault, bot, room_id, inviter, path, "answering an invitation failed");
                 return Ok(false);
             }
         }

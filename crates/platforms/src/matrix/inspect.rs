@@ -76,7 +76,11 @@ impl Homeservers {
         if !untold.is_empty() {
             let named: Vec<String> =
                 untold.iter().take(NAMED_MAX).map(|(room_id, why)| format!("{room_id}: {why}")).collect();
-            let text = format!("encrypted rooms that could not be told so: {}: {}", untold.len(), named.join("; "));
+            let text = format!(
+                "the notice about encryption could not be sent to {} rooms: {}",
+                untold.len(),
+                named.join("; ")
+            );
             found.push(BotFinding::new("encryption", false, text));
         }
         found

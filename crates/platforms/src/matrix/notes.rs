@@ -39,7 +39,7 @@ impl Notes {
         let mut noted = locked(&self.0);
         let key = key(bot, room_id);
         if noted.len() >= NOTED_MAX && !noted.contains_key(&key) {
-            return Err(format!("{NOTED_MAX} encrypted rooms were told since the start, and no more are"));
+            return Err(format!("{NOTED_MAX} encrypted rooms got a notice since the start, which is the maximum"));
         }
         let new = || Note { txn: txn(), attempts: 0, is_done: false, why: None };
         let note = noted.entry(key).or_insert_with(new);

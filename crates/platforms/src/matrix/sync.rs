@@ -42,7 +42,7 @@ pub(super) async fn next_news(client: &Client<'_>, since: Option<String>, wait_m
     let answer = match ask(client, since.as_deref(), wait_ms).await {
         Err(fault) if since.is_some() && is_about_token(&fault) => {
             let answer = ask(client, None, 0).await?;
-            anew = Some(format!("the poll began anew, because its token is of no use any more: {fault}"));
+            anew = Some(format!("the sync was started anew, because the homeserver rejected its token: {fault}"));
             answer
         }
         other => other?,
@@ -50,9 +50,8 @@ pub(super) async fn next_news(client: &Client<'_>, since: Option<String>, wait_m
     let missing = || Fault::Unreachable { why: "its answer has no next_batch".into(), may_have_happened: false };
     let next = answer["next_batch"].as_str().ok_or_else(missing)?.to_owned();
     if since.is_some_and(|since| is_backwards(&since, &next)) && anew.is_none() {
-        anew = Some(
-            "the homeserver went back behind the latest poll, perhaps to a backup; messages may be missing".into(),
-        );
+        anew =
+            Some("the homeserver went back to an older position, perhaps of a backup; messages may be missing".into());
     }
     Ok(News { answer, next, anew })
 }
@@ -170,7 +169,7 @@ impl Homeservers {
         if let Err(fault) = &read {
             // If the homeserver cannot be reached, no room can be read, and the same answer comes again.
             if !fault.is_token() && !fault.is_elsewhere() {
-                tracing::warn!(%fault, bot = client.account.bot.id, room_id, "a room could not be read in time");
+                tracing::warn!(%fault, bot = client.account.bot.id, room_id, "reading a room failed");
                 if free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok() {
                     return Ok(vec![Task::Behind { room_id: room_id.to_owned(), since: since.to_owned() }]);
                 }

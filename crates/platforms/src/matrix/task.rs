@@ -138,7 +138,7 @@ impl Cursor {
             return (Self { since: Some(text), ..Self::default() }, Vec::new());
         }
         let Ok(Value::Object(whole)) = serde_json::from_str(&text) else {
-            return (Self::default(), vec!["the saved place is not JSON; the bot begins anew".into()]);
+            return (Self::default(), vec!["the saved cursor is not valid JSON; the sync starts anew".into()]);
         };
         let mut this = Self { since: whole.get("since").and_then(Value::as_str).map(str::to_owned), ..Self::default() };
         let mut unread = Vec::new();

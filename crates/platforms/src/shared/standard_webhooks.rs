@@ -19,7 +19,7 @@ const SIGNATURES_MAX: usize = 16;
 pub enum Forged {
     #[error("no key is configured")]
     NoKey,
-    #[error("a webhook-* header is missing, malformed or there twice")]
+    #[error("a webhook-* header is missing, malformed or present twice")]
     Headers,
     #[error("webhook-timestamp is more than 300 s away from the server's clock")]
     Stale,

@@ -174,7 +174,7 @@ pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, RpcError> 
         let code = if retry_after_s.is_some() { RATE_LIMIT } else { code };
         return Err(RpcError::Refused { code, message, retry_after_s });
     }
-    let why = |error| RpcError::NoAnswer { may_be_done: true, why: format!("unknown result: {error}") };
+    let why = |error| RpcError::NoAnswer { may_be_done: true, why: format!("the response could not be read: {error}") };
     serde_json::from_value(envelope.result.unwrap_or_default()).map_err(why)
 }
 

@@ -96,7 +96,7 @@ impl Signal {
                     }
                     self.store_waiting(bot, daemon.account, inlet).await;
                 }
-                Err(too_long) => break format!("{too_long}; the stream of signal-cli is opened again behind it"),
+                Err(too_long) => break format!("{too_long}; the stream of signal-cli is opened again after it"),
             }
         };
         Ended::Lost(why)
@@ -112,8 +112,8 @@ impl Signal {
 
     /// While nobody listened, a daemon that receives on its own has dropped messages.
     fn note_gap(&self, since_ms: u64, inlet: &dyn Inlet) {
-        let reason = "nobody read the stream of signal-cli; run it with --receive-mode on-connection, so that nothing is \
-                      lost meanwhile";
+        let reason = "the stream of signal-cli was not read; run it with --receive-mode on-connection, so that nothing \
+                      is lost meanwhile";
         inlet.gap(Gap { since_ms, until_ms: self.env.now_ms(), reason: reason.into() });
     }
 
@@ -123,7 +123,7 @@ impl Signal {
         match asked {
             Ok(found) => found.into_iter().next()?.uuid,
             Err(error) => {
-                tracing::debug!(error = error.text(), "the account id of the bot is not known");
+                tracing::debug!(error = error.text(), "reading the account id of the bot failed");
                 None
             }
         }

@@ -72,7 +72,7 @@ impl Signal {
         let gone = |why: &str| MediaFault::Gone(why.into());
         let daemon = Daemon::of(&*self.outcall, bot).ok_or_else(|| gone("the bot was removed"))?;
         let Handle { id, chat_id } =
-            serde_json::from_str(handle.expose()).map_err(|_| gone("its name cannot be read"))?;
+            serde_json::from_str(handle.expose()).map_err(|_| gone("its handle is malformed"))?;
         let mut params = recipient(&chat_id);
         params["id"] = id.into();
         // Its recipient is one, not a list.
@@ -139,7 +139,7 @@ async fn decoded(status: u16, mut body: MediaBody) -> Result<MediaBody, MediaFau
                 let bytes = STANDARD.decode(left.drain(..whole).as_slice());
                 Some(bytes.map(Bytes::from).map_err(std::io::Error::other))
             }
-            None => Some(Err(std::io::Error::other("the answer ended within the file"))),
+            None => Some(Err(std::io::Error::other("the answer ended in the middle of the file"))),
         };
         std::future::ready(step)
     };

@@ -148,7 +148,7 @@ impl Slack {
     /// A report that the app was removed may come after it was installed again, and must not take the new token with it.
     async fn is_removed(&self, bot: &Bot, team: &str) -> Result<bool, String> {
         let Some(api) = self.api_of(bot, team) else { return Ok(true) };
-        let unknown = |why: &str| Err(format!("whether the app was removed cannot be asked: {why}"));
+        let unknown = |why: &str| Err(format!("checking whether the app was removed failed: {why}"));
         match tokio::time::timeout(ASK_LIMIT, api.ask("auth.test", &[])).await {
             Ok(Ok(_)) => Ok(false),
             Ok(Err(error)) if error.is_of_token() => Ok(true),
@@ -165,8 +165,8 @@ impl Slack {
             return Ok(Me { user: told.to_owned(), bot: String::new(), team: team.to_owned() });
         }
         match tokio::time::timeout(ASK_LIMIT, self.me(bot, team)).await {
-            Ok(asked) => asked.map_err(|error| format!("who the bot is cannot be asked: {}", error.text())),
-            Err(_) => Err("who the bot is cannot be asked: Slack did not answer in time".to_owned()),
+            Ok(asked) => asked.map_err(|error| format!("reading the identity of the bot failed: {}", error.text())),
+            Err(_) => Err("reading the identity of the bot failed: Slack did not answer in time".to_owned()),
         }
     }
 }

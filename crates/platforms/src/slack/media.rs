@@ -93,7 +93,7 @@ impl Slack {
         let told = api.ask("files.getUploadURLExternal", &[("filename", name), ("length", &length)]).await?;
         let (url, id) = (text_of(&told, "upload_url"), text_of(&told, "file_id"));
         if !is_of_vendor(bot, url) || !is_id(id) {
-            return Err(ApiError::NoAnswer { may_be_done: false, why: "it named no address for the file".into() });
+            return Err(ApiError::NoAnswer { may_be_done: false, why: "it returned no address for the file".into() });
         }
         let call = Call {
             method: HttpMethod::Post,
@@ -127,9 +127,9 @@ impl Slack {
     /// The handle names the workspace and the file. Addresses of files need the token, which goes to Slack only.
     pub(super) async fn fetch(&self, bot: &Bot, handle: &Secret) -> Result<RemoteMedia, MediaFault> {
         let gone = |why: &str| MediaFault::Gone(why.to_owned());
-        let (team, id) = handle.expose().split_once('/').ok_or_else(|| gone("its handle cannot be read"))?;
+        let (team, id) = handle.expose().split_once('/').ok_or_else(|| gone("its handle is malformed"))?;
         if !is_id(id) {
-            return Err(gone("its handle cannot be read"));
+            return Err(gone("its handle is malformed"));
         }
         let api = self.api_of(bot, team).ok_or_else(|| gone("the app was removed from the workspace"))?;
         let told = api.ask("files.info", &[("file", id)]).await.map_err(|error| {

@@ -44,7 +44,7 @@ impl Slack {
         let of = |name| text_of(&told, name).to_owned();
         let me = Me { user: of("user_id"), bot: of("bot_id"), team: of("team_id") };
         if me.user.is_empty() {
-            return Err(ApiError::NoAnswer { may_be_done: false, why: "it did not tell the id of the bot".into() });
+            return Err(ApiError::NoAnswer { may_be_done: false, why: "it did not return the id of the bot".into() });
         }
         self.known.put(key, me.clone(), self.env.now_ms());
         Ok(me)

@@ -9,7 +9,7 @@ pub const WINDOW_S: u64 = 300;
 /// Why a request is not genuine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Forged {
-    #[error("x-slack-request-timestamp or x-slack-signature is missing, malformed or there twice")]
+    #[error("x-slack-request-timestamp or x-slack-signature is missing, malformed or present twice")]
     Headers,
     #[error("x-slack-request-timestamp is more than 300 s away from the server's clock")]
     Stale,

@@ -82,7 +82,7 @@ impl Slack {
                 }
                 () = tokio::time::sleep(CURSOR_EVERY) => {
                     if let Err(error) = inlet.save_cursor(self.env.now_ms().to_string()).await {
-                        return Ended::Lost(format!("saving the time failed: {error}"));
+                        return Ended::Lost(format!("saving the cursor failed: {error}"));
                     }
                 }
             }
@@ -109,9 +109,9 @@ impl Slack {
         match timeout(HELLO_LIMIT, hello(&mut *socket)).await {
             Ok(Ok(())) => {}
             Ok(Err(why)) => return End::Lost(why),
-            Err(_) => return End::Lost("Slack did not greet in time".into()),
+            Err(_) => return End::Lost("Slack sent no hello in time".into()),
         }
-        tracing::info!(bot = bot.id, "the socket of Slack is open");
+        tracing::info!(bot = bot.id, "the socket of Slack was opened");
         self.read(bot, inlet, &mut *socket, &replace).await
     }
 

@@ -64,7 +64,7 @@ impl Told {
 
 /// What the person is told whose command or press no agent gets. `None`: one gets it.
 pub(super) fn refusal(receipt: Option<&Receipt>) -> Option<String> {
-    let Some(receipt) = receipt else { return Some("Nothing was done: this was not taken.".to_owned()) };
+    let Some(receipt) = receipt else { return Some("Nothing was done: the server did not accept this.".to_owned()) };
     // Without a delivery the server itself has done it: a link, a stop.
     if receipt.verdict.outcome == "delivered" && receipt.verdict.delivery.is_some() {
         return None;

@@ -203,7 +203,8 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
         return Err(ApiError::NoAnswer { may_be_done, why });
     };
     if envelope.ok {
-        return serde_json::from_value(envelope.result).map_err(|error| unreadable(format!("unknown result: {error}")));
+        return serde_json::from_value(envelope.result)
+            .map_err(|error| unreadable(format!("the response could not be read: {error}")));
     }
     let code = envelope.error_code.unwrap_or(i64::from(answer.status));
     if code >= 500 {

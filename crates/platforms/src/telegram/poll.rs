@@ -75,7 +75,7 @@ impl Telegram {
                 "Telegram sends the updates of this bot to {url}: another program has it; stop that, or use another bot"
             )));
         }
-        tracing::warn!(bot = bot.id, url, "a webhook of this bot is removed, because the bot is polled");
+        tracing::warn!(bot = bot.id, url, "removing the webhook of this bot, because the bot is polled");
         api.call::<bool>("deleteWebhook", &json!({})).await.map(drop).map_err(|error| ended(&error))
     }
 
@@ -139,7 +139,7 @@ impl Telegram {
             self.answer_press(api, pressed, receipt.as_ref()) //
         });
         if tokio::time::timeout(PRESSES_LIMIT, answers).await.is_err() {
-            tracing::warn!("Telegram did not take the answers to some buttons in time; what they said is stored");
+            tracing::warn!("answering some button presses took too long; the presses are stored");
         }
     }
 

@@ -156,7 +156,7 @@ impl<'a> Api<'a> {
         // A callback that Twilio cannot call must not keep the message back.
         match sent {
             Err(error) if error.code() == Some(BAD_CALLBACK) => {
-                tracing::warn!("Twilio does not accept the URL for statuses; set public_url to one that it reaches");
+                tracing::warn!("Twilio did not accept the URL for statuses; set public_url to one that it can reach");
                 let rest: Vec<(&str, &str)> =
                     form.iter().filter(|(name, _)| *name != "StatusCallback").copied().collect();
                 self.call(HttpMethod::Post, "/Messages.json", Body::Form(&rest)).await

@@ -81,7 +81,7 @@ impl Sms {
                 status => return Err(MediaFault::Unavailable(format!("status {status}"))),
             }
         }
-        Err(MediaFault::Unavailable("Twilio sent the request on too often".into()))
+        Err(MediaFault::Unavailable("Twilio redirected the request too often".into()))
     }
 }
 

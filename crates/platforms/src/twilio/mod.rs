@@ -92,7 +92,7 @@ impl Sms {
         let door = |method, path, summary| Door { method, path, summary, max_bytes: FORM_MAX_BYTES };
         let doors = [
             door(Method::Post, MESSAGES, "Messages to a number at Twilio"),
-            door(Method::Post, STATUSES, "What became of messages that were sent by Twilio"),
+            door(Method::Post, STATUSES, "Status of messages that were sent by Twilio"),
             door(Method::Get, FILES, "A file that Twilio sends, by a link that expires"),
         ];
         Self {

@@ -13,17 +13,17 @@ use crate::shared::form::{fields_of, first};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Forged {
-    #[error("X-Twilio-Signature is missing, or there twice")]
+    #[error("X-Twilio-Signature is missing, or present twice")]
     NoSignature,
     #[error("the body is neither a form nor signed by bodySHA256 in the URL")]
     NoBodyHash,
-    #[error("the body does not fit bodySHA256 in the URL")]
+    #[error("the body does not match bodySHA256 in the URL")]
     OtherBody,
     #[error("the form is not valid UTF-8, or has too many fields")]
     NotAForm,
     #[error(
-        "the signature does not fit the URL and the form; check the auth_token of the bot, and that the URL at Twilio \
-         begins with public_url of this server"
+        "the signature does not match the URL and the form; check the auth_token of the bot, and that the URL at \
+         Twilio begins with public_url of this server"
     )]
     Wrong,
 }

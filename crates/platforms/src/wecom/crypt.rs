@@ -31,7 +31,7 @@ const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Why a request is not genuine, or cannot be read although it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Forged {
-    #[error("msg_signature, timestamp or nonce is missing, malformed or there twice")]
+    #[error("msg_signature, timestamp or nonce is missing, malformed or present twice")]
     Query,
     #[error("timestamp is more than 300 s away from the server's clock")]
     Stale,
@@ -39,7 +39,7 @@ pub enum Forged {
     Signature,
     #[error("the text cannot be decrypted; check that aes_key is the EncodingAESKey of the app's callback")]
     Sealed,
-    #[error("it is sealed for another receiver; check that corp_id is the id of the company")]
+    #[error("the text is encrypted for another receiver; check that corp_id is the id of the company")]
     Receiver,
 }
 

@@ -17,7 +17,7 @@ fn hint(code: i64) -> Option<&'static str> {
         40_014 | 41_001 | 42_001 => "the access token was not accepted, although it is new",
         40_056 | 301_002 => "agent_id is not the AgentId of the app that the secret belongs to",
         40_003 | 46_004 | 60_111 => "there is no such member in the company",
-        40_007 => "the file is not there, or older than three days",
+        40_007 => "the file does not exist, or is older than three days",
         40_004 | 40_009 | 45_001 => "WeCom does not take a file of this type or size",
         44_004 => "the text is empty",
         45_002 => "the text is too long",

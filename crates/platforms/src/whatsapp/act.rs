@@ -120,7 +120,7 @@ impl WhatsApp {
                 let info = ChatInfo { name: chat_id.to_string(), chat_type: "dm".into() };
                 ActionResult { chat_info: Some(info), ..ActionResult::done() }.into()
             }
-            _ => return Err(ActionResult::refused(Code::UnsupportedOp, "WhatsApp has no such thing")),
+            _ => return Err(ActionResult::refused(Code::UnsupportedOp, "WhatsApp does not support this")),
         })
     }
 

@@ -53,7 +53,7 @@ pub(super) fn meaning_of(payload: Payload, bot: &Bot) -> Option<Meaning> {
 fn read(messages: News, bot: &Bot, meaning: &mut Meaning) {
     let News { metadata, contacts, messages, statuses, errors } = messages;
     for Trouble { code, title, error_data, .. } in &errors {
-        tracing::warn!(bot = bot.id, code, title, details = error_data.details, "WhatsApp reports an error");
+        tracing::warn!(bot = bot.id, code, title, details = error_data.details, "WhatsApp reported an error");
     }
     for value in messages {
         let given = value.to_string();

@@ -5,9 +5,9 @@ use frontdesk_wire::secret::same_bytes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Forged {
-    #[error("X-Hub-Signature-256 is missing, there twice, or does not begin with sha256=")]
+    #[error("X-Hub-Signature-256 is missing, present twice, or does not begin with sha256=")]
     NoSignature,
-    #[error("the signature does not fit the body; check the app_secret of the bot")]
+    #[error("the signature does not match the body; check the app_secret of the bot")]
     Wrong,
 }
 

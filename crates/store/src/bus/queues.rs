@@ -96,7 +96,7 @@ impl Queues {
             (to, hint) => {
                 let bytes = encode(&hint).len();
                 if bytes > HINT_MAX_BYTES {
-                    tracing::warn!(bytes, "a hint is too long for the bus and was not sent");
+                    tracing::warn!(bytes, "a bus message was not sent: it is larger than the bus allows");
                     return;
                 }
                 waiting.others_bytes += bytes;

@@ -86,7 +86,7 @@ impl ImportFile {
         }
         self.header = serde_json::from_slice(&self.line).map_err(|_| self.changed("its header is not valid"))?;
         if self.header.tables != described_tables() {
-            return Err(self.changed("its header names other tables than this version of the format has"));
+            return Err(self.changed("its header lists tables that differ from this version of the format"));
         }
         self.header_sum.add(&self.line);
         Ok(())
@@ -143,7 +143,7 @@ impl ImportFile {
             return Err(self.changed("its last line does not name all tables"));
         }
         if self.read_line()? {
-            return Err(self.changed("there is more after its last line"));
+            return Err(self.changed("there is data after its last line"));
         }
         self.is_finished = true;
         Ok(())

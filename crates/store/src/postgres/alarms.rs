@@ -224,7 +224,7 @@ async fn arm_one(connection: &Connection, new: &Alarm) -> Result<Arming, Fault> 
             return Ok(Arming { id, schedule_id, fresh: true, replaced: false });
         }
     }
-    Err(Fault::Retry("a job was armed again and again while it was armed".into()))
+    Err(Fault::Retry("other requests changed the same job in every attempt".into()))
 }
 
 /// `None`: the job is armed.
@@ -242,7 +242,7 @@ async fn replace(connection: &Connection, old: u64, new: &Alarm) -> Result<u64, 
                  armed_ms = $6, first_ms = 0, attempts = 0, grace_ms = $7, skip_missed = $8, callback = $9,
                  schedule_id = $10, state = 'armed', note = '', claim = 0 WHERE id = $1 RETURNING id";
     let replaced = write(connection, sql, signed(old), &kept(&new.job_id), new).await?;
-    replaced.ok_or_else(|| Fault::Retry("an alarm went while it was replaced".into()))
+    replaced.ok_or_else(|| Fault::Retry("an alarm was deleted while it was being replaced".into()))
 }
 
 async fn write(

@@ -33,7 +33,8 @@ pub(super) async fn append(
     let sql = "UPDATE chat SET last_seq = last_seq - 1 WHERE tenant = $1 AND chat_id = $2";
     connection.execute(sql, &[&tenant, &chat_id]).await?;
     let first = seq_of(connection, name).await?;
-    let first = first.ok_or_else(|| Fault::Retry("a line of a chat was deleted while it was written again".into()))?;
+    let first =
+        first.ok_or_else(|| Fault::Retry("a chat message was deleted while it was being written again".into()))?;
     Ok((first, false))
 }
 

@@ -224,7 +224,7 @@ impl Connection {
 
     pub(crate) async fn query_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Fault> {
         let found = self.query_opt(sql, params).await?;
-        found.ok_or_else(|| StoreError::Corrupt(format!("a row is missing, asked by: {sql}")).into())
+        found.ok_or_else(|| StoreError::Corrupt(format!("the database returned no row for the query: {sql}")).into())
     }
 
     /// The number of rows that were changed.

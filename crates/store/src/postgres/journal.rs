@@ -104,7 +104,7 @@ impl Journal for PostgresStore {
         // A server that enlisted after the list was made is live as well; only the database's clock can tell.
         let by_lease = self.clock == Clock::Database;
         self.worker.write(async move |connection| {
-            let note = "the desk went down before the platform answered";
+            let note = "the server stopped before the platform answered";
             let sql = "UPDATE journal SET outcome = 'unknown', note = $1 WHERE id IN (
                          SELECT id FROM journal j WHERE outcome = 'open' AND desk <> ALL($2) AND NOT ($3 AND EXISTS (
                            SELECT 1 FROM desk WHERE number = j.desk

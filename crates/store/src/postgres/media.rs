@@ -185,7 +185,7 @@ fn unseen(error: StoreError) -> StoreError {
 }
 
 fn too_slow() -> StoreError {
-    StoreError::Unavailable("the upload was given up, because nothing of it came for a long time".into())
+    StoreError::Unavailable("the upload was cancelled, because no data arrived for a long time".into())
 }
 
 /// Reads one row at a time, when it is asked for.
@@ -198,7 +198,7 @@ fn pieces(asker: Asker, upload: i64, size: u64) -> MediaBody {
             let sql = "SELECT bytes FROM media_chunk WHERE upload = $1 AND no = $2";
             Ok(connection.query_opt(sql, &[&upload, &no]).await?.map(|row| Bytes::from(row.get::<_, Vec<u8>>(0))))
         });
-        let gone = || Error::new(ErrorKind::UnexpectedEof, "the file was deleted while it was read");
+        let gone = || Error::new(ErrorKind::UnexpectedEof, "the file was deleted while it was being read");
         let bytes = read.await.map_err(Error::other)?.ok_or_else(gone)?;
         let left = left.saturating_sub(bytes.len() as u64);
         Ok(Some((bytes, (asker, no + 1, left))))

@@ -53,12 +53,12 @@ async fn migrate_to(database: &Database, epoch_seed: u32, migrations: &[Migratio
             Ok(Some(epoch)) => return Ok(epoch),
             Ok(None) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    tracing::info!("another server migrates the database; waiting for it");
+                    tracing::info!("waiting for another server that migrates the database");
                 }
             }
             Err(Fault::Retry(why)) if attempts < ATTEMPTS => {
                 attempts += 1;
-                tracing::warn!(why, "the migration of the database waits for running servers; trying again");
+                tracing::warn!(why, "migrating the database failed, because running servers use it; trying again");
             }
             Err(Fault::Retry(why)) => {
                 let why =
@@ -85,7 +85,7 @@ async fn try_migrate(connection: &Connection, epoch_seed: u32, migrations: &[Mig
         loop {
             tokio::time::sleep(REPORT_EVERY).await;
             seconds += REPORT_EVERY.as_secs();
-            tracing::info!(number = at.get(), seconds, "the database is being migrated");
+            tracing::info!(number = at.get(), seconds, "the database migration is still running");
         }
     };
     let epoch = tokio::select! {
@@ -100,7 +100,7 @@ async fn try_migrate(connection: &Connection, epoch_seed: u32, migrations: &[Mig
 pub(super) async fn check(connection: &Connection) -> Result<u32, Fault> {
     let found = connection.query_one("SELECT to_regclass('meta') IS NOT NULL", &[]).await?;
     if !found.get::<_, bool>(0) {
-        return Err(StoreError::Unavailable("the database has no tables of frontdesk".into()).into());
+        return Err(StoreError::Unavailable("the database has no tables of frontdesk; check store.url".into()).into());
     }
     let newest = MIGRATIONS.last().map_or(0, |migration| migration.number);
     let has_newest = read(connection, &format!("migration {newest}")).await?.is_some();
@@ -141,7 +141,9 @@ async fn bring_up(
         match read(connection, &name).await? {
             Some(checksum) if checksum == sha256_hex(sql) => {}
             Some(_) => {
-                let why = format!("{name} in the database differs from the one in this version");
+                let why = format!(
+                    "{name} in the database differs from that of this version; use the version that applied it"
+                );
                 return Err(StoreError::Corrupt(why).into());
             }
             None => {

@@ -68,7 +68,7 @@ async fn faults(connection: &Connection) -> Result<Vec<String>, Fault> {
             format!("row {seq} of ledger {instance} {what}")
         })
     };
-    Ok(told(orphans, "has no event").chain(told(ahead, "is above the last number of its ledger")).collect())
+    Ok(told(orphans, "has no event").chain(told(ahead, "has a number above the last one of its ledger")).collect())
 }
 
 async fn risks(connection: &Connection) -> Result<Vec<String>, Fault> {

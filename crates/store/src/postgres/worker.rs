@@ -140,11 +140,11 @@ impl Asker {
 }
 
 fn gone() -> StoreError {
-    StoreError::Unavailable("the store has ended".into())
+    StoreError::Unavailable("the store was shut down".into())
 }
 
 pub(super) fn panicked(_: oneshot::error::RecvError) -> StoreError {
-    StoreError::Unknown("work on the store panicked".into())
+    StoreError::Unknown("a database operation panicked (a bug in frontdesk)".into())
 }
 
 /// A connection that does not answer in time is as good as lost.
@@ -172,7 +172,9 @@ impl<T, W> TypedWork<T, W> {
 
     /// Call only after `run` returned `Ok`.
     fn into_result(self) -> Result<T, StoreError> {
-        self.result.into_inner().ok_or_else(|| StoreError::Unknown("work on the store has no result".into()))
+        self.result
+            .into_inner()
+            .ok_or_else(|| StoreError::Unknown("a database operation returned no result (a bug in frontdesk)".into()))
     }
 }
 
@@ -336,7 +338,9 @@ impl Writers {
                     self.idle.borrow_mut().push(connection); // otherwise it is dropped, and its transaction with it
                 }
                 match failed {
-                    Fault::Retry(why) if attempt < ATTEMPTS => tracing::debug!(why, "a transaction is repeated"),
+                    Fault::Retry(why) if attempt < ATTEMPTS => {
+                        tracing::debug!(why, "a transaction failed; repeating it");
+                    }
                     failed => return Err(failed.unwritten()),
                 }
             }

@@ -99,7 +99,7 @@ impl Journal for SqliteStore {
 
     fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
-            let note = "the desk went down before the platform answered";
+            let note = "the server stopped before the platform answered";
             let live = serde_json::to_string(&live).unwrap_or_default();
             let sql = "UPDATE journal SET outcome = 'unknown', note = ?1
                        WHERE outcome = 'open' AND desk NOT IN (SELECT value FROM json_each(?2))";

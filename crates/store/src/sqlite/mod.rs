@@ -167,7 +167,7 @@ fn connect(path: &Path, read_only: bool) -> Result<Connection, StoreError> {
 }
 
 fn gone() -> StoreError {
-    StoreError::Unavailable("the store has ended".into())
+    StoreError::Unavailable("the store was shut down".into())
 }
 
 /// Maps errors of `SQLite` to those of the port.

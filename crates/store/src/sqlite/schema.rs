@@ -67,7 +67,7 @@ pub(super) fn migrate(
                 .map_err(fault)?;
             if kept.as_deref() != Some(&sha256_hex(sql)) {
                 return Err(StoreError::Corrupt(format!(
-                    "{name} in the database differs from the one in this version"
+                    "{name} in the database differs from that of this version; use the version that applied it"
                 )));
             }
             continue;

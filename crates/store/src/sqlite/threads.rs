@@ -81,7 +81,7 @@ impl Writer {
             });
             let jobs = self.jobs.as_ref().ok_or_else(gone)?;
             jobs.send(job).await.map_err(|_| gone())?;
-            answered.await.map_err(|_| StoreError::Unknown("the writer has ended".into()))?
+            answered.await.map_err(|_| StoreError::Unknown("the writer thread of the store ended".into()))?
         })
     }
 }

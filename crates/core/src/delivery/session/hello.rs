@@ -115,7 +115,10 @@ impl DeliveryPlane {
             Ok(attached) => {
                 mailbox.begin(attached.session);
                 if let Err(error) = self.served.take_parked(vec![instance]).await {
-                    tracing::warn!(%error, "results from other servers come with the next sweep");
+                    tracing::warn!(
+                        %error,
+                        "reading results from other servers failed; they are delivered after the next sweep"
+                    );
                 }
                 Ok(attached.position)
             }

@@ -305,7 +305,7 @@ impl Acp {
             match connection.call(method, params, SESSION_TIME).await {
                 Ok(_) => return Ok((session.clone(), false)),
                 Err(error @ RpcError::Refused { .. }) => {
-                    tracing::warn!(%error, method, "a session cannot be continued; a new one is made");
+                    tracing::warn!(%error, method, "continuing a session failed; a new one is created");
                 }
                 Err(error) => return Err(error),
             }
@@ -381,7 +381,7 @@ async fn stop_when_idle(acp: std::sync::Weak<Acp>) {
             let running = if lock(&acp.turns).count == 0 { keeper.running.take() } else { None };
             drop(keeper);
             if let Some(running) = running {
-                tracing::info!("the command was idle and is stopped");
+                tracing::info!("stopping the command: it was idle");
                 running.process.stop().await;
             }
         }

@@ -31,7 +31,11 @@ impl Sessions {
         let known = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
                 let aside = path.with_extension("unreadable");
-                tracing::warn!(%error, aside = %aside.display(), "the file of sessions cannot be read; all chats begin anew");
+                tracing::warn!(
+                    %error,
+                    aside = %aside.display(),
+                    "reading the file of sessions failed; it was moved aside, and all chats get new sessions"
+                );
                 let _ = fs::rename(&path, &aside); // it is overwritten otherwise
                 HashMap::new()
             }),

@@ -148,7 +148,7 @@ impl<'a> Talk<'a> {
                     let until = Instant::now() + self.acp.limits.permission;
                     self.ask(id, title, options, until, 0).await;
                 } else {
-                    tracing::warn!("the agent asks for permission and does not say for what; it is refused");
+                    tracing::warn!("a permission request was refused: it does not say what it is for");
                     self.refuse(id, &options).await;
                 }
             }
@@ -217,7 +217,7 @@ impl<'a> Talk<'a> {
         };
         self.question = Some(Asked { id, title, prompt_id, options, answer, until, repeats });
         if let Err(error) = self.acp.agent.act(event, act).await {
-            tracing::warn!(%error, "a question for permission cannot be shown; it is refused");
+            tracing::warn!(%error, "showing a permission request failed; it was refused");
             self.settle(None).await;
         }
     }

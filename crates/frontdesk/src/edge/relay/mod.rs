@@ -96,7 +96,7 @@ fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
         (None, ..) => "no upgrade token was sent",
         (Some(_), None, _) => "the gateway is unknown",
         (.., Close::Expired) => "the token has expired",
-        (.., Close::TryLater) => "this server may not know of revocations, because the store does not answer",
+        (.., Close::TryLater) => "this server cannot check for revocations, because the store does not answer",
         (_, Some(gateway), _) if gateway.revoked_ms.is_some() => "the gateway was revoked",
         (_, Some(_), _) => "the token is not signed with the gateway's secret",
     };

@@ -86,7 +86,13 @@ impl Keeper<'_> {
         taken: &mut Taken,
     ) -> Result<(), StoreError> {
         let Name { platform, bot, .. } = self.name;
-        tracing::info!(platform, bot, from = old.count, to = count, "the number of connections of a bot changes");
+        tracing::info!(
+            platform,
+            bot,
+            from = old.count,
+            to = count,
+            "started to change the number of connections of a bot"
+        );
         // Also if it was announced before: from here on no earlier holder of the duty can change it.
         let announced = match old.count {
             1 => cursor.clone(),

@@ -76,7 +76,13 @@ impl Listener {
                 }
                 Ended::Misconfigured(why) => {
                     count("misconfigured");
-                    tracing::error!(platform, bot = bot.id, %part, why, "the bot cannot listen; change it with `bot add`");
+                    tracing::error!(
+                        platform,
+                        bot = bot.id,
+                        %part,
+                        why,
+                        "the listener of a bot failed permanently; change the bot with `bot add`"
+                    );
                     self.note(Some((why, true)));
                     std::future::pending::<()>().await;
                 }
@@ -139,5 +145,5 @@ pub(super) fn note(desk: &Desk, name: &Name, failure: Option<ListenerFailure>) {
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }

@@ -421,7 +421,7 @@ fn the_notice_about_encryption_is_tried_again_and_its_failure_is_told() {
     table.rule(&path("PUT", "send/"), 200, json!({ "event_id": "$notice" }));
     let record = Record::default();
     listen(&desk, &bot("sync"), Some("s1"), &record);
-    assert!(record.refusals()[0].contains("the room was not told"), "{:?}", record.refusals());
+    assert!(record.refusals()[0].contains("sending a notice to the room failed"), "{:?}", record.refusals());
     let mut sent: Vec<String> = table.seen(&path("PUT", "send/")).into_iter().map(|it| it.what).collect();
     assert_eq!(sent.len(), 4);
     sent.dedup();

@@ -120,7 +120,7 @@ async fn a_socket_that_says_nothing_or_rubbish_ends() {
     let (stage, (store, _taken), (first, slack)) = (open(), Store::new(), script());
     stage.vendor.script(first);
     slack.say.send(json!([1, "x"])).unwrap();
-    assert_eq!(listen(&stage, &store).await, Ended::Lost("Slack did not greet in time".into()));
+    assert_eq!(listen(&stage, &store).await, Ended::Lost("Slack sent no hello in time".into()));
     let (second, slack) = script();
     stage.vendor.script(second);
     for odd in

@@ -118,7 +118,7 @@ impl Backlog {
             queue.bytes -= queue.messages.pop_front().map_or(0, |message| message.bytes);
             let free = FILES_MAX - queue.files.len().min(FILES_MAX);
             if files.len() > free {
-                tracing::debug!(bot = bot.id, "too many files of WeCom wait to be kept");
+                tracing::debug!(bot = bot.id, "files of WeCom were not kept for later: too many wait");
             }
             queue.files.extend(files.into_iter().take(free));
         });

@@ -81,7 +81,7 @@ impl Robot {
     ) -> Result<Acted, ActionResult> {
         let bot = acting_as.bot;
         let Some(shared) = self.drafts.of(key(acting_as, chat_id), true) else {
-            return Err(ActionResult::refused(Code::Internal, "the draft was not kept"));
+            return Err(ActionResult::refused(Code::Internal, "the state of the draft was not found"));
         };
         let mut open = shared.lock().await;
         let now_ms = self.env.now_ms();

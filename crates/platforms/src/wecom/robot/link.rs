@@ -250,7 +250,7 @@ impl Outbox {
             first.end(match frame.errcode {
                 Some(0) => Ok(frame),
                 Some(code) => Err(LinkError::Refused { code, message: frame.errmsg }),
-                None => Err(LinkError::Lost("its answer does not say what became of it".into())),
+                None => Err(LinkError::Lost("its answer has no errcode".into())),
             });
         }
         while let Some(next) = queue.front() {

@@ -89,7 +89,7 @@ impl Robot {
     async fn keep_one(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
         self.store_left(bot, inlet).await;
         let opened = match self.backlog.is_full(bot) {
-            true => Err(Ended::Lost("messages that came cannot be stored, and there is no room for more".into())),
+            true => Err(Ended::Lost("received messages could not be stored, and the buffer is full".into())),
             false => self.dial(bot).await,
         };
         let mut socket = match opened {
@@ -105,7 +105,7 @@ impl Robot {
         self.backlog.heard(bot, self.env.now_ms());
         self.save_time(bot, inlet).await;
         let (open, requests) = self.links.open(&bot.id);
-        tracing::info!(bot = bot.id, "the socket of WeCom is open");
+        tracing::info!(bot = bot.id, "the socket of WeCom was opened");
         let mut outbox = Outbox::default();
         let end = self.converse(bot, inlet, &mut *socket, requests, &mut outbox).await;
         drop(open);
@@ -190,8 +190,8 @@ impl Robot {
         let saving = inlet.save_cursor(self.backlog.stored_until_ms(bot).to_string());
         match timeout(STORE_LIMIT, saving).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, bot = bot.id, "saving the time failed"),
-            Err(_) => tracing::warn!(bot = bot.id, "saving the time took too long"),
+            Ok(Err(error)) => tracing::warn!(%error, bot = bot.id, "saving the cursor failed"),
+            Err(_) => tracing::warn!(bot = bot.id, "saving the cursor took too long"),
         }
     }
 
@@ -272,7 +272,7 @@ impl Robot {
                 match timeout(WRITE_LIMIT, socket.send(SocketMessage::Text(text))).await {
                     Ok(Ok(())) => {}
                     Ok(Err(why)) => return End::Lost(why),
-                    Err(_) => return End::Lost("the socket took nothing more".into()),
+                    Err(_) => return End::Lost("the socket accepted no more data".into()),
                 }
             }
         }

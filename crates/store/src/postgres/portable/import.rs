@@ -33,7 +33,7 @@ impl PostgresStore {
 fn unwritten(fault: Fault) -> PortableError {
     match fault {
         Fault::Duplicate => {
-            PortableError::Refused("a row of the file contradicts another one: a key is there twice".into())
+            PortableError::Refused("a row of the file contradicts another one: a key is present twice".into())
         }
         other => PortableError::Store(other.unwritten()),
     }
@@ -157,7 +157,7 @@ fn adapted(table: &Table, mut row: Row) -> Result<Row, PortableError> {
         "duty" => row.push(Value::Int(0)),
         "data_row" => {
             let parsed = serde_json::from_str(row[5].text())
-                .map_err(|error| PortableError::Refused(format!("a row of data cannot be read: {error}")))?;
+                .map_err(|error| PortableError::Refused(format!("a data row is not valid: {error}")))?;
             row.push(Value::Ints(hashes(row[0].text(), &marks(&parsed), row[6].text())));
         }
         // The file's number is that of its upload.

@@ -149,9 +149,9 @@ impl<'a> Import<'a> {
     fn data_row(&self, row: &Row) -> Result<(), PortableError> {
         let (tenant, no, json, text) = (row[0].text(), row[1].int(), row[5].text(), row[6].text());
         let parsed = serde_json::from_str(json)
-            .map_err(|error| PortableError::Refused(format!("a row of data cannot be read: {error}")))?;
+            .map_err(|error| PortableError::Refused(format!("a data row is not valid: {error}")))?;
         if !(1..1 << ROW_BITS).contains(&no) {
-            return Err(PortableError::Refused(format!("the number {no} of a row of data is out of range")));
+            return Err(PortableError::Refused(format!("the number {no} of a data row is out of range")));
         }
         let it = Columns { row: &parsed, json, has_detail: row[4] == Value::Bool(true), text };
         data::restore(self.connection, tenant, no, &it).map_err(PortableError::Store)
@@ -181,7 +181,7 @@ impl<'a> Import<'a> {
         // The name of a file comes from outside here.
         let is_name = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         if id.is_empty() || id.starts_with('.') || !is_name {
-            return Err(PortableError::Refused(format!("{id:?} is no id of a file")));
+            return Err(PortableError::Refused(format!("{id:?} is not a valid file id")));
         }
         let path = self.media.join(id);
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
