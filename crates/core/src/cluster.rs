@@ -17,7 +17,7 @@ use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::Meters;
 use crate::outbound::OutboundPlane;
-use crate::port::bus::{Bus, Heard, Hint, To};
+use crate::port::bus::{Bus, BusEvent, Hint, To};
 use crate::port::platform::Platforms;
 use crate::port::store::{DeskRecord, StoreError};
 use crate::tail::Tail;
@@ -53,7 +53,7 @@ pub struct ClusterPlane {
     /// What this server told last, and under which number.
     reported: Mutex<(DeskNo, DeskReport)>,
     /// On the steady clock.
-    rang_ms: AtomicU64,
+    echo_sent_ms: AtomicU64,
     heard_ms: AtomicU64,
     swept_ms: AtomicU64,
     asked_ms: AtomicU64,
@@ -89,7 +89,7 @@ impl ClusterPlane {
             meters: base.meters.clone(),
             tail: base.tail.clone(),
             reported: Mutex::default(),
-            rang_ms: AtomicU64::new(0),
+            echo_sent_ms: AtomicU64::new(0),
             heard_ms: AtomicU64::new(now_ms),
             swept_ms: AtomicU64::new(now_ms),
             asked_ms: AtomicU64::new(0),
@@ -102,23 +102,23 @@ impl ClusterPlane {
     }
 
     /// The next hint. For one caller.
-    pub async fn hear(&self) -> Heard {
+    pub async fn hear(&self) -> BusEvent {
         self.bus.hear().await
     }
 
-    pub async fn take(&self, heard: Heard) -> Result<(), StoreError> {
+    pub async fn take(&self, heard: BusEvent) -> Result<(), StoreError> {
         match heard {
-            Heard::Missed => self.sweep().await?,
-            Heard::Hint(Hint::Echo(of)) if DeskNo(of) == self.lease.me() => {
+            BusEvent::Missed => self.sweep().await?,
+            BusEvent::Hint(Hint::Echo(of)) if DeskNo(of) == self.lease.me() => {
                 self.heard_ms.store(self.env.steady_ms(), Ordering::Relaxed);
             }
-            Heard::Hint(Hint::Echo(_)) => {}
-            Heard::Hint(Hint::Rows(instances)) => {
+            BusEvent::Hint(Hint::Echo(_)) => {}
+            BusEvent::Hint(Hint::Rows(instances)) => {
                 for instance in instances {
                     self.delivery.served().look_for_rows(instance);
                 }
             }
-            Heard::Hint(Hint::Directory(version)) => {
+            BusEvent::Hint(Hint::Directory(version)) => {
                 if self.directory.version() < version {
                     self.directory.refresh().await?;
                     // Whoever waits until all servers know of the change learns it from the lease.
@@ -126,29 +126,29 @@ impl ClusterPlane {
                     self.lease.renew().await?;
                 }
             }
-            Heard::Hint(Hint::Replaced(instance, session)) => {
+            BusEvent::Hint(Hint::Replaced(instance, session)) => {
                 self.delivery.sockets().close_session(instance, session, Close::Replaced);
             }
-            Heard::Hint(Hint::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
-            Heard::Hint(Hint::Sending(desk, platform, bot)) => self.outbound.bot_shared(desk, &platform, &bot),
-            Heard::Hint(Hint::Alarm(instance, id, next_ms, host)) => {
+            BusEvent::Hint(Hint::Inboxes(agents)) => self.agents.inboxes_changed(&agents),
+            BusEvent::Hint(Hint::Sending(desk, platform, bot)) => self.outbound.bot_shared(desk, &platform, &bot),
+            BusEvent::Hint(Hint::Alarm(instance, id, next_ms, host)) => {
                 self.cron.alarm_armed(instance, id, next_ms, &host);
             }
-            Heard::Hint(Hint::Handoffs) => self.agents.live().handoff_notify.notify_one(),
-            Heard::Hint(Hint::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
-            Heard::Hint(Hint::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
-            Heard::Hint(Hint::Platform(name, text)) => {
+            BusEvent::Hint(Hint::Handoffs) => self.agents.live().handoff_notify.notify_one(),
+            BusEvent::Hint(Hint::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
+            BusEvent::Hint(Hint::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
+            BusEvent::Hint(Hint::Platform(name, text)) => {
                 if let Some(platform) = self.platforms.get(&name) {
                     platform.heard(&text).await;
                 }
             }
-            Heard::Hint(Hint::Interrupt(instance, session_key, chat_id)) => {
+            BusEvent::Hint(Hint::Interrupt(instance, session_key, chat_id)) => {
                 self.delivery.served().interrupt_here(instance, &session_key, &chat_id);
             }
-            Heard::Hint(Hint::Dropped(instance, seq)) => self.delivery.served().row_dropped_elsewhere(instance, seq),
-            Heard::Hint(Hint::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),
-            Heard::Hint(Hint::AskTail(_)) => {}
-            Heard::Hint(Hint::Tail(part)) => self.tail.heard(part),
+            BusEvent::Hint(Hint::Dropped(instance, seq)) => self.delivery.served().row_dropped_elsewhere(instance, seq),
+            BusEvent::Hint(Hint::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),
+            BusEvent::Hint(Hint::AskTail(_)) => {}
+            BusEvent::Hint(Hint::Tail(part)) => self.tail.heard(part),
         }
         Ok(())
     }
@@ -178,8 +178,8 @@ impl ClusterPlane {
     /// To be called several times a second: sends itself a hint, and sweeps when it is time.
     pub async fn tick(&self) -> Result<(), StoreError> {
         let now_ms = self.env.steady_ms();
-        if now_ms.saturating_sub(self.rang_ms.load(Ordering::Relaxed)) >= ECHO_MS {
-            self.rang_ms.store(now_ms, Ordering::Relaxed);
+        if now_ms.saturating_sub(self.echo_sent_ms.load(Ordering::Relaxed)) >= ECHO_MS {
+            self.echo_sent_ms.store(now_ms, Ordering::Relaxed);
             let me = self.lease.me();
             self.bus.listen_as(me);
             self.bus.send(To::Desk(me), Hint::Echo(me.0));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use frontdesk_core::intake::{HANDLE_MAX_BYTES, REMOTE_MEDIA_MAX, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
-use frontdesk_core::port::platform::{Bot, Heard, Platform as _, RawRequest, Reply};
+use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
 use frontdesk_platforms::feishu::frame::{BYTES_MAX, DATA, Frame, Header, Joined, OPEN_MAX, Parts};
 use frontdesk_platforms::feishu::{Feishu, envelope, signature};
 use frontdesk_platforms::{Kit, NoMedia};
@@ -82,7 +82,7 @@ fn bot() -> Bot {
     Bot::new("b", None, [("app_id".to_owned(), "cli_1".to_owned())].into(), secrets.into())
 }
 
-fn receive(headers: &[(&str, &str)], body: &Bytes) -> Result<Heard, Reply> {
+fn receive(headers: &[(&str, &str)], body: &Bytes) -> Result<ReceivedRequest, Reply> {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let body = body.clone();
     let request = RawRequest { door: "/feishu/{bot}", headers, body, now_ms: NOW_MS, ..RawRequest::default() };

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
-use frontdesk_core::port::platform::{Bot, Heard, Platform as _, RawRequest, Reply};
+use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
 use frontdesk_platforms::twilio::{self, Sms};
 use frontdesk_platforms::whatsapp::{self, WhatsApp};
 use frontdesk_platforms::{Kit, NoMedia};
@@ -78,7 +78,7 @@ fn sms(input: &[u8]) -> Outcome {
     let bot = bot(&[("account_sid", "AC1"), ("from", "+15559990000")], &[("auth_token", "the-token")]);
     let path = if is_status { "https://desk.example/twilio/b/status" } else { "https://desk.example/twilio/b" };
     let url = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-    let receive = |mime: &str, signature: &str| -> Result<Heard, Reply> {
+    let receive = |mime: &str, signature: &str| -> Result<ReceivedRequest, Reply> {
         let headers = [("content-type", mime), ("x-twilio-signature", signature)];
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let door = if is_status { "/twilio/{bot}/status" } else { "/twilio/{bot}" };

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
-use frontdesk_core::port::platform::{Bot, Heard, Platform as _, RawRequest, Reply};
+use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
 use frontdesk_platforms::wecom::app::{App, xml};
 use frontdesk_platforms::wecom::crypt;
 use frontdesk_platforms::wecom::robot::frame::Frame;
@@ -81,7 +81,7 @@ fn callback(input: &[u8]) -> Outcome {
     let app = App::new(&kit);
     let secrets = [("secret", "s"), ("token", TOKEN), ("aes_key", KEY)];
     let bot = bot(&[("corp_id", CORP), ("agent_id", "1000002")], &secrets);
-    let receive = |query: &str, body: Bytes| -> Result<Heard, Reply> {
+    let receive = |query: &str, body: Bytes| -> Result<ReceivedRequest, Reply> {
         let request = RawRequest {
             door: "/wecom/{bot}",
             query: query.to_owned(),

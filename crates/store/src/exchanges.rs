@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Heard, LEFT_MAX, Mention, Reply};
+use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, LEFT_MAX, Mention, Reply, ReplyOutcome};
 use frontdesk_core::port::store::DeskNo;
 use frontdesk_wire::{InstanceNo, TenantId};
 
@@ -67,25 +67,25 @@ impl LocalExchanges {
         Some((found.exchange.correlation_id.clone(), found.exchange.agent))
     }
 
-    pub(crate) fn answer(&self, reply: Reply, live: &[DeskNo], now_ms: u64) -> Heard {
+    pub(crate) fn answer(&self, reply: Reply, live: &[DeskNo], now_ms: u64) -> ReplyOutcome {
         let mut rows = self.rows();
         match rows.get_mut(&(reply.tenant, reply.correlation_id)) {
             Some(row) if row.answer.is_some() => {
                 let is_same = row.exchange.agent == reply.agent
                     && row.answer.as_ref().is_some_and(|answer| answer.content == reply.answer.content);
                 if is_same && !row.is_taken {
-                    Heard::At(row.exchange.desk, row.exchange.token)
+                    ReplyOutcome::At(row.exchange.desk, row.exchange.token)
                 } else {
-                    Heard::Answered
+                    ReplyOutcome::Answered
                 }
             }
-            Some(row) if row.is_left(live, now_ms) => Heard::NobodyWaits,
-            None => Heard::NobodyWaits,
-            Some(row) if row.exchange.agent != reply.agent => Heard::OtherAgent,
+            Some(row) if row.is_left(live, now_ms) => ReplyOutcome::NobodyWaits,
+            None => ReplyOutcome::NobodyWaits,
+            Some(row) if row.exchange.agent != reply.agent => ReplyOutcome::OtherAgent,
             Some(row) => {
                 row.answer = Some(reply.answer);
                 row.is_taken = row.exchange.desk == reply.desk;
-                Heard::At(row.exchange.desk, row.exchange.token)
+                ReplyOutcome::At(row.exchange.desk, row.exchange.token)
             }
         }
     }
@@ -132,7 +132,7 @@ impl LocalExchanges {
 macro_rules! local_exchanges {
     ($store:ident) => {
         const _: () = {
-            use frontdesk_core::port::exchanges::{Answer, Exchange, Exchanges, Heard, Mention, Reply};
+            use frontdesk_core::port::exchanges::{Answer, Exchange, Exchanges, Mention, Reply, ReplyOutcome};
             use frontdesk_core::port::store::{DeskNo, Stored};
 
             impl Exchanges for $store {
@@ -148,7 +148,7 @@ macro_rules! local_exchanges {
                     $crate::ready(self.exchanges.meant(&mention))
                 }
 
-                fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Heard> {
+                fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, ReplyOutcome> {
                     $crate::ready(self.exchanges.answer(reply, &live, now_ms))
                 }
 

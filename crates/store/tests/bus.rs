@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use frontdesk_core::port::bus::{Bus as _, Heard, Hint, To};
+use frontdesk_core::port::bus::{Bus as _, BusEvent, Hint, To};
 use frontdesk_store::bus::{NetworkBus, notify_bus, redis_bus};
 use frontdesk_testkit::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
 use frontdesk_testkit::{postgres, redis};
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// Sends itself a hint, as servers do every second, until something else than a hint of others is heard.
-    async fn until(&self, what: &str, is_it: impl Fn(&Heard) -> bool) {
+    async fn until(&self, what: &str, is_it: impl Fn(&BusEvent) -> bool) {
         let wait = async {
             loop {
                 self.bus.send(To::Desk(self.me), Hint::Echo(self.me.0));
@@ -83,11 +83,11 @@ impl Server {
     }
 
     async fn hears_itself(&self) {
-        self.until("it hears itself", |heard| *heard == Heard::Hint(Hint::Echo(self.me.0))).await;
+        self.until("it hears itself", |heard| *heard == BusEvent::Hint(Hint::Echo(self.me.0))).await;
     }
 
     async fn missed(&self) {
-        self.until("it is told that hints were lost", |heard| *heard == Heard::Missed).await;
+        self.until("it is told that hints were lost", |heard| *heard == BusEvent::Missed).await;
     }
 
     /// The next hint that is not an echo. None may have been lost.
@@ -95,9 +95,9 @@ impl Server {
         let wait = async {
             loop {
                 match self.bus.hear().await {
-                    Heard::Hint(Hint::Echo(of)) => assert_eq!(of, self.me.0, "of another server"),
-                    Heard::Hint(hint) => return hint,
-                    Heard::Missed => panic!("the connection was lost"),
+                    BusEvent::Hint(Hint::Echo(of)) => assert_eq!(of, self.me.0, "of another server"),
+                    BusEvent::Hint(hint) => return hint,
+                    BusEvent::Missed => panic!("the connection was lost"),
                 }
             }
         };
@@ -149,7 +149,7 @@ async fn a_server_is_heard_by_its_new_number_only(network: Network) {
     let (a, mut b) = two_servers(network).await;
     let before = std::mem::replace(&mut b.me, DeskNo(3));
     b.bus.listen_as(b.me);
-    b.until("the new number is known", |heard| *heard == Heard::Hint(Hint::Echo(3))).await;
+    b.until("the new number is known", |heard| *heard == BusEvent::Hint(Hint::Echo(3))).await;
     a.send(To::Desk(before), rows(7));
     a.send(To::Desk(a.me), rows(8));
     assert_eq!(a.next().await, rows(8), "sent together with the other, or after it");

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::agents::Speaker;
-use frontdesk_core::port::bus::{Heard, Hint};
+use frontdesk_core::port::bus::{BusEvent, Hint};
 use frontdesk_core::port::store::{Change, LEASE_MS};
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::bus::LocalHub;
@@ -83,7 +83,7 @@ async fn a_reply_at_another_server_reaches_the_asker() {
         assert_eq!(pair.reply("at one").await.unwrap_err().class, Class::GoneError, "one reply");
         loop {
             let heard = pair.one.cluster().hear().await;
-            let is_it = matches!(heard, Heard::Hint(Hint::Answered(_)));
+            let is_it = matches!(heard, BusEvent::Hint(Hint::Answered(_)));
             pair.one.cluster().take(heard).await.unwrap();
             if is_it {
                 break;

@@ -7,7 +7,7 @@ use frontdesk_core::cron::AlarmLoop;
 use frontdesk_core::delivery::session::{Session, Write};
 use frontdesk_core::directory::{Caller, Guest, Identity};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::{Heard, Hint};
+use frontdesk_core::port::bus::{BusEvent, Hint};
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::store::LEASE_MS;
 use frontdesk_core::{Desk, Env as _, Rules};
@@ -83,7 +83,7 @@ impl Pair {
     async fn hear(&self, at: usize, is_it: impl Fn(&Hint) -> bool) {
         loop {
             let heard = self.desks[at].cluster().hear().await;
-            let is_last = matches!(&heard, Heard::Hint(hint) if is_it(hint));
+            let is_last = matches!(&heard, BusEvent::Hint(hint) if is_it(hint));
             self.desks[at].cluster().take(heard).await.unwrap();
             if is_last {
                 return;
@@ -165,7 +165,7 @@ async fn each_host_is_called_by_one_server_and_in_time() {
     let mut hints = 0;
     // The other one learns of its share by hints.
     while let Some(heard) = futures_util::FutureExt::now_or_never(pair.desks[1].cluster().hear()) {
-        hints += usize::from(matches!(heard, Heard::Hint(Hint::Alarm(..))));
+        hints += usize::from(matches!(heard, BusEvent::Hint(Hint::Alarm(..))));
         pair.desks[1].cluster().take(heard).await.unwrap();
     }
     pair.pass(12_000, &[0, 1]).await;

@@ -23,7 +23,7 @@ use crate::meters::{Meters, Why};
 use crate::outbound::Listener;
 use crate::port::BoxFuture;
 use crate::port::bus::{Bus, Hint, To};
-use crate::port::exchanges::{self, Answer, Exchange, Heard, Mention, Reply};
+use crate::port::exchanges::{self, Answer, Exchange, Mention, Reply, ReplyOutcome};
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
 
@@ -51,12 +51,12 @@ impl From<DeliveryPayload> for Question {
 pub type Room = Box<dyn Send + Sync>;
 
 /// An answer, with the memory that it takes.
-pub struct Told {
+pub struct BufferedReply {
     pub reply: AgentReply,
     pub room: Room,
 }
 
-type Asker = oneshot::Sender<Result<Told, Fault>>;
+type Asker = oneshot::Sender<Result<BufferedReply, Fault>>;
 
 /// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
 pub struct Line {
@@ -70,7 +70,7 @@ impl Line {
         Self { asker, room: Box::new(room) }
     }
 
-    fn send(self, answered: Result<AgentReply, Fault>) -> Result<(), Unheard> {
+    fn send(self, answered: Result<AgentReply, Fault>) -> Result<(), UndeliveredReply> {
         let reply = match answered {
             Ok(reply) => reply,
             Err(fault) => {
@@ -79,10 +79,10 @@ impl Line {
             }
         };
         let Some(room) = (self.room)(reply.content.len()) else {
-            return Err(Unheard { content: reply.content, asker: Some(self.asker) });
+            return Err(UndeliveredReply { content: reply.content, asker: Some(self.asker) });
         };
-        match self.asker.send(Ok(Told { reply, room })) {
-            Err(Ok(Told { reply, .. })) => Err(Unheard { content: reply.content, asker: None }),
+        match self.asker.send(Ok(BufferedReply { reply, room })) {
+            Err(Ok(BufferedReply { reply, .. })) => Err(UndeliveredReply { content: reply.content, asker: None }),
             _ => Ok(()),
         }
     }
@@ -96,7 +96,7 @@ impl From<Asker> for Line {
 }
 
 /// An accepted answer that its asker did not get.
-struct Unheard {
+struct UndeliveredReply {
     content: String,
     /// If it is still there, and only has too much to read.
     asker: Option<Asker>,
@@ -273,7 +273,7 @@ impl Exchanges {
                 }
             }
             is_told = self.close_answered(who.tenant, to, correlation_id, unheard).await;
-        } else if let Some(Unheard { asker, .. }) = unheard {
+        } else if let Some(UndeliveredReply { asker, .. }) = unheard {
             refuse(asker, Fate::Lost);
         }
         // After the commit: until then further replies get `Answered`. An answer that reached nobody is kept for `finish_left`.
@@ -351,9 +351,9 @@ impl Exchanges {
         tenant: &str,
         to: &Addressee,
         correlation_id: &str,
-        unheard: Option<Unheard>,
+        unheard: Option<UndeliveredReply>,
     ) -> bool {
-        let Some(Unheard { content, asker }) = unheard else {
+        let Some(UndeliveredReply { content, asker }) = unheard else {
             if let Err(fault) = self.note_answered(tenant, to.agent.no, correlation_id).await {
                 tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
             }
@@ -417,14 +417,14 @@ impl Exchanges {
         }
         // 0 is never an agent number: an agent without an inbox was never asked anything.
         match self.take_reply(who.tenant, correlation_id, no.unwrap_or_default(), content.clone()).await? {
-            Heard::At(..) => Ok(Replied { ok: true, delivered_to: None }),
-            Heard::OtherAgent => {
+            ReplyOutcome::At(..) => Ok(Replied { ok: true, delivered_to: None }),
+            ReplyOutcome::OtherAgent => {
                 Err(Fault::new(Class::ForbiddenError, format!("{id} cannot reply: another agent was asked")))
             }
-            Heard::NobodyWaits if self.late_reply(who.tenant, &id, no, correlation_id, content).await? => {
+            ReplyOutcome::NobodyWaits if self.late_reply(who.tenant, &id, no, correlation_id, content).await? => {
                 Ok(Replied { ok: true, delivered_to: Some("inbox".into()) })
             }
-            Heard::NobodyWaits | Heard::Answered => {
+            ReplyOutcome::NobodyWaits | ReplyOutcome::Answered => {
                 let text = "no question is open for this reply: it was answered or is unknown, or no agent asked it";
                 Err(Fault::new(Class::GoneError, text).with("correlation_id", correlation_id))
             }
@@ -438,15 +438,15 @@ impl Exchanges {
         correlation_id: &str,
         agent: InstanceNo,
         content: String,
-    ) -> Result<Heard, StoreError> {
+    ) -> Result<ReplyOutcome, StoreError> {
         let (me, now_ms) = (self.lease.me(), self.env.now_ms());
         let answer = Answer { content, at_ms: now_ms };
         let (tenant, correlation_id) = (tenant.into(), correlation_id.to_owned());
         let reply = Reply { tenant, correlation_id, agent, answer: answer.clone(), desk: me };
         let heard = self.store.answer_exchange(reply, self.lease.live(), now_ms).await?;
         match heard {
-            Heard::At(desk, token) if desk == me => self.agents.live.waiters.answer(token, answer),
-            Heard::At(desk, token) => self.bus.send(To::Desk(desk), Hint::Answered(vec![token])),
+            ReplyOutcome::At(desk, token) if desk == me => self.agents.live.waiters.answer(token, answer),
+            ReplyOutcome::At(desk, token) => self.bus.send(To::Desk(desk), Hint::Answered(vec![token])),
             _ => {}
         }
         Ok(heard)

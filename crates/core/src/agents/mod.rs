@@ -48,7 +48,7 @@ use crate::rules::Rules;
 use crate::vault::Sealer;
 
 pub use data::TenantData;
-pub use exchange::{Exchanges, Line, Question, Room, TIMEOUT_MAX_MS, Told};
+pub use exchange::{BufferedReply, Exchanges, Line, Question, Room, TIMEOUT_MAX_MS};
 pub use handoffs::LOOK_EVERY;
 pub use inbox::{Inboxes, inbox_message, is_in_flight};
 pub use messages::Messages;

@@ -11,7 +11,7 @@ use frontdesk_wire::Secret;
 
 use super::{BotInlet, InboundPlane};
 use crate::error::DeskError;
-use crate::port::platform::{Bot, HeardFragment, Inlet as _};
+use crate::port::platform::{Bot, Inlet as _, ReceivedFragment};
 use crate::port::store::{ChatGroups, Claim, Fragment, Held, StoreError};
 
 /// Nothing new of a group for this long: it is complete.
@@ -25,8 +25,8 @@ const SEAL_KIND: &str = "fragment";
 
 impl InboundPlane {
     /// Stores a fragment. `false`: there are too many; it has to be an event of its own.
-    pub async fn hold(&self, platform: &str, bot: &Bot, it: &HeardFragment) -> Result<bool, StoreError> {
-        let HeardFragment { chat_id, group, id, body } = it;
+    pub async fn hold(&self, platform: &str, bot: &Bot, it: &ReceivedFragment) -> Result<bool, StoreError> {
+        let ReceivedFragment { chat_id, group, id, body } = it;
         let fragment = Fragment {
             platform: platform.to_owned(),
             bot: bot.id.clone(),

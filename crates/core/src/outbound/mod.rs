@@ -359,7 +359,7 @@ impl OutboundPlane {
 
     /// Actions of desks that are gone: their outcome is unknown. Returns how many.
     pub async fn doubt(&self, live: Vec<DeskNo>) -> Result<u64, StoreError> {
-        let doubted = self.journal.doubt_open_entries(live).await?;
+        let doubted = self.journal.mark_open_entries_unknown(live).await?;
         if doubted > 0 {
             tracing::warn!(doubted, "actions were in flight when a server stopped; their outcome is unknown");
         }

@@ -31,14 +31,14 @@ pub(super) struct Sharing {
 /// Times on the steady clock.
 #[derive(Default)]
 struct Users {
-    rang_ms: Option<u64>,
+    announced_ms: Option<u64>,
     others: HashMap<DeskNo, u64>,
 }
 
 impl Users {
     fn is_used(&self, now_ms: u64) -> bool {
         let is_young = |at_ms: &u64| now_ms.saturating_sub(*at_ms) < HEARD_MS;
-        self.rang_ms.as_ref().is_some_and(is_young) || self.others.values().any(is_young)
+        self.announced_ms.as_ref().is_some_and(is_young) || self.others.values().any(is_young)
     }
 }
 
@@ -55,8 +55,8 @@ impl Sharing {
         }
         let now_ms = self.env.steady_ms();
         let count = self.with(platform, bot, now_ms, |users| {
-            if users.rang_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= HINT_MS) {
-                users.rang_ms = Some(now_ms);
+            if users.announced_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= HINT_MS) {
+                users.announced_ms = Some(now_ms);
                 let hint = Hint::Sending(self.lease.me(), platform.to_owned(), bot.to_owned());
                 self.bus.send(To::All, hint);
             }

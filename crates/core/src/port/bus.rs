@@ -64,13 +64,13 @@ pub enum To {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum BusEvent {
     Hint(Hint),
     /// Some hints may have been lost: everything is to be looked at.
     Missed,
 }
 
-impl Heard {
+impl BusEvent {
     /// Whether taking it writes to the store, which may last: other hints must not wait for it.
     pub fn is_slow(&self) -> bool {
         matches!(self, Self::Hint(Hint::Answered(_) | Hint::Results(_)))
@@ -83,7 +83,7 @@ pub trait Bus: Send + Sync {
     /// Does not wait. Hints that are not sent yet are merged where they can be; the oldest are dropped if there are too many.
     fn send(&self, to: To, hint: Hint);
     /// The next hint. For one caller.
-    fn hear(&self) -> BoxFuture<'_, Heard>;
+    fn hear(&self) -> BoxFuture<'_, BusEvent>;
     /// False: there are no other servers, and nobody sends hints.
     fn has_others(&self) -> bool {
         true
@@ -98,7 +98,7 @@ impl Bus for NoBus {
 
     fn send(&self, _: To, _: Hint) {}
 
-    fn hear(&self) -> BoxFuture<'_, Heard> {
+    fn hear(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(std::future::pending())
     }
 

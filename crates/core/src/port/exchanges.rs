@@ -51,7 +51,7 @@ pub struct Reply {
 
 /// Whether somebody gets a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum ReplyOutcome {
     /// The asker waits at this server, with this token.
     At(DeskNo, u64),
     NobodyWaits,
@@ -83,7 +83,7 @@ pub trait Exchanges: Send + Sync {
     fn meant_exchange(&self, mention: Mention) -> Stored<'_, Option<(String, InstanceNo)>>;
     /// Takes the first reply of the agent that was asked as the answer; the same one again is the same answer. If the asker waits at the server that took it, it
     /// has the answer with that.
-    fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Heard>;
+    fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, ReplyOutcome>;
     /// The answers to these exchanges that are there. Their askers have them with that.
     fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, Answer)>>;
     /// The server of these askers has another number: it had lost its lease.

@@ -76,6 +76,6 @@ pub trait Journal: Send + Sync {
     ) -> Stored<'a, Option<JournalEntry>>;
     /// Marks open entries of servers that are not `live` as unknown. Returns how many. The list may be some seconds old: a
     /// store that several servers share looks at their leases as well.
-    fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64>;
+    fn mark_open_entries_unknown(&self, live: Vec<DeskNo>) -> Stored<'_, u64>;
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>>;
 }

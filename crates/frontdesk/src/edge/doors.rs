@@ -15,7 +15,7 @@ use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::media::{MediaBody, MediaItem};
 use frontdesk_core::port::platform::{
-    Answer, Bot, Change, Door, Heard, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, Reply,
+    Answer, Bot, Change, Door, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, ReceivedRequest, Reply,
 };
 use frontdesk_core::port::store::{Outcome, StoreError};
 use frontdesk_wire::Code;
@@ -181,7 +181,12 @@ async fn try_take(
 }
 
 /// Keeps a fragment of an event until the rest is there. What waits in the same chat and is complete now comes first.
-async fn take_fragment(app: &App, platform: &dyn Platform, bot: &Bot, heard: &mut Heard) -> Result<(), DeskError> {
+async fn take_fragment(
+    app: &App,
+    platform: &dyn Platform,
+    bot: &Bot,
+    heard: &mut ReceivedRequest,
+) -> Result<(), DeskError> {
     let (name, inbound) = (&platform.descriptor().platform, app.desk.inbound());
     if let Some(chat_id) = &heard.chat_id {
         let group = heard.fragment.as_ref().map(|fragment| fragment.group.as_str());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::port::bus::Heard;
+use frontdesk_core::port::bus::BusEvent;
 use frontdesk_core::port::store::StoreError;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
     if !cluster.has_others() {
         return;
     }
-    let (slow, mut hints) = mpsc::channel::<Heard>(SLOW_MAX);
+    let (slow, mut hints) = mpsc::channel::<BusEvent>(SLOW_MAX);
     let work_off = async {
         while let Some(heard) = hints.recv().await {
             note(cluster.take(heard).await);

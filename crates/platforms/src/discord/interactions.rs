@@ -6,7 +6,7 @@
 
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Handover, Intake, RawCapability, Receipt, Verified};
-use frontdesk_core::port::platform::{Answer, Bot, Heard, RawRequest, Reply};
+use frontdesk_core::port::platform::{Answer, Bot, RawRequest, ReceivedRequest, Reply};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::event::ReplyTo;
 use frontdesk_wire::{MessageEvent, Secret, Source};
@@ -192,7 +192,7 @@ pub(super) fn is_token(text: &str) -> bool {
 
 impl Discord {
     /// A request to the interactions endpoint.
-    pub(super) fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    pub(super) fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let key = bot.setting("public_key").ok_or_else(|| {
             Reply::text(404, "this bot takes no interactions here: it was added without --set public_key=...")
         })?;
@@ -204,13 +204,13 @@ impl Discord {
             serde_json::from_slice(&request.body).map_err(|_| Reply::text(400, "the body is not valid JSON"))?;
         let proof = Verified::by("Ed25519 signature over the raw body");
         Ok(match self.meaning_of(bot, proof, &data, Some(sent_ms), request.now_ms) {
-            Meaning::Answer(answer) => Heard::nothing(Reply::json(200, &answer)),
+            Meaning::Answer(answer) => ReceivedRequest::nothing(Reply::json(200, &answer)),
             Meaning::Event { intake, then } => {
                 let answer = Answer::FromReceipts(Box::new(move |receipts| {
                     Reply::json(200, &then.answer(receipts.first())) //
                 }));
                 let if_not_stored = Box::new(|error: &DeskError| Reply::json(200, &not_stored(error)));
-                Heard { if_not_stored: Some(if_not_stored), ..Heard::events(vec![*intake], answer) }
+                ReceivedRequest { if_not_stored: Some(if_not_stored), ..ReceivedRequest::events(vec![*intake], answer) }
             }
         })
     }

@@ -42,8 +42,8 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault,
-    Method, Part, Partitioned, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Method,
+    Part, Partitioned, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
@@ -252,7 +252,11 @@ impl Platform for Discord {
         &self.doors
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         let heard = match bot {
             Some(bot) => self.hear(bot, request),
             None => Err(Reply::text(404, "no such bot")),

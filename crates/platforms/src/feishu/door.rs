@@ -1,12 +1,12 @@
 //! Requests of Feishu: verified, then read.
 
 use frontdesk_core::intake::Verified;
-use frontdesk_core::port::platform::{Bot, Door, Heard, Method, RawRequest, Reply};
+use frontdesk_core::port::platform::{Bot, Door, Method, RawRequest, ReceivedRequest, Reply};
 use serde_json::json;
 
 use super::envelope::{self, is_challenge};
 use super::events::check_app;
-use super::told::Told;
+use super::received::Received;
 use super::value::text_of;
 use super::{Feishu, PLATFORM};
 
@@ -21,10 +21,13 @@ pub(super) const DOORS: [Door; 1] = [Door {
 }];
 
 impl Feishu {
-    pub(super) async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    pub(super) async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let payload = envelope::open(bot, request)?;
         if is_challenge(&payload) {
-            return Ok(Heard::nothing(Reply::json(200, &json!({ "challenge": text_of(&payload, "challenge") }))));
+            return Ok(ReceivedRequest::nothing(Reply::json(
+                200,
+                &json!({ "challenge": text_of(&payload, "challenge") }),
+            )));
         }
         if text_of(&payload, "schema") != "2.0" {
             // Events of the old schema have other names and ids; the app chooses per event.
@@ -33,11 +36,11 @@ impl Feishu {
                 bot = bot.id,
                 "an event of an old schema was ignored; choose v2.0 events"
             );
-            return Ok(Told::default().heard());
+            return Ok(Received::default().heard());
         }
         check_app(bot, &payload).map_err(|why| Reply::text(403, why))?;
         let proof = Verified::by("signature over the raw body, or the verification token");
         let told = self.events(bot, proof, &payload, request.now_ms).await;
-        told.map(Told::heard).map_err(|why| Reply::text(503, why))
+        told.map(Received::heard).map_err(|why| Reply::text(503, why))
     }
 }

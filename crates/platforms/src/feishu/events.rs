@@ -9,7 +9,7 @@ use super::Feishu;
 use super::account::{app_id, is_id, is_message};
 use super::normalize::{Person, Said, changes, message, source};
 use super::prompts::{Pressed, answered_card, pressed};
-use super::told::{Answering, Told, refusal, toast};
+use super::received::{Answering, Received, refusal, toast};
 use super::value::text_of;
 
 /// The event of a button or a menu.
@@ -33,7 +33,7 @@ impl Feishu {
         proof: Verified,
         payload: &Value,
         now_ms: u64,
-    ) -> Result<Told, String> {
+    ) -> Result<Received, String> {
         let (header, event) = (&payload["header"], &payload["event"]);
         let (kind, event_id) = (text_of(header, "event_type"), text_of(header, "event_id"));
         let home = text_of(header, "tenant_key");
@@ -46,14 +46,21 @@ impl Feishu {
         }
     }
 
-    async fn said(&self, bot: &Bot, proof: Verified, event: &Value, home: &str, now_ms: u64) -> Result<Told, String> {
+    async fn said(
+        &self,
+        bot: &Bot,
+        proof: Verified,
+        event: &Value,
+        home: &str,
+        now_ms: u64,
+    ) -> Result<Received, String> {
         let said = Said::of(event, home);
         let facts = self.facts(bot, &said).await?;
         self.note(bot, &said);
-        let Some(mut intake) = message(bot, proof, &said, &facts) else { return Ok(Told::default()) };
+        let Some(mut intake) = message(bot, proof, &said, &facts) else { return Ok(Received::default()) };
         let written_ms = text_of(said.message, "create_time").parse::<u64>().ok();
         intake.author_sees = written_ms.is_some_and(|at| at.abs_diff(now_ms) < JUST_WRITTEN_MS);
-        Ok(Told { intakes: vec![intake], ..Told::default() })
+        Ok(Received { intakes: vec![intake], ..Received::default() })
     }
 
     /// Whose a direct chat is, and where a topic can be answered.
@@ -79,11 +86,11 @@ impl Feishu {
         event: &Value,
         event_id: &str,
         action: &str,
-    ) -> Result<Told, String> {
+    ) -> Result<Received, String> {
         let (message_id, operator) = (text_of(event, "message_id"), text_of(event, "operator_type"));
         let person = Person::of(&event["user_id"]);
         if !is_message(message_id) || matches!(operator, "bot" | "app") || person.id().is_empty() {
-            return Ok(Told::default());
+            return Ok(Received::default());
         }
         let asked = tokio::time::timeout(super::people::ASK_LIMIT, self.message(bot, message_id)).await;
         let on = match asked {
@@ -92,7 +99,7 @@ impl Feishu {
             Ok(Err(error)) => return Err(format!("reading the message of a reaction failed: {}", error.text())),
             Err(_) => return Err("reading the message of a reaction failed: Feishu did not answer in time".to_owned()),
         };
-        let Some(on) = on.filter(|on| on.is_own && is_id(&on.chat_id)) else { return Ok(Told::default()) };
+        let Some(on) = on.filter(|on| on.is_own && is_id(&on.chat_id)) else { return Ok(Received::default()) };
         let (chat, name) = tokio::join!(self.chat_in_time(bot, &on.chat_id), self.name_of(bot, &person));
         let is_direct = self.is_direct(bot, &on.chat_id, chat.as_ref());
         let emoji = super::value::first([text_of(&event["reaction_type"], "emoji_type"), "UNKNOWN"]);
@@ -109,7 +116,7 @@ impl Feishu {
         let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
         intake.mark = event_id.chars().take(128).collect(); // one message may have many reactions
         intake.addressed = true;
-        Ok(Told { intakes: vec![intake], ..Told::default() })
+        Ok(Received { intakes: vec![intake], ..Received::default() })
     }
 
     pub(super) fn is_direct(&self, bot: &Bot, chat_id: &str, chat: Option<&super::normalize::Chat>) -> bool {
@@ -118,17 +125,17 @@ impl Feishu {
     }
 
     /// A button or a menu. Feishu waits three seconds and never asks again.
-    async fn press(&self, bot: &Bot, proof: Verified, event: &Value, home: &str, event_id: &str) -> Told {
+    async fn press(&self, bot: &Bot, proof: Verified, event: &Value, home: &str, event_id: &str) -> Received {
         let Some(press) = pressed(event) else {
-            return Told::answer(toast("info", "This button is not in use here."));
+            return Received::answer(toast("info", "This button is not in use here."));
         };
         let operator = &event["operator"];
         let person = Person::of(operator).within(text_of(operator, "tenant_key"), home);
         if !is_id(&press.chat_id) || !is_message(&press.message_id) || person.id().is_empty() {
-            return Told::answer(toast("error", "Nothing was done: Feishu did not tell who chose what."));
+            return Received::answer(toast("error", "Nothing was done: Feishu did not tell who chose what."));
         }
         let Some(reserved) = self.answered.reserve(&bot.id, &press.chat_id, &press.message_id) else {
-            return Told::answer(toast("info", "This was answered already."));
+            return Received::answer(toast("info", "This was answered already."));
         };
         let (chat, name) = tokio::join!(self.chat_in_time(bot, &press.chat_id), self.name_of(bot, &person));
         let is_direct = self.is_direct(bot, &press.chat_id, chat.as_ref());
@@ -143,10 +150,10 @@ impl Feishu {
             };
             toast("error", &text) // dropped, the prompt is free again
         });
-        Told { intakes: vec![intake], answer: Answering::ToPress(answer), ..Told::default() }
+        Received { intakes: vec![intake], answer: Answering::ToPress(answer), ..Received::default() }
     }
 
-    fn changed(&self, bot: &Bot, kind: &str, event: &Value, home: &str) -> Told {
+    fn changed(&self, bot: &Bot, kind: &str, event: &Value, home: &str) -> Received {
         let changes = changes(kind, event, home);
         for change in &changes {
             match change {
@@ -155,7 +162,7 @@ impl Feishu {
                 _ => {}
             }
         }
-        Told { changes, ..Told::default() }
+        Received { changes, ..Received::default() }
     }
 }
 

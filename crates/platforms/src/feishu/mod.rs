@@ -24,6 +24,7 @@ mod normalize;
 mod people;
 mod post;
 mod prompts;
+mod received;
 mod refusals;
 pub(crate) mod sample;
 mod send;
@@ -33,7 +34,6 @@ mod structured;
 #[cfg(test)]
 mod tests;
 mod text;
-mod told;
 mod value;
 mod work;
 
@@ -43,8 +43,8 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault, Part,
-    Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Part, Platform,
+    Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
@@ -210,7 +210,11 @@ impl Platform for Feishu {
         &door::DOORS
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(async move {
             match bot {
                 Some(bot) => self.hear(bot, request).await,

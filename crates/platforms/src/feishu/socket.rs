@@ -21,8 +21,8 @@ use super::account::{Mode, app_id, base, mode};
 use super::events::check_app;
 use super::failure::{ApiError, no_answer, read};
 use super::frame::{CONTROL, DATA, Frame, Joined, Parts};
+use super::received::{Answering, Received, not_stored};
 use super::refusals::OF_APP;
-use super::told::{Answering, Told, not_stored};
 use super::value::text_of;
 use super::work::{Event, Handled, Ignored, Unstored, Work};
 use super::{Feishu, PLATFORM};
@@ -222,7 +222,7 @@ impl Feishu {
     async fn store(&self, bot: &Bot, inlet: &dyn Inlet, payload: &Value) -> Result<Option<Value>, Unstored> {
         let proof = Verified::by("a socket that this server opened with its secret");
         let told = self.events(bot, proof, payload, self.env.now_ms()).await;
-        let Told { intakes, changes, answer } =
+        let Received { intakes, changes, answer } =
             told.map_err(|why| Unstored { answer: None, why, is_of_store: false })?;
         let is_press = matches!(answer, Answering::ToPress(_));
         for change in changes {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotNames, Door, Heard, Look, LookFault, Method, Platform, RawRequest, Reply,
+    Acted, ActingAs, Answer, Bot, BotNames, Door, Look, LookFault, Method, Platform, RawRequest, ReceivedRequest, Reply,
 };
 use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret, Source};
 use serde::Deserialize;
@@ -64,7 +64,7 @@ impl Hooks {
         Self { descriptor, doors: [door] }
     }
 
-    fn take(bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    fn take(bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let keys = bot.secret("key").map_or_else(Vec::new, keys_of);
         let id = Keys::new(keys.iter())
             .verify(|name| request.only_header(name), &request.body, request.now_ms / 1_000)
@@ -93,7 +93,7 @@ impl Hooks {
         let whose = bot.tenant.clone().map_or_else(|| Whose::Path(bot.id.clone()), Whose::Tenant);
         let proof = Verified::by("webhook-signature over the raw body");
         let intake = Intake { from_program: true, ..Intake::new(proof, whose, bot.id.clone(), event) };
-        Ok(Heard::events(vec![intake], Answer::FromReceipts(Box::new(answer))))
+        Ok(ReceivedRequest::events(vec![intake], Answer::FromReceipts(Box::new(answer))))
     }
 }
 
@@ -145,7 +145,11 @@ impl Platform for Hooks {
         &self.doors
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         let taken = match bot {
             Some(bot) => Self::take(bot, request),
             None => Err(Reply::text(404, "no such webhook")),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Answer, Bot, Door, Heard, Method, RawRequest, Reply};
+use frontdesk_core::port::platform::{Answer, Bot, Door, Method, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::secret::same_bytes;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -87,14 +87,14 @@ pub(super) fn bot_of<'a>(bots: &'a [Arc<Bot>], request: &RawRequest) -> Option<&
 }
 
 impl Homeservers {
-    pub(super) async fn take(&self, bot: Option<&Bot>, request: &RawRequest) -> Result<Heard, Reply> {
+    pub(super) async fn take(&self, bot: Option<&Bot>, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let Some(bot) = bot else {
             let text = "no bot in mode appservice has this hs_token";
             return Err(refused(if token_of(request).is_some() { 403 } else { 401 }, "M_FORBIDDEN", text));
         };
         let done = || Reply::json(200, &json!({}));
         if request.door != TRANSACTIONS {
-            return Ok(Heard::nothing(done()));
+            return Ok(ReceivedRequest::nothing(done()));
         }
         let not_json = |_| refused(400, "M_NOT_JSON", "the body is not JSON");
         let mut body: Value = serde_json::from_slice(&request.body).map_err(not_json)?;
@@ -108,7 +108,7 @@ impl Homeservers {
         match self.take_events(&client, events, is_last).await {
             Ok(Gathered { intakes, changes, gaps, .. }) => {
                 self.attempts.end(&bot.id, txn);
-                Ok(Heard { changes, gaps, ..Heard::events(intakes, Answer::Fixed(done())) })
+                Ok(ReceivedRequest { changes, gaps, ..ReceivedRequest::events(intakes, Answer::Fixed(done())) })
             }
             Err(fault) => {
                 if !fault.is_elsewhere() {

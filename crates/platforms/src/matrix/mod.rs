@@ -40,8 +40,8 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault, Part,
-    Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Part, Platform,
+    Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::{Act, Action, ActionResult, Code, Descriptor, Secret};
 use serde_json::json;
@@ -222,7 +222,11 @@ impl Platform for Homeservers {
         door::bot_of(bots, request)
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(self.take(bot, request))
     }
 

@@ -10,9 +10,9 @@ use super::api::{Api, ApiError};
 use super::emoji;
 use super::look::info;
 use super::prompts::prompt;
+use super::received::ResponseUrl;
 use super::rich::text_of;
 use super::text::{MARKDOWN_MAX, not_one_message, one_message};
-use super::told::ResponseUrl;
 
 const THREAD_NAME_MAX: usize = 300;
 

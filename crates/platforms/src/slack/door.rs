@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use frontdesk_core::intake::Verified;
-use frontdesk_core::port::platform::{Bot, Change, Door, Gap, Heard, Method, RawRequest, Reply};
+use frontdesk_core::port::platform::{Bot, Change, Door, Gap, Method, RawRequest, ReceivedRequest, Reply};
 use serde_json::{Value, json};
 
 use super::account::WORKSPACE;
@@ -11,8 +11,8 @@ use super::form::field;
 use super::interactions::SlashCommand;
 use super::normalize::{Me, Meaning, Scene, meaning_of, team_of};
 use super::people::ASK_LIMIT;
+use super::received::Received;
 use super::rich::{list_of, text_of};
-use super::told::Told;
 use super::{Slack, signature};
 
 /// An event with the longest text and its blocks, or a button with the message that has it.
@@ -46,7 +46,7 @@ fn is_recent(ts: Option<&str>, now_ms: u64) -> bool {
 }
 
 impl Slack {
-    pub(super) async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    pub(super) async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         match request.door {
             INSTALL => return self.begin_install(bot, request),
             OAUTH => return self.finish_install(bot, request).await,
@@ -61,7 +61,7 @@ impl Slack {
         match request.door {
             COMMANDS => {
                 if field(&request.body, "ssl_check").is_some() {
-                    return Ok(Heard::nothing(Reply::text(200, "")));
+                    return Ok(ReceivedRequest::nothing(Reply::text(200, "")));
                 }
                 let command = SlashCommand::read(|name| field(&request.body, name));
                 Ok(self.command(bot, proof(), &command).heard())
@@ -76,7 +76,7 @@ impl Slack {
                 let payload: Value = serde_json::from_slice(&request.body)
                     .map_err(|_| Reply::text(400, "the body is not valid JSON"))?;
                 let told = self.events(bot, proof(), &payload, request.now_ms).await;
-                told.map(Told::heard).map_err(|why| Reply::text(503, why))
+                told.map(Received::heard).map_err(|why| Reply::text(503, why))
             }
         }
     }
@@ -88,18 +88,18 @@ impl Slack {
         proof: Verified,
         payload: &Value,
         now_ms: u64,
-    ) -> Result<Told, String> {
+    ) -> Result<Received, String> {
         match text_of(payload, "type") {
-            "url_verification" => return Ok(Told::answer(json!({ "challenge": text_of(payload, "challenge") }))),
+            "url_verification" => return Ok(Received::answer(json!({ "challenge": text_of(payload, "challenge") }))),
             "event_callback" => {}
             "app_rate_limited" => {
                 let since_ms = payload["minute_rate_limited"].as_u64().unwrap_or(now_ms / 1_000).saturating_mul(1_000);
                 let reason =
                     "Slack sent no more than 30,000 events in an hour, and left out those of this minute".into();
                 let gap = Gap { since_ms, until_ms: since_ms.saturating_add(60_000), reason };
-                return Ok(Told { gaps: vec![gap], ..Told::default() });
+                return Ok(Received { gaps: vec![gap], ..Received::default() });
             }
-            _ => return Ok(Told::default()),
+            _ => return Ok(Received::default()),
         }
         let (team, event) = (team_of(payload), &payload["event"]);
         let event = &self.with_kind(bot, team, event).await;
@@ -110,7 +110,7 @@ impl Slack {
         };
         let scene = Scene { bot, team, app_id: text_of(payload, "api_app_id"), me: &me };
         let Meaning { intake, changes, is_uninstalled } = meaning_of(&scene, proof, event);
-        let mut told = Told { changes, ..Told::default() };
+        let mut told = Received { changes, ..Received::default() };
         if is_uninstalled && self.is_removed(bot, team).await? {
             self.known.forget(&(bot.id.clone(), bot.account().to_owned(), team.to_owned()));
             told.changes.push(Change::GrantEnded(format!("{WORKSPACE}{team}")));

@@ -5,7 +5,7 @@
 //! somebody else finish an installation that they did not begin.
 
 use aws_lc_rs::hmac;
-use frontdesk_core::port::platform::{Answer, Bot, GrantedSecret, Heard, RawRequest, Reply};
+use frontdesk_core::port::platform::{Answer, Bot, GrantedSecret, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::Secret;
 use frontdesk_wire::secret::same_bytes;
 
@@ -58,7 +58,7 @@ fn app(bot: &Bot) -> Result<App<'_>, Reply> {
 }
 
 impl Slack {
-    pub(super) fn begin_install(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    pub(super) fn begin_install(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let App { client_id, client_secret } = app(bot)?;
         let expires_s = request.now_ms / 1_000 + STATE_S;
         let state = sign(client_secret, &bot.id, &format!("{expires_s}.{}", self.env.random_hex(16)));
@@ -73,10 +73,10 @@ impl Slack {
         let cookie =
             format!("{COOKIE}={state}; Path=/slack/{}/; Max-Age={STATE_S}; HttpOnly; SameSite=Lax{secure}", bot.id);
         let headers = vec![("location", location), ("set-cookie", cookie), ("cache-control", "no-store".into())];
-        Ok(Heard::nothing(Reply { headers, ..Reply::text(302, "") }))
+        Ok(ReceivedRequest::nothing(Reply { headers, ..Reply::text(302, "") }))
     }
 
-    pub(super) async fn finish_install(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    pub(super) async fn finish_install(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let App { client_id, client_secret } = app(bot)?;
         let asked = |name: &str| field(request.query.as_bytes(), name).filter(|value| !value.is_empty());
         let state = asked("state").filter(|state| state.len() <= STATE_MAX_BYTES).unwrap_or_default();
@@ -132,7 +132,10 @@ impl Slack {
             "The app is installed in {name} ({team}). Whoever runs this server decides which agents are reached from there."
         );
         let granted = vec![GrantedSecret { name: format!("{WORKSPACE}{team}"), value: Secret::new(token) }];
-        Ok(Heard { granted, ..Heard::events(Vec::new(), Answer::Fixed(page(200, "Installed", &text))) })
+        Ok(ReceivedRequest {
+            granted,
+            ..ReceivedRequest::events(Vec::new(), Answer::Fixed(page(200, "Installed", &text)))
+        })
     }
 
     fn redirect_uri(&self, bot: &Bot) -> String {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::account::{is_id, is_ts};
 use super::normalize::{Me, Scene, intake, source};
 use super::prompts::{Pressed, pressed};
+use super::received::{Answering, Received, ResponseUrl, only_for_them, refusal};
 use super::rich::text_of;
-use super::told::{Answering, ResponseUrl, Told, only_for_them, refusal};
 use super::{CAPABILITY_KIND, Slack};
 
 /// Answers to a command are taken for 30 minutes.
@@ -58,9 +58,11 @@ fn channel_type(channel: &str, name: &str) -> &'static str {
 }
 
 impl Slack {
-    pub(super) fn command(&self, bot: &Bot, proof: Verified, given: &SlashCommand) -> Told {
+    pub(super) fn command(&self, bot: &Bot, proof: Verified, given: &SlashCommand) -> Received {
         if !is_id(&given.channel) || !is_id(&given.user) || !given.command.starts_with('/') {
-            return Told::answer(only_for_them("Nothing was done: Slack did not tell who gave which command where."));
+            return Received::answer(only_for_them(
+                "Nothing was done: Slack did not tell who gave which command where.",
+            ));
         }
         let scene = Scene { bot, team: &given.team, app_id: "", me: &Me::default() };
         let kind = channel_type(&given.channel, &given.channel_name);
@@ -86,11 +88,11 @@ impl Slack {
             });
         }
         self.note_place(bot, &given.channel, &given.team);
-        Told { intakes: vec![intake], answer: Answering::ToCommand, ..Told::default() }
+        Received { intakes: vec![intake], answer: Answering::ToCommand, ..Received::default() }
     }
 
     /// A button, a menu, a form, or a shortcut.
-    pub(super) fn interaction(&self, bot: &Bot, proof: Verified, payload: &Value) -> Told {
+    pub(super) fn interaction(&self, bot: &Bot, proof: Verified, payload: &Value) -> Received {
         let response_url = ResponseUrl::of(bot, text_of(payload, "response_url"));
         match text_of(payload, "type") {
             "block_actions" => match pressed(payload) {
@@ -103,11 +105,11 @@ impl Slack {
                     "title": { "type": "plain_text", "text": "Not supported" },
                     "blocks": [{ "type": "section", "text": { "type": "plain_text", "text": NO_FORMS } }],
                 });
-                Told::answer(json!({ "response_action": "update", "view": view }))
+                Received::answer(json!({ "response_action": "update", "view": view }))
             }
-            "block_suggestion" => Told::answer(json!({ "options": [] })),
+            "block_suggestion" => Received::answer(json!({ "options": [] })),
             "message_action" | "interactive_message" | "dialog_submission" => self.tell_them(response_url, NO_FORMS),
-            _ => Told::default(), // a form that was closed, a shortcut without a chat: nobody waits
+            _ => Received::default(), // a form that was closed, a shortcut without a chat: nobody waits
         }
     }
 
@@ -118,7 +120,7 @@ impl Slack {
         payload: &Value,
         press: Pressed,
         response_url: Option<ResponseUrl>,
-    ) -> Told {
+    ) -> Received {
         let user = &payload["user"];
         let user_id = text_of(user, "id").to_owned();
         if !is_id(&press.chat_id) || !is_id(&user_id) || !is_ts(&press.message_ts) {
@@ -142,16 +144,16 @@ impl Slack {
                 }
             })
         });
-        Told { intakes: vec![intake], afterwards: Some(afterwards), ..Told::default() }
+        Received { intakes: vec![intake], afterwards: Some(afterwards), ..Received::default() }
     }
 
     /// Slack shows an answer to a button only if it is posted separately.
-    fn tell_them(&self, response_url: Option<ResponseUrl>, text: &str) -> Told {
+    fn tell_them(&self, response_url: Option<ResponseUrl>, text: &str) -> Received {
         let (outcall, body) = (self.outcall.clone(), only_for_them(text));
         let afterwards = response_url.map(|url| -> Afterwards {
             Box::new(move |_: &[Receipt]| Box::pin(url.tell(outcall, body))) //
         });
-        Told { afterwards, ..Told::default() }
+        Received { afterwards, ..Received::default() }
     }
 }
 

@@ -20,6 +20,7 @@ mod media;
 mod normalize;
 mod people;
 mod prompts;
+mod received;
 mod rich;
 pub(crate) mod sample;
 pub mod signature;
@@ -27,7 +28,6 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod text;
-mod told;
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault, Part,
-    Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Part, Platform,
+    Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
@@ -192,7 +192,11 @@ impl Platform for Slack {
         &door::DOORS
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(async move {
             match bot {
                 Some(bot) => self.hear(bot, request).await,

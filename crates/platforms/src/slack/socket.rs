@@ -19,8 +19,8 @@ use super::Slack;
 use super::account::{Mode, mode, workspaces};
 use super::api::{Api, ApiError};
 use super::interactions::SlashCommand;
+use super::received::{Answering, Received, not_stored, to_command};
 use super::rich::text_of;
-use super::told::{Answering, Told, not_stored, to_command};
 
 /// An envelope with the longest message.
 const MESSAGE_MAX_BYTES: usize = 2 << 20;
@@ -207,7 +207,7 @@ impl Slack {
             "interactive" => self.interaction(bot, proof, payload),
             _ => return Ok((ack(None), None)),
         };
-        let Told { intakes, changes, gaps, answer, afterwards } = told;
+        let Received { intakes, changes, gaps, answer, afterwards } = told;
         let is_command = matches!(answer, Answering::ToCommand);
         let stored = store(inlet, intakes, changes).await;
         let receipts = stored.map_err(|error| match is_command {

@@ -20,8 +20,8 @@ use frontdesk_core::intake::Intake;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Heard, HeardFragment, Inlet, Look,
-    LookFault, MediaFault, Method, Part, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault,
+    Method, Part, Platform, Rate, RawRequest, ReceivedFragment, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::secret::same_bytes;
@@ -159,7 +159,7 @@ impl Telegram {
         }
     }
 
-    async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let given = request.only_header("x-telegram-bot-api-secret-token").unwrap_or_default();
         let expected = bot.secret("webhook_secret").ok_or_else(|| Reply::text(404, "this bot has no webhook"))?;
         if bot.setting("mode") != Some("webhook") || !same_bytes(given.as_bytes(), expected.expose().as_bytes()) {
@@ -176,11 +176,15 @@ impl Telegram {
         let meaning = match meaning {
             Ok(meaning) => meaning,
             // Answered with success: Telegram would send it again and again.
-            Err(why) => return Ok(Heard::events(vec![unreadable(bot, &me, id, &why)], done())),
+            Err(why) => return Ok(ReceivedRequest::events(vec![unreadable(bot, &me, id, &why)], done())),
         };
         let chat_id = meaning.chat();
         if let Some(fragment) = fragment_of(&meaning, &me, &request.body) {
-            return Ok(Heard { fragment: Some(fragment), chat_id, ..Heard::events(Vec::new(), done()) });
+            return Ok(ReceivedRequest {
+                fragment: Some(fragment),
+                chat_id,
+                ..ReceivedRequest::events(Vec::new(), done())
+            });
         }
         let Meaning { intake, changes, pressed, .. } = meaning;
         let events = intake.map(|intake| *intake).into_iter().collect();
@@ -193,7 +197,7 @@ impl Telegram {
                 Reply::json(200, &call)
             })),
         };
-        Ok(Heard { changes, chat_id, ..Heard::events(events, answer) })
+        Ok(ReceivedRequest { changes, chat_id, ..ReceivedRequest::events(events, answer) })
     }
 
     /// The event of an album whose updates came one by one.
@@ -275,12 +279,12 @@ impl Telegram {
 }
 
 /// Telegram sends the next photo of an album after the last was answered.
-fn fragment_of(meaning: &Meaning, me: &User, body: &[u8]) -> Option<HeardFragment> {
+fn fragment_of(meaning: &Meaning, me: &User, body: &[u8]) -> Option<ReceivedFragment> {
     let album = meaning.album.as_ref()?;
     let event = &meaning.intake.as_ref()?.event;
     let chat_id = event.source.chat_id.to_string();
     let message_id = event.message_id.as_deref()?;
-    Some(HeardFragment {
+    Some(ReceivedFragment {
         group: format!("{chat_id}:{album}"),
         id: format!("{}:{chat_id}:{message_id}", me.id),
         chat_id,
@@ -370,7 +374,11 @@ impl Platform for Telegram {
         &self.doors
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(async move {
             match bot {
                 Some(bot) => self.hear(bot, request).await,

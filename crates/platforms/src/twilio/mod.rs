@@ -20,8 +20,8 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::MediaStore;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault,
-    Method, Part, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Method,
+    Part, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::{Env, media as files};
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
@@ -145,23 +145,23 @@ impl Sms {
         }
     }
 
-    fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let fields = Self::verified(bot, request, self.webhook_url(bot))?;
         let said = normalize::said(&fields, bot).map_err(|why| Reply::text(400, why))?;
-        let Some(Said { intake, from, keyword }) = said else { return Ok(Heard::nothing(twiml())) };
+        let Some(Said { intake, from, keyword }) = said else { return Ok(ReceivedRequest::nothing(twiml())) };
         match keyword {
             Some(Keyword::Stop) => self.opted_out.put(&bot.id, &from, self.env.now_ms()),
             Some(Keyword::Start) => self.opted_out.forget(&bot.id, &from),
             Some(Keyword::Help) | None => {}
         }
-        Ok(Heard::events(vec![intake], Answer::Fixed(twiml())))
+        Ok(ReceivedRequest::events(vec![intake], Answer::Fixed(twiml())))
     }
 
-    fn note_status(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    fn note_status(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let fields = Self::verified(bot, request, self.status_url(bot, None))?;
         let query = fields_of(request.query.as_bytes()).unwrap_or_default();
         let receipt = normalize::status(&fields, first(&query, "key")).map_err(|why| Reply::text(400, why))?;
-        Ok(Heard { receipts: receipt.into_iter().collect(), ..Heard::nothing(twiml()) })
+        Ok(ReceivedRequest { receipts: receipt.into_iter().collect(), ..ReceivedRequest::nothing(twiml()) })
     }
 }
 
@@ -222,7 +222,11 @@ impl Platform for Sms {
         &self.doors
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(async move {
             let bot = bot.ok_or_else(|| Reply::text(404, "no such bot"))?;
             match request.door {

@@ -102,7 +102,7 @@ impl Scene {
         }
     }
 
-    fn hear(&self, pairs: &[(&str, &str)]) -> Result<Heard, Reply> {
+    fn hear(&self, pairs: &[(&str, &str)]) -> Result<ReceivedRequest, Reply> {
         let all = [&[("MessageSid", "SMin"), ("AccountSid", SID), ("From", ANN), ("To", OWN)], pairs].concat();
         self.platform.hear(&self.bot, &Self::request(MESSAGES, "https://desk.example/twilio/sms", "", &all))
     }

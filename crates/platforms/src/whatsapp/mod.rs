@@ -23,8 +23,8 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault,
-    Method, Part, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Method,
+    Part, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::secret::same_bytes;
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
@@ -135,7 +135,7 @@ impl WhatsApp {
     }
 
     /// Meta asks once whether the address is ours.
-    fn greet_meta(bot: &Bot, query: &[(String, String)]) -> Result<Heard, Reply> {
+    fn greet_meta(bot: &Bot, query: &[(String, String)]) -> Result<ReceivedRequest, Reply> {
         let expected = bot.secret("verify_token").ok_or_else(|| Reply::text(404, "this bot has no verify_token"))?;
         let given = first(query, "hub.verify_token").unwrap_or_default();
         let is_ours = same_bytes(given.as_bytes(), expected.expose().as_bytes());
@@ -146,12 +146,12 @@ impl WhatsApp {
             ));
         }
         match first(query, "hub.challenge").filter(|text| (1..=CHALLENGE_MAX_BYTES).contains(&text.len())) {
-            Some(challenge) => Ok(Heard::nothing(Reply::text(200, challenge))),
+            Some(challenge) => Ok(ReceivedRequest::nothing(Reply::text(200, challenge))),
             None => Err(Reply::text(400, "hub.challenge is missing or too long")),
         }
     }
 
-    fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let query = fields_of(request.query.as_bytes()).unwrap_or_default();
         if request.body.is_empty() && first(&query, "hub.mode").is_some() {
             return Self::greet_meta(bot, &query);
@@ -162,7 +162,7 @@ impl WhatsApp {
         let unreadable = || Reply::text(400, "the body is not a webhook of WhatsApp");
         let payload = payload_of(&request.body).ok_or_else(unreadable)?;
         let done = || Reply::json(200, &json!({}));
-        let Some(meaning) = meaning_of(payload, bot) else { return Ok(Heard::nothing(done())) };
+        let Some(meaning) = meaning_of(payload, bot) else { return Ok(ReceivedRequest::nothing(done())) };
         let Meaning { intakes, receipts, closed, heard, foreign } = meaning;
         if foreign > 0 {
             tracing::debug!(bot = bot.id, foreign, "changes of another phone number were skipped");
@@ -173,7 +173,7 @@ impl WhatsApp {
         for chat_id in closed {
             self.note_closed(bot, &chat_id);
         }
-        Ok(Heard { receipts, ..Heard::events(intakes, Answer::Fixed(done())) })
+        Ok(ReceivedRequest { receipts, ..ReceivedRequest::events(intakes, Answer::Fixed(done())) })
     }
 }
 
@@ -232,7 +232,11 @@ impl Platform for WhatsApp {
         &self.doors
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         let heard = match bot {
             Some(bot) => self.hear(bot, request),
             None => Err(Reply::text(404, "no such bot")),

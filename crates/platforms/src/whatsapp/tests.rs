@@ -82,14 +82,14 @@ impl Scene {
         Self { graph, platform, bot }
     }
 
-    fn post(&self, body: &Value) -> Result<Heard, Reply> {
+    fn post(&self, body: &Value) -> Result<ReceivedRequest, Reply> {
         let body = body.to_string();
         let headers = vec![("x-hub-signature-256".to_owned(), signature::sign("app", body.as_bytes()))];
         let request = RawRequest { door: DOOR, headers, body: body.into_bytes().into(), ..RawRequest::default() };
         self.platform.hear(&self.bot, &request)
     }
 
-    fn hear(&self, messages: Value, statuses: Value) -> Heard {
+    fn hear(&self, messages: Value, statuses: Value) -> ReceivedRequest {
         self.post(&webhook(NUMBER_ID, messages, statuses)).ok().unwrap()
     }
 
@@ -132,7 +132,7 @@ fn the_address_is_confirmed_to_whoever_knows_the_token() {
     let ask = |query: &str| {
         let request = RawRequest { door: DOOR, query: query.into(), ..RawRequest::default() };
         match scene.platform.hear(&scene.bot, &request) {
-            Ok(Heard { answer: Answer::Fixed(reply), .. }) => (reply.status, reply.body),
+            Ok(ReceivedRequest { answer: Answer::Fixed(reply), .. }) => (reply.status, reply.body),
             Ok(_) => panic!("no reply"),
             Err(reply) => (reply.status, String::new()),
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::{Bus, Heard, Hint, To};
+use frontdesk_core::port::bus::{Bus, BusEvent, Hint, To};
 use frontdesk_wire::DeskNo;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
@@ -52,10 +52,10 @@ impl Bus for LocalBus {
         }
     }
 
-    fn hear(&self) -> BoxFuture<'_, Heard> {
+    fn hear(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(async move {
             match self.hints.lock().await.recv().await {
-                Some(hint) => Heard::Hint(hint),
+                Some(hint) => BusEvent::Hint(hint),
                 None => std::future::pending().await, // never: this bus holds a sender
             }
         })

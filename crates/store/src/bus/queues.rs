@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::{Bus, Heard, Hint, To};
+use frontdesk_core::port::bus::{Bus, BusEvent, Hint, To};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{DeskNo, InstanceNo};
 use tokio::sync::{Notify, watch};
@@ -152,12 +152,12 @@ impl Queues {
         self.to_hear.notify_one();
     }
 
-    fn next_heard(&self) -> Option<Heard> {
+    fn next_heard(&self) -> Option<BusEvent> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut inbox.is_missing) {
-            return Some(Heard::Missed);
+            return Some(BusEvent::Missed);
         }
-        inbox.hints.pop_front().map(Heard::Hint)
+        inbox.hints.pop_front().map(BusEvent::Hint)
     }
 }
 
@@ -218,7 +218,7 @@ impl Bus for NetworkBus {
         self.queues.add(to, hint);
     }
 
-    fn hear(&self) -> BoxFuture<'_, Heard> {
+    fn hear(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(async move {
             loop {
                 if let Some(heard) = self.queues.next_heard() {
@@ -260,7 +260,7 @@ mod tests {
             queues.heard(&encode(&Hint::Echo(number)));
         }
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
-        assert_eq!(queues.next_heard(), Some(Heard::Missed), "whoever hears is told to look at everything");
+        assert_eq!(queues.next_heard(), Some(BusEvent::Missed), "whoever hears is told to look at everything");
         queues.add(To::All, Hint::Interrupt(InstanceNo(1), "x".repeat(9_000), "c".into()));
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
     }

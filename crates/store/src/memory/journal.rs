@@ -70,7 +70,7 @@ impl Journal for MemoryStore {
         now(receipt_ids.into_iter().find_map(found).and_then(|id| state.journal.get(id)).cloned())
     }
 
-    fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
+    fn mark_open_entries_unknown(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         let mut doubted = 0;
         let is_left = |entry: &&mut JournalEntry| entry.outcome == Outcome::Open && !live.contains(&entry.desk);
         for entry in self.state().journal.values_mut().filter(is_left) {

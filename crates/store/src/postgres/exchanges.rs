@@ -1,6 +1,8 @@
 //! Questions that somebody waits for. Whatever is decided about one is decided in one statement, on its row.
 
-use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Exchanges, Heard, LEFT_MAX, Mention, Reply};
+use frontdesk_core::port::exchanges::{
+    Answer, EXCHANGE_LEFT_MS, Exchange, Exchanges, LEFT_MAX, Mention, Reply, ReplyOutcome,
+};
 use frontdesk_core::port::store::{DeskNo, Stored};
 use frontdesk_core::short_hash;
 use frontdesk_wire::InstanceNo;
@@ -68,7 +70,7 @@ impl Exchanges for PostgresStore {
         })
     }
 
-    fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Heard> {
+    fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, ReplyOutcome> {
         let (now, live, by_lease) = (self.clock.at(now_ms), signed_all(&live), self.clock == Clock::Database);
         self.worker.write(async move |connection| {
             let (tenant, name) = (kept(&reply.tenant), name_of(&reply.correlation_id));
@@ -81,24 +83,24 @@ impl Exchanges for PostgresStore {
             );
             let content = kept(&reply.answer.content);
             let found = connection.query_opt(sql, &[&now, &live, &by_lease, &tenant, &name, &content]).await?;
-            let Some(row) = found else { return Ok(Heard::NobodyWaits) };
+            let Some(row) = found else { return Ok(ReplyOutcome::NobodyWaits) };
             let (agent, desk, token): (InstanceNo, DeskNo, u64) =
                 (unsigned(row.get(0)), unsigned(row.get(1)), unsigned(row.get(2)));
             let (is_answered, is_same, is_left): (bool, Option<bool>, bool) = (row.get(3), row.get(4), row.get(5));
             if is_answered {
                 let is_same = is_same == Some(true) && agent == reply.agent;
-                return Ok(if is_same { Heard::At(desk, token) } else { Heard::Answered });
+                return Ok(if is_same { ReplyOutcome::At(desk, token) } else { ReplyOutcome::Answered });
             }
             if is_left {
-                return Ok(Heard::NobodyWaits);
+                return Ok(ReplyOutcome::NobodyWaits);
             }
             if agent != reply.agent {
-                return Ok(Heard::OtherAgent);
+                return Ok(ReplyOutcome::OtherAgent);
             }
             let sql = "UPDATE exchange SET answer = $2, answered_ms = $3, is_taken = desk = $4 WHERE token = $1";
             let at = signed(reply.answer.at_ms);
             connection.execute(sql, &[&signed(token), &content, &at, &signed(reply.desk)]).await?;
-            Ok(Heard::At(desk, token))
+            Ok(ReplyOutcome::At(desk, token))
         })
     }
 

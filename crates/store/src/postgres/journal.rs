@@ -100,7 +100,7 @@ impl Journal for PostgresStore {
         })
     }
 
-    fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
+    fn mark_open_entries_unknown(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         // A server that enlisted after the list was made is live as well; only the database's clock can tell.
         let by_lease = self.clock == Clock::Database;
         self.worker.write(async move |connection| {

@@ -97,7 +97,7 @@ impl Journal for SqliteStore {
         })
     }
 
-    fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
+    fn mark_open_entries_unknown(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         let work = move |books: &mut Books| {
             let note = "the server stopped before the platform answered";
             let live = serde_json::to_string(&live).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::bus::{Bus, Heard, Hint, To};
+use frontdesk_core::port::bus::{Bus, BusEvent, Hint, To};
 use frontdesk_wire::DeskNo;
 use tokio::sync::Notify;
 
@@ -114,12 +114,12 @@ impl Bus for SimulatedBus {
         }
     }
 
-    fn hear(&self) -> BoxFuture<'_, Heard> {
+    fn hear(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(async move {
             loop {
                 let heard = self.inbox.heard.lock().unwrap().pop_front();
                 if let Some(hint) = heard {
-                    return Heard::Hint(hint);
+                    return BusEvent::Hint(hint);
                 }
                 self.inbox.notify.notified().await;
             }

@@ -132,12 +132,12 @@ impl Journal for DeskStore {
         self.store.entry_of_receipt(platform, bot, receipt_ids)
     }
 
-    fn doubt_open_entries(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
+    fn mark_open_entries_unknown(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
         let (book, doubts_all) = (self.book.clone(), self.sabotage == Some(Sabotage::DoubtEverybody));
-        self.pass("doubt_open_entries", move |store| {
+        self.pass("mark_open_entries_unknown", move |store| {
             let before = open_entries(store);
             let known = if doubts_all { Vec::new() } else { with_leases(&book, store, live) };
-            let doubted = at_once(store.doubt_open_entries(known))?;
+            let doubted = at_once(store.mark_open_entries_unknown(known))?;
             check_doubted(&book, store, &before);
             Ok(doubted)
         })

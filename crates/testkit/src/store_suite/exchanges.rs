@@ -1,7 +1,7 @@
 //! Rules for questions that somebody waits for, and for claims and tries.
 
 use frontdesk_core::port::claims::{HANDOFF_HELD_MS, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
-use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Heard, Mention, Reply};
+use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Mention, Reply, ReplyOutcome};
 use frontdesk_core::port::store::Store;
 use frontdesk_wire::{DeskNo, EventId, InstanceNo};
 
@@ -40,12 +40,12 @@ async fn open(store: &dyn Store, exchange: Exchange) -> bool {
     store.open_exchange(exchange, LIVE.to_vec(), 100).await.unwrap()
 }
 
-async fn answer(store: &dyn Store, reply: Reply) -> Heard {
+async fn answer(store: &dyn Store, reply: Reply) -> ReplyOutcome {
     store.answer_exchange(reply, LIVE.to_vec(), 200).await.unwrap()
 }
 
 async fn answer_at(store: &dyn Store, reply: Reply, live: &[DeskNo]) {
-    assert!(matches!(store.answer_exchange(reply, live.to_vec(), 200).await.unwrap(), Heard::At(..)));
+    assert!(matches!(store.answer_exchange(reply, live.to_vec(), 200).await.unwrap(), ReplyOutcome::At(..)));
 }
 
 fn said(content: &str) -> Answer {
@@ -56,17 +56,17 @@ pub async fn an_exchange_is_answered_once_by_the_agent_that_was_asked(Harness { 
     assert!(open(&*store, exchange(1, "c")).await);
     assert!(!open(&*store, exchange(2, "c")).await, "in progress");
     assert!(open(&*store, Exchange { tenant: "u".into(), ..exchange(3, "c") }).await, "tenants do not share ids");
-    assert_eq!(answer(&*store, reply("x", 7, "no", 2)).await, Heard::NobodyWaits);
-    assert_eq!(answer(&*store, reply("c", 8, "no", 2)).await, Heard::OtherAgent);
+    assert_eq!(answer(&*store, reply("x", 7, "no", 2)).await, ReplyOutcome::NobodyWaits);
+    assert_eq!(answer(&*store, reply("c", 8, "no", 2)).await, ReplyOutcome::OtherAgent);
     assert_eq!(store.take_answers(vec![1, 3]).await.unwrap(), []);
-    assert_eq!(answer(&*store, reply("c", 7, "yes\0", 2)).await, Heard::At(DeskNo(1), 1));
-    assert_eq!(answer(&*store, reply("c", 7, "yes\0", 2)).await, Heard::At(DeskNo(1), 1), "the same again");
-    assert_eq!(answer(&*store, reply("c", 7, "late", 2)).await, Heard::Answered);
-    assert_eq!(answer(&*store, reply("c", 8, "yes\0", 2)).await, Heard::Answered);
+    assert_eq!(answer(&*store, reply("c", 7, "yes\0", 2)).await, ReplyOutcome::At(DeskNo(1), 1));
+    assert_eq!(answer(&*store, reply("c", 7, "yes\0", 2)).await, ReplyOutcome::At(DeskNo(1), 1), "the same again");
+    assert_eq!(answer(&*store, reply("c", 7, "late", 2)).await, ReplyOutcome::Answered);
+    assert_eq!(answer(&*store, reply("c", 8, "yes\0", 2)).await, ReplyOutcome::Answered);
     assert_eq!(store.take_answers(vec![3, 1]).await.unwrap(), [(1, said("yes\0"))]);
     assert_eq!(store.end_exchange(1).await.unwrap(), Some(said("yes\0")));
     assert_eq!(store.end_exchange(1).await.unwrap(), None);
-    assert_eq!(answer(&*store, reply("c", 7, "late", 2)).await, Heard::NobodyWaits);
+    assert_eq!(answer(&*store, reply("c", 7, "late", 2)).await, ReplyOutcome::NobodyWaits);
     assert_eq!(store.end_exchange(3).await.unwrap(), None, "nobody answered it");
 }
 
@@ -77,7 +77,7 @@ pub async fn a_correlation_id_is_free_when_the_asker_has_the_answer(Harness { st
     store.take_answers(vec![1]).await.unwrap();
     assert!(open(&*store, exchange(2, "c")).await);
     assert_eq!(store.end_exchange(1).await.unwrap(), None, "the next one is left alone");
-    assert_eq!(answer(&*store, reply("c", 7, "two", 1)).await, Heard::At(DeskNo(1), 2));
+    assert_eq!(answer(&*store, reply("c", 7, "two", 1)).await, ReplyOutcome::At(DeskNo(1), 2));
     assert!(open(&*store, exchange(3, "c")).await, "answered at the server where the asker waits");
 }
 
@@ -121,7 +121,7 @@ pub async fn nobody_waits_at_a_server_that_is_gone(Harness { store, .. }: Harnes
     assert_eq!(store.left_exchanges(LIVE.to_vec(), 200).await.unwrap(), []);
     let live = vec![DeskNo(2)];
     let heard = store.answer_exchange(reply("open", 7, "yes", 2), live.clone(), 200).await.unwrap();
-    assert_eq!(heard, Heard::NobodyWaits);
+    assert_eq!(heard, ReplyOutcome::NobodyWaits);
     let left = store.left_exchanges(live.clone(), 200).await.unwrap();
     assert_eq!(left, [(exchange(1, "answered"), said("yes"))], "its asker may not have it");
     assert_eq!(store.left_exchanges(live.clone(), 200).await.unwrap().len(), 1, "kept until it is ended");
@@ -145,7 +145,7 @@ pub async fn nobody_waits_at_a_server_that_is_gone(Harness { store, .. }: Harnes
     open(&*store, exchange(8, "moved")).await;
     store.adopt_exchanges(DeskNo(2), vec![8, 99]).await.unwrap();
     let heard = store.answer_exchange(reply("moved", 7, "yes", 2), live, 200).await.unwrap();
-    assert_eq!(heard, Heard::At(DeskNo(2), 8));
+    assert_eq!(heard, ReplyOutcome::At(DeskNo(2), 8));
 }
 
 pub async fn one_server_at_a_time_has_a_claim(Harness { store, .. }: Harness) {

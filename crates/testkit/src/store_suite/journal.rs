@@ -54,8 +54,8 @@ pub async fn open_entries_become_unknown_once(harness: Harness) {
     harness.store.close_entry(ids[0], Closing::new(Outcome::Delivered, 3, "done")).await.unwrap();
     harness.store.close_entry(ids[1], Closing::new(Outcome::Rejected, 0, "no")).await.unwrap();
     let harness = harness.reopened();
-    assert_eq!(harness.store.doubt_open_entries(Vec::new()).await.unwrap(), 2);
-    assert_eq!(harness.store.doubt_open_entries(Vec::new()).await.unwrap(), 0);
+    assert_eq!(harness.store.mark_open_entries_unknown(Vec::new()).await.unwrap(), 2);
+    assert_eq!(harness.store.mark_open_entries_unknown(Vec::new()).await.unwrap(), 0);
     let entries = harness.store.entries(None, 9).await.unwrap();
     let outcomes: Vec<_> = entries.iter().map(|it| (it.outcome, it.note.is_empty())).collect();
     let doubted = (Outcome::Unknown, false);
@@ -92,7 +92,7 @@ pub async fn entries_of_live_desks_stay_open(Harness { store, .. }: Harness) {
     for desk in [3, 4] {
         store.open_entry(JournalEntry { desk: DeskNo(desk), ..entry("acme", desk) }, None).await.unwrap();
     }
-    assert_eq!(store.doubt_open_entries(vec![DeskNo(4), DeskNo(9)]).await.unwrap(), 1);
+    assert_eq!(store.mark_open_entries_unknown(vec![DeskNo(4), DeskNo(9)]).await.unwrap(), 1);
     let outcomes: Vec<_> = store.entries(None, 9).await.unwrap().iter().map(|it| (it.desk.0, it.outcome)).collect();
     assert_eq!(outcomes, [(4, Outcome::Open), (3, Outcome::Unknown)]);
 }

@@ -117,7 +117,7 @@ pub enum Answer {
 }
 
 /// A fragment of an event that comes in several requests, each after the last was answered.
-pub struct HeardFragment {
+pub struct ReceivedFragment {
     pub chat_id: String,
     /// The event that it belongs to, among all events of the bot.
     pub group: String,
@@ -128,10 +128,10 @@ pub struct HeardFragment {
 }
 
 /// A request that is genuine.
-pub struct Heard {
+pub struct ReceivedRequest {
     pub intakes: Vec<Intake>,
     /// Kept until the rest is there; the event is made by [`Platform::join`](super::Platform::join).
-    pub fragment: Option<HeardFragment>,
+    pub fragment: Option<ReceivedFragment>,
     /// Where this was said. Fragments of other events that are kept for this chat are complete.
     pub chat_id: Option<String>,
     /// What became of messages that were sent earlier, and what is no longer true of the platform.
@@ -149,7 +149,7 @@ pub struct Heard {
     pub afterwards: Option<Afterwards>,
 }
 
-impl Heard {
+impl ReceivedRequest {
     pub fn events(intakes: Vec<Intake>, answer: Answer) -> Self {
         Self {
             intakes,

@@ -22,7 +22,7 @@ use crate::split;
 pub use bot::{Bot, BotFinding, BotNames};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
 pub use door::{
-    Afterwards, Answer, Door, GrantedSecret, Heard, HeardFragment, Method, RawRequest, Reply, ReplyMaker,
+    Afterwards, Answer, Door, GrantedSecret, Method, RawRequest, ReceivedFragment, ReceivedRequest, Reply, ReplyMaker,
     ReplyToFailure,
 };
 pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
@@ -208,7 +208,11 @@ pub trait Platform: Send + Sync {
 
     /// Verifies the raw bytes of a request, then parses them. `Err` is the refusal as the vendor expects it. `bot` is
     /// the one that the path names, or that `bot_of` found.
-    fn receive<'a>(&'a self, _bot: Option<&'a Bot>, _request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        _bot: Option<&'a Bot>,
+        _request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(std::future::ready(Err(Reply::text(404, "this platform takes no requests"))))
     }
 

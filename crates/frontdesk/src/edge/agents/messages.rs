@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json as Reply};
-use frontdesk_core::agents::{Line, Question, Room, Told};
+use frontdesk_core::agents::{BufferedReply, Line, Question, Room};
 use frontdesk_wire::Place;
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault, Notified,
@@ -152,7 +152,7 @@ pub(crate) async fn exchange(
     };
     let payload = read_payload(&app, &who, &id, body)?;
     let question = Question { payload, held: Box::new(held) };
-    let Told { reply, room } = ask(&app, who, id, question, timeout_ms, 1).await?;
+    let BufferedReply { reply, room } = ask(&app, who, id, question, timeout_ms, 1).await?;
     Ok(holding(Reply(reply).into_response(), room))
 }
 
@@ -167,7 +167,7 @@ pub(crate) async fn ask(
     question: Question,
     timeout_ms: u64,
     copies: usize,
-) -> Result<Told, Fault> {
+) -> Result<BufferedReply, Fault> {
     let (asker, mut answer) = oneshot::channel();
     let (desk, app_of_room, tenant) = (app.desk.clone(), app.clone(), who.tenant.clone());
     let room = move |bytes: usize| {

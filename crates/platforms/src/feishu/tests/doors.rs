@@ -1,7 +1,7 @@
 //! Requests of Feishu.
 
 use frontdesk_core::intake::Whose;
-use frontdesk_core::port::platform::{Answer, Heard, RawRequest, Reply};
+use frontdesk_core::port::platform::{Answer, RawRequest, ReceivedRequest, Reply};
 
 use super::super::{envelope, signature};
 use super::*;
@@ -28,7 +28,7 @@ pub(super) fn sealed(payload: &Value) -> String {
     json!({ "encrypt": sealed }).to_string()
 }
 
-fn reply(heard: Heard) -> Value {
+fn reply(heard: ReceivedRequest) -> Value {
     let reply = match heard.answer {
         Answer::Fixed(reply) => reply,
         Answer::FromReceipts(make) => make(&[receipt("delivered", "")]),
@@ -38,11 +38,11 @@ fn reply(heard: Heard) -> Value {
     serde_json::from_str(&reply.body).unwrap()
 }
 
-async fn hear(stage: &Stage, request: &RawRequest) -> Result<Heard, Reply> {
+async fn hear(stage: &Stage, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
     stage.feishu.hear(&stage.bot, request).await
 }
 
-fn status(heard: Result<Heard, Reply>) -> (u16, String) {
+fn status(heard: Result<ReceivedRequest, Reply>) -> (u16, String) {
     match heard {
         Ok(heard) => (200, format!("{} events", heard.intakes.len())),
         Err(reply) => (reply.status, reply.body),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::port::platform::{Answer, Bot, Heard, Platform as _, RawRequest, Reply};
+use frontdesk_core::port::platform::{Answer, Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::Secret;
 use serde_json::{Value, json};
 
@@ -23,13 +23,13 @@ pub(super) fn request(token: Option<&str>, query: &str, body: &Value) -> RawRequ
 }
 
 /// As the edge does it.
-fn push(desk: &Homeservers, bots: &[Arc<Bot>], request: &RawRequest) -> Result<Heard, Reply> {
+fn push(desk: &Homeservers, bots: &[Arc<Bot>], request: &RawRequest) -> Result<ReceivedRequest, Reply> {
     let bot = desk.bot_of(bots, request);
     run(desk.receive(bot.map(|bot| &**bot), request))
 }
 
 /// To the bot of the application service.
-pub(super) fn push_one(desk: &Homeservers, body: &Value) -> Result<Heard, Reply> {
+pub(super) fn push_one(desk: &Homeservers, body: &Value) -> Result<ReceivedRequest, Reply> {
     push(desk, &bots(), &request(Some("pushed"), "", body))
 }
 

@@ -1,7 +1,7 @@
 //! Requests of Slack, from the raw bytes to what is stored and answered.
 
 use frontdesk_core::intake::Receipt;
-use frontdesk_core::port::platform::{Answer, Change, Heard, RawRequest, Reply};
+use frontdesk_core::port::platform::{Answer, Change, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::Secret;
 use serde_json::{Value, json};
 
@@ -20,11 +20,11 @@ pub(super) fn request(door: &'static str, body: String) -> RawRequest {
     RawRequest { door, headers, body: body.into(), now_ms: NOW_MS, ..RawRequest::default() }
 }
 
-async fn receive(stage: &Stage, request: &RawRequest) -> Result<Heard, Reply> {
+async fn receive(stage: &Stage, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
     stage.slack.receive(Some(&stage.bot), request).await
 }
 
-fn reply(heard: Heard, receipts: &[Receipt]) -> Reply {
+fn reply(heard: ReceivedRequest, receipts: &[Receipt]) -> Reply {
     match heard.answer {
         Answer::Fixed(reply) => reply,
         Answer::FromReceipts(make) => make(receipts),
@@ -172,7 +172,7 @@ fn press(value: &str) -> Value {
     })
 }
 
-async fn interact(stage: &Stage, payload: &Value) -> Heard {
+async fn interact(stage: &Stage, payload: &Value) -> ReceivedRequest {
     let body = form(&[("payload", &payload.to_string())]);
     receive(stage, &request(door::INTERACTIONS, body)).await.ok().unwrap()
 }

@@ -1,6 +1,6 @@
 //! The way of a browser from `/install` to a token.
 
-use frontdesk_core::port::platform::{Answer, Bot, Heard, Platform as _, RawRequest, Reply};
+use frontdesk_core::port::platform::{Answer, Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
 use serde_json::{Value, json};
 
 use super::super::door;
@@ -26,7 +26,7 @@ fn get(door: &'static str, query: String, cookie: Option<&str>) -> RawRequest {
     RawRequest { door, query, headers, now_ms: NOW_MS, ..RawRequest::default() }
 }
 
-fn fixed(heard: &Heard) -> &Reply {
+fn fixed(heard: &ReceivedRequest) -> &Reply {
     match &heard.answer {
         Answer::Fixed(reply) => reply,
         Answer::FromReceipts(_) | Answer::File(..) => panic!("not fixed"),
@@ -52,7 +52,7 @@ async fn begin(stage: &Stage) -> (String, String) {
     (field(query, "state").unwrap(), cookie.split(';').next().unwrap().to_owned())
 }
 
-async fn finish(stage: &Stage, state: &str, cookie: Option<&str>, now_ms: u64) -> Result<Heard, Reply> {
+async fn finish(stage: &Stage, state: &str, cookie: Option<&str>, now_ms: u64) -> Result<ReceivedRequest, Reply> {
     let query = format!("code=abc&state={}", encoded(state));
     let request = RawRequest { now_ms, ..get(door::OAUTH, query, cookie) };
     stage.slack.receive(Some(&stage.bot), &request).await

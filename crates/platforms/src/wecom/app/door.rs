@@ -1,6 +1,6 @@
 //! The door that `WeCom` calls: a question whether the address is ours, and messages.
 
-use frontdesk_core::port::platform::{Answer, Bot, Heard, RawRequest, Reply};
+use frontdesk_core::port::platform::{Answer, Bot, RawRequest, ReceivedRequest, Reply};
 
 use super::App;
 use super::normalize::{Foreign, intake_of};
@@ -12,7 +12,7 @@ use crate::wecom::crypt::{Forged, Signed, key_of, open, verify};
 const ECHO_MAX_BYTES: usize = 1_024;
 
 impl App {
-    pub(super) fn hear(bot: &Bot, request: &RawRequest) -> Result<Heard, Reply> {
+    pub(super) fn hear(bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let query = fields_of(request.query.as_bytes()).unwrap_or_default();
         if request.body.is_empty() {
             let missing = || Reply::text(400, "echostr is missing: this is the address that WeCom calls for an app");
@@ -29,19 +29,19 @@ impl App {
         let message = xml::read(&text).map_err(bad)?;
         let intake = intake_of(bot, &message).map_err(|Foreign(why)| Reply::text(403, why))?;
         // Empty: the answer goes out by the API, when there is one.
-        Ok(Heard::events(intake.into_iter().collect(), Answer::Fixed(Reply::text(200, ""))))
+        Ok(ReceivedRequest::events(intake.into_iter().collect(), Answer::Fixed(Reply::text(200, ""))))
     }
 }
 
 /// `WeCom` asks once whether the address is ours, when it is entered.
-fn greet_vendor(bot: &Bot, query: &[(String, String)], echo: &str, now_ms: u64) -> Result<Heard, Reply> {
+fn greet_vendor(bot: &Bot, query: &[(String, String)], echo: &str, now_ms: u64) -> Result<ReceivedRequest, Reply> {
     let text = opened(bot, query, echo, now_ms)?;
     match String::from_utf8(text) {
         // A message is signed in the same way. Whoever has caught one must not be told what is in it.
         Ok(text) if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with('<') => {
             Err(Reply::text(400, "echostr is a message, and not the text by which WeCom checks the address"))
         }
-        Ok(text) if text.len() <= ECHO_MAX_BYTES => Ok(Heard::nothing(Reply::text(200, text))),
+        Ok(text) if text.len() <= ECHO_MAX_BYTES => Ok(ReceivedRequest::nothing(Reply::text(200, text))),
         _ => Err(Reply::text(400, "echostr is not a short text")),
     }
 }

@@ -25,8 +25,8 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Heard, Inlet, Look, LookFault, MediaFault, Method,
-    Part, Platform, Rate, RawRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Method, Part,
+    Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
 use serde::Deserialize;
@@ -129,7 +129,11 @@ impl Platform for App {
         &self.doors
     }
 
-    fn receive<'a>(&'a self, bot: Option<&'a Bot>, request: &'a RawRequest) -> BoxFuture<'a, Result<Heard, Reply>> {
+    fn receive<'a>(
+        &'a self,
+        bot: Option<&'a Bot>,
+        request: &'a RawRequest,
+    ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         let heard = match bot {
             Some(bot) => Self::hear(bot, request),
             None => Err(Reply::text(404, "no such bot")),

@@ -5,7 +5,7 @@ use frontdesk_core::port::platform::Answer;
 
 use super::*;
 
-fn hear(request: &RawRequest) -> Result<Heard, Reply> {
+fn hear(request: &RawRequest) -> Result<ReceivedRequest, Reply> {
     App::hear(&Scene::new().bot, request)
 }
 
@@ -33,7 +33,7 @@ fn the_address_is_confirmed_to_whoever_knows_the_token() {
         hear(&RawRequest { door: DOOR, query, now_ms: now_s * 1_000, ..RawRequest::default() })
     };
     let query = format!("{}&echostr={escaped}", Scene::query(&sealed));
-    let Ok(Heard { answer: Answer::Fixed(reply), intakes, .. }) = ask(query.clone(), NOW_S) else { panic!() };
+    let Ok(ReceivedRequest { answer: Answer::Fixed(reply), intakes, .. }) = ask(query.clone(), NOW_S) else { panic!() };
     assert_eq!((reply.status, reply.body.as_str(), intakes.len()), (200, "1616140317555161061", 0));
     let status = |query: String, now_s| ask(query, now_s).err().map(|reply| reply.status);
     assert_eq!(status(query.clone(), NOW_S + 301), Some(403), "too old");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::outcall::{Body, Call, HttpMethod, Outcall};
-use frontdesk_core::port::platform::{Afterwards, Answer, Bot, Change, Gap, Heard, Reply};
+use frontdesk_core::port::platform::{Afterwards, Answer, Bot, Change, Gap, ReceivedRequest, Reply};
 use frontdesk_core::port::store::StoreError;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const NOT_LINKED: &str = "No agent gets this: you are not linked to one here. Wh
 const RESPONSE_MAX_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Received {
     pub(super) intakes: Vec<Intake>,
     pub(super) changes: Vec<Change>,
     pub(super) gaps: Vec<Gap>,
@@ -35,12 +35,12 @@ pub(super) enum Answering {
     ToCommand,
 }
 
-impl Told {
+impl Received {
     pub(super) fn answer(answer: Value) -> Self {
         Self { answer: Answering::Fixed(answer), ..Self::default() }
     }
 
-    pub(super) fn heard(self) -> Heard {
+    pub(super) fn heard(self) -> ReceivedRequest {
         let empty = || Reply::text(200, "");
         let is_command = matches!(self.answer, Answering::ToCommand);
         let answer = match self.answer {
@@ -50,7 +50,7 @@ impl Told {
                 to_command(receipts.first()).map_or_else(empty, |value| Reply::json(200, &value))
             })),
         };
-        let mut heard = Heard::events(self.intakes, answer);
+        let mut heard = ReceivedRequest::events(self.intakes, answer);
         heard.changes = self.changes;
         heard.gaps = self.gaps;
         heard.afterwards = self.afterwards;

@@ -2,7 +2,7 @@
 
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
-use frontdesk_core::port::platform::{Answer, Change, Heard, Reply};
+use frontdesk_core::port::platform::{Answer, Change, ReceivedRequest, Reply};
 use frontdesk_core::port::store::StoreError;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const TOAST_MAX_CHARS: usize = 300;
 pub(super) type AnswerMaker = Box<dyn FnOnce(&[Receipt]) -> Value + Send>;
 
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Received {
     pub(super) intakes: Vec<Intake>,
     pub(super) changes: Vec<Change>,
     pub(super) answer: Answering,
@@ -30,12 +30,12 @@ pub(super) enum Answering {
     ToPress(AnswerMaker),
 }
 
-impl Told {
+impl Received {
     pub(super) fn answer(answer: Value) -> Self {
         Self { answer: Answering::Fixed(answer), ..Self::default() }
     }
 
-    pub(super) fn heard(self) -> Heard {
+    pub(super) fn heard(self) -> ReceivedRequest {
         let is_press = matches!(self.answer, Answering::ToPress(_));
         let answer = match self.answer {
             Answering::Nothing => Answer::Fixed(Reply::json(200, &json!({}))),
@@ -44,7 +44,7 @@ impl Told {
                 Answer::FromReceipts(Box::new(move |receipts| Reply::json(200, &make(receipts)))) //
             }
         };
-        let mut heard = Heard::events(self.intakes, answer);
+        let mut heard = ReceivedRequest::events(self.intakes, answer);
         heard.changes = self.changes;
         if is_press {
             heard.if_not_stored = Some(Box::new(|error: &DeskError| Reply::json(200, &not_stored(error))));
