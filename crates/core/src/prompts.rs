@@ -34,9 +34,12 @@ pub(crate) fn of_press(tenant: &str, source: &Source, press: &PromptResponse) ->
     // It may have been sent to a thread by way of its channel.
     let chats = [Some(source.chat_id.as_str()), source.parent_chat_id.as_deref()];
     let chats = chats.iter().flatten();
-    let of_message = |id| chats.clone().map(move |chat| by_message(tenant, chat, id));
-    let by_message = press.prompt_message_id.iter().flat_map(of_message);
-    by_message.chain(chats.clone().map(|chat| receipt("id", tenant, chat, &press.prompt_id))).collect()
+    let mut ids = Vec::new();
+    if let Some(message_id) = &press.prompt_message_id {
+        ids.extend(chats.clone().map(|chat| by_message(tenant, chat, message_id)));
+    }
+    ids.extend(chats.map(|chat| receipt("id", tenant, chat, &press.prompt_id)));
+    ids
 }
 
 #[cfg(test)]

@@ -249,7 +249,7 @@ impl Api {
             match self.try_post(chat, user, id, text).await {
                 Ok(answer) => return answer,
                 Err(error) if error.to_string().starts_with("503") && began.elapsed() < PATIENCE => {
-                    sleep(LOOK_EVERY).await
+                    sleep(LOOK_EVERY).await;
                 }
                 Err(error) => panic!("{id}: {error:#}"),
             }
