@@ -350,7 +350,7 @@ async fn answers_of_agents_that_are_not_read_count() {
         for id in &ids {
             answer(id).await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let told = tokio::select! {
         told = timeout(PATIENCE * 2, refused) => told.expect("unread answers are not limited").expect(504),
