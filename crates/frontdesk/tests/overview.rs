@@ -141,11 +141,11 @@ async fn doctor_tells_of_all_servers() {
         until("nothing fails", SOON, async || findings(api, "bot").await.is_empty().then_some(())).await;
     }
 
-    // As a server of another version that does not hear the bus would tell.
+    // As a server of another version that gets nothing from the bus would tell.
     cluster
         .schema
         .run(r#"UPDATE desk SET version = '9.9', report = '{"is_cut_off": true, "more": 1}' WHERE name = 'desk-b'"#);
-    finding(&a, "desks", "false \"desk-b\" does not hear the bus").await;
+    finding(&a, "desks", "false \"desk-b\" gets nothing from the bus").await;
     finding(&a, "desks", "true \"desk-b\" has version 9.9, this server").await;
 
     cluster.desks[1].kill().await;
