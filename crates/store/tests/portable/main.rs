@@ -267,7 +267,7 @@ async fn a_damaged_file_is_refused_and_leaves_nothing() {
         ("a_line", without_line, "table \"event\""),
         ("the_epoch", text.replacen("\"epoch\":77", "\"epoch\":78", 1).into_bytes(), "checksum of its header"),
         ("newer", text.replacen("\"version\":1", "\"version\":2", 1).into_bytes(), "use a newer frontdesk"),
-        ("more", [&whole[..], b"{}\n"].concat(), "more after its last line"),
+        ("more", [&whole[..], b"{}\n"].concat(), "data after its last line"),
     ];
     for (name, bytes, reason) in cases {
         let path = files.at(name);
