@@ -108,7 +108,7 @@ async fn desks(app: &App) -> Vec<Value> {
     for desk in absent {
         let ago_s = app.desk.env().now_ms().saturating_sub(desk.lease_until_ms) / 1000;
         let text =
-            format!("{:?} ended without a shutdown {ago_s} s ago; start it, or ignore this for an hour", desk.name);
+            format!("{:?} was not stopped and its lease ended {ago_s} s ago; start it if it does not run", desk.name);
         findings.push(finding("desks", false, text));
     }
     findings

@@ -118,7 +118,7 @@ fn refuse(asker: Option<Asker>, fate: Fate) {
     let Some(asker) = asker else { return };
     let what = match fate {
         Fate::InInbox => "this answer is in the inbox of the agent that asked",
-        Fate::Later => "this answer comes to the inbox of the agent that asked as soon as it can be stored",
+        Fate::Later => "storing this answer in the inbox of the agent that asked is tried again later",
         Fate::Lost => "this answer was not kept; ask again with another dispatch_id",
     };
     let text = "the question was answered, but too many unread answers are buffered for this tenant";
@@ -365,7 +365,10 @@ impl Exchanges {
             match Box::pin(late).await {
                 Ok(true) => break Fate::InInbox,
                 Ok(false) => {
-                    tracing::info!(correlation_id, "an answer was dropped: it was known, or its asker was deleted");
+                    tracing::info!(
+                        correlation_id,
+                        "an answer was dropped: it was stored before, its question was not, or its asker was deleted"
+                    );
                     break Fate::Lost;
                 }
                 Err(fault) if !is_passing(&fault) => {
@@ -373,10 +376,10 @@ impl Exchanges {
                     break Fate::Lost;
                 }
                 Err(fault) if tries < UNHEARD_TRIES => {
-                    tracing::warn!(%fault, "storing an answer whose asker disconnected failed; trying again");
+                    tracing::warn!(%fault, "storing an answer that its asker did not get failed; trying again");
                 }
                 Err(fault) => {
-                    tracing::error!(%fault, correlation_id, "storing an answer whose asker disconnected failed");
+                    tracing::error!(%fault, correlation_id, "storing an answer that its asker did not get failed");
                     break Fate::Later;
                 }
             }

@@ -40,7 +40,7 @@ pub(super) struct Interaction {
 
 /// What one chat tells its counterparts at other servers: a line to read, or that somebody types.
 #[derive(Serialize, Deserialize)]
-struct Rung {
+struct ChatHint {
     origin: String,
     tenant: String,
     chat_id: String,
@@ -55,7 +55,7 @@ pub(super) fn hint(origin: &str, tenant: &str, chat_id: &str, signal: &Signal) -
         Signal::Typing(on) => (None, Some(*on)),
     };
     let (origin, tenant, chat_id) = (origin.to_owned(), tenant.to_owned(), chat_id.to_owned());
-    let text = serde_json::to_string(&Rung { origin, tenant, chat_id, message_id, typing });
+    let text = serde_json::to_string(&ChatHint { origin, tenant, chat_id, message_id, typing });
     Hint::Platform(PLATFORM.into(), text.unwrap_or_default())
 }
 
@@ -88,13 +88,13 @@ impl BuiltInChat {
         Ok(message_id)
     }
 
-    /// What the chat at another server rang.
+    /// A hint of the chat at another server.
     pub(super) async fn take_hint(&self, text: &str) {
-        let Ok(rung) = serde_json::from_str::<Rung>(text) else { return };
-        if rung.origin == self.origin {
+        let Ok(hint) = serde_json::from_str::<ChatHint>(text) else { return };
+        if hint.origin == self.origin {
             return;
         }
-        let Rung { tenant, chat_id, message_id, typing, .. } = rung;
+        let ChatHint { tenant, chat_id, message_id, typing, .. } = hint;
         if let Some(on) = typing.filter(|on| self.note_typing(&tenant, &chat_id, *on)) {
             self.signal_here(&tenant, &chat_id, Signal::Typing(on));
         }

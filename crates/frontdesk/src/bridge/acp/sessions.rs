@@ -34,7 +34,7 @@ impl Sessions {
                 tracing::warn!(
                     %error,
                     aside = %aside.display(),
-                    "reading the file of sessions failed; it was moved aside, and all chats get new sessions"
+                    "reading the file of sessions failed; it is moved aside, and all chats get new sessions"
                 );
                 let _ = fs::rename(&path, &aside); // it is overwritten otherwise
                 HashMap::new()

@@ -30,9 +30,9 @@ struct State {
 /// The platform as one desk has it.
 struct AtDesk(&'static str, Arc<Sharded>);
 
-struct ReceivedRequest<'a>(&'a Sharded, Part);
+struct Listening<'a>(&'a Sharded, Part);
 
-impl Drop for ReceivedRequest<'_> {
+impl Drop for Listening<'_> {
     fn drop(&mut self) {
         self.0.state.lock().unwrap().listening.remove(&self.1);
     }
@@ -66,7 +66,7 @@ impl Sharded {
         std::mem::take(&mut self.state.lock().unwrap().starts)
     }
 
-    fn begin(&self, desk: &'static str, part: Part, cursor: Option<String>) -> ReceivedRequest<'_> {
+    fn begin(&self, desk: &'static str, part: Part, cursor: Option<String>) -> Listening<'_> {
         let mut state = self.state.lock().unwrap();
         if state.listening.keys().any(|other| other.count != part.count || *other == part) {
             let fault = format!("{part} began at {desk} beside {:?}", state.listening);
@@ -74,7 +74,7 @@ impl Sharded {
         }
         state.listening.insert(part, desk);
         state.starts.push((part.to_string(), cursor));
-        ReceivedRequest(self, part)
+        Listening(self, part)
     }
 }
 
