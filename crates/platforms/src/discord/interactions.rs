@@ -7,7 +7,6 @@
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Handover, Intake, RawCapability, Receipt, Verified};
 use frontdesk_core::port::platform::{Answer, Bot, RawRequest, ReceivedRequest, Reply};
-use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::event::ReplyTo;
 use frontdesk_wire::{MessageEvent, Secret, Source};
 use serde::Deserialize;
@@ -21,6 +20,7 @@ use super::snowflake::{is_id, ms_of, number};
 use super::text::MESSAGE_MAX;
 use super::{Discord, PLATFORM, signature};
 use crate::shared::answered::Reserved;
+use crate::shared::refusal;
 
 pub(super) const CAPABILITY_KIND: &str = "discord.interaction_token";
 /// Follow-ups are taken for 15 minutes.
@@ -77,12 +77,8 @@ impl Then {
 
     /// An agent gets it, or the person is told why none does.
     pub(super) fn answer(self, receipt: Option<&Receipt>) -> Value {
-        let Some(receipt) = receipt else { return only_for_them("Nothing was done: the server did not accept this.") };
-        // Without a delivery the server itself has done it: a link, a stop.
-        if receipt.verdict.outcome != "delivered" || receipt.verdict.delivery.is_none() {
-            // What an operator would have to do, with names of tenants, is for `explain`.
-            let is_for_operators = receipt.verdict.text.contains("`frontdesk ");
-            return only_for_them(if is_for_operators { NOT_LINKED } else { &receipt.verdict.text });
+        if let Some(text) = refusal::refusal(receipt, NOT_LINKED) {
+            return only_for_them(&text);
         }
         if let Some(reserved) = self.reserved {
             reserved.keep();
@@ -99,15 +95,7 @@ pub(super) fn only_for_them(text: &str) -> Value {
 }
 
 pub(super) fn not_stored(error: &DeskError) -> Value {
-    match error {
-        DeskError::Store(StoreError::Unknown(_)) => {
-            only_for_them("It is not known whether this was stored. Please look before you repeat it.")
-        }
-        DeskError::Store(_) => {
-            only_for_them("This could not be stored, and nothing was done. Please try again in a moment.")
-        }
-        error => only_for_them(&format!("Nothing was done: {error}")),
-    }
+    only_for_them(&refusal::not_stored(error))
 }
 
 #[derive(Debug, Default, Deserialize)]

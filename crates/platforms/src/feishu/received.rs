@@ -3,8 +3,9 @@
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::platform::{Answer, Change, ReceivedRequest, Reply};
-use frontdesk_core::port::store::StoreError;
 use serde_json::{Value, json};
+
+use crate::shared::refusal as shared;
 
 const NOT_LINKED: &str = "No agent gets this: you are not linked to one here. Whoever runs this bot can give you a code; \
                           send it with /link in a direct message to the bot.";
@@ -55,26 +56,11 @@ impl Received {
 
 /// What the person is told whose press no agent gets. `None`: one gets it.
 pub(super) fn refusal(receipt: Option<&Receipt>) -> Option<String> {
-    let Some(receipt) = receipt else { return Some("Nothing was done: the server did not accept this.".to_owned()) };
-    // Without a delivery the server itself has done it: a link, a stop.
-    if receipt.verdict.outcome == "delivered" && receipt.verdict.delivery.is_some() {
-        return None;
-    }
-    // What an operator would have to do, with names of tenants, is for `explain`.
-    let is_for_operators = receipt.verdict.text.contains("`frontdesk ");
-    Some(if is_for_operators { NOT_LINKED.to_owned() } else { receipt.verdict.text.clone() })
+    shared::refusal(receipt, NOT_LINKED)
 }
 
 pub(super) fn not_stored(error: &DeskError) -> Value {
-    match error {
-        DeskError::Store(StoreError::Unknown(_)) => {
-            toast("error", "It is not known whether this was stored. Please look before you repeat it.")
-        }
-        DeskError::Store(_) => {
-            toast("error", "This could not be stored, and nothing was done. Please try again in a moment.")
-        }
-        error => toast("error", &format!("Nothing was done: {error}")),
-    }
+    toast("error", &shared::not_stored(error))
 }
 
 /// A note that only the person sees who pressed.

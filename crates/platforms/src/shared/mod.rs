@@ -8,6 +8,7 @@ pub(crate) mod form;
 pub(crate) mod kept;
 pub mod markdown;
 pub(crate) mod recent;
+pub(crate) mod refusal;
 pub mod sample;
 pub(crate) mod source_file;
 pub mod standard_webhooks;

@@ -6,11 +6,11 @@ use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::outcall::{Body, Call, HttpMethod, Outcall};
 use frontdesk_core::port::platform::{Afterwards, Answer, Bot, Change, Gap, ReceivedRequest, Reply};
-use frontdesk_core::port::store::StoreError;
 use serde_json::{Value, json};
 
 use super::account::is_of_vendor;
 use super::text::MESSAGE_MAX;
+use crate::shared::refusal as shared;
 
 const NOT_LINKED: &str = "No agent gets this: you are not linked to one here. Whoever runs this bot can give you a code; \
                           send it with !link in a direct message to the bot.";
@@ -64,14 +64,7 @@ impl Received {
 
 /// What the person is told whose command or press no agent gets. `None`: one gets it.
 pub(super) fn refusal(receipt: Option<&Receipt>) -> Option<String> {
-    let Some(receipt) = receipt else { return Some("Nothing was done: the server did not accept this.".to_owned()) };
-    // Without a delivery the server itself has done it: a link, a stop.
-    if receipt.verdict.outcome == "delivered" && receipt.verdict.delivery.is_some() {
-        return None;
-    }
-    // What an operator would have to do, with names of tenants, is for `explain`.
-    let is_for_operators = receipt.verdict.text.contains("`frontdesk ");
-    Some(if is_for_operators { NOT_LINKED.to_owned() } else { receipt.verdict.text.clone() })
+    shared::refusal(receipt, NOT_LINKED)
 }
 
 pub(super) fn to_command(receipt: Option<&Receipt>) -> Option<Value> {
@@ -79,15 +72,7 @@ pub(super) fn to_command(receipt: Option<&Receipt>) -> Option<Value> {
 }
 
 pub(super) fn not_stored(error: &DeskError) -> Value {
-    match error {
-        DeskError::Store(StoreError::Unknown(_)) => {
-            only_for_them("It is not known whether this was stored. Please look before you repeat it.")
-        }
-        DeskError::Store(_) => {
-            only_for_them("This could not be stored, and nothing was done. Please try again in a moment.")
-        }
-        error => only_for_them(&format!("Nothing was done: {error}")),
-    }
+    only_for_them(&shared::not_stored(error))
 }
 
 /// A message that only the person sees who did something.

@@ -1,0 +1,29 @@
+//! What a person is told whose command or press no agent gets.
+
+use frontdesk_core::DeskError;
+use frontdesk_core::intake::Receipt;
+use frontdesk_core::port::store::StoreError;
+
+/// `None`: an agent gets it. `not_linked` is for what only an operator could mend.
+pub(crate) fn refusal(receipt: Option<&Receipt>, not_linked: &str) -> Option<String> {
+    let Some(receipt) = receipt else { return Some("Nothing was done: the server did not accept this.".to_owned()) };
+    // Without a delivery the server itself has done it: a link, a stop.
+    if receipt.verdict.outcome == "delivered" && receipt.verdict.delivery.is_some() {
+        return None;
+    }
+    // What an operator would have to do, with names of tenants, is for `explain`.
+    let is_for_operators = receipt.verdict.text.contains("`frontdesk ");
+    Some(if is_for_operators { not_linked.to_owned() } else { receipt.verdict.text.clone() })
+}
+
+pub(crate) fn not_stored(error: &DeskError) -> String {
+    match error {
+        DeskError::Store(StoreError::Unknown(_)) => {
+            "It is not known whether this was stored. Please look before you repeat it.".to_owned()
+        }
+        DeskError::Store(_) => {
+            "This could not be stored, and nothing was done. Please try again in a moment.".to_owned()
+        }
+        error => format!("Nothing was done: {error}"),
+    }
+}
