@@ -104,6 +104,12 @@ impl LocalExchanges {
         taken
     }
 
+    pub(crate) fn leave(&self, token: u64, now_ms: u64) {
+        if let Some(row) = self.rows().values_mut().find(|row| row.exchange.token == token) {
+            (row.is_taken, row.until_ms) = (false, now_ms);
+        }
+    }
+
     pub(crate) fn adopt(&self, me: DeskNo, tokens: &[u64]) {
         for row in self.rows().values_mut().filter(|row| tokens.contains(&row.exchange.token)) {
             row.exchange.desk = me;
@@ -154,6 +160,10 @@ macro_rules! local_exchanges {
 
                 fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, Answer)>> {
                     $crate::ready(self.exchanges.take_answers(&tokens))
+                }
+
+                fn leave_answer(&self, token: u64, now_ms: u64) -> Stored<'_, ()> {
+                    $crate::ready(self.exchanges.leave(token, now_ms))
                 }
 
                 fn adopt_exchanges(&self, me: DeskNo, tokens: Vec<u64>) -> Stored<'_, ()> {

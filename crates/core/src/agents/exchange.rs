@@ -212,11 +212,11 @@ impl Exchanges {
         self.open(exchange).await?;
         let Some((ticket, mut waiting)) = self.agents.live.waiters.wait(token, who.tenant, to.agent.no) else {
             let busy = Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later");
-            return self.give_up(token, busy, line, to, correlation_id, asker.is_some()).await;
+            return self.give_up(token, busy, line, to, correlation_id).await;
         };
         // One came at once, or to the same question, asked before.
         if let Err(error) = self.look_for_answers(vec![token]).await {
-            return self.give_up(token, error.into(), line, to, correlation_id, asker.is_some()).await;
+            return self.give_up(token, error.into(), line, to, correlation_id).await;
         }
         let stored = Notify::new();
         let on_stored = |first: String| -> BoxFuture<'_, ()> {
@@ -272,13 +272,13 @@ impl Exchanges {
                     _ = &mut question => {}
                 }
             }
-            is_told = self.close_answered(who.tenant, to, correlation_id, unheard).await;
+            is_told = self.close_answered(who.tenant, to, correlation_id, token, unheard).await;
         } else if let Some(UndeliveredReply { asker, .. }) = unheard {
             refuse(asker, Fate::Lost);
         }
         // After the commit: until then further replies get `Answered`. An answer that reached nobody is kept for `finish_left`.
-        if is_told && let Err(error) = self.store.end_exchange(token).await {
-            tracing::warn!(%error, "ending an exchange failed; it ends by itself");
+        if is_told {
+            self.end(token).await;
         }
         drop(ticket);
         if !question.is_terminated() {
@@ -325,6 +325,12 @@ impl Exchanges {
         self.store.end_exchange(token).await?.ok_or(fault)
     }
 
+    async fn end(&self, token: u64) {
+        if let Err(error) = self.store.end_exchange(token).await {
+            tracing::warn!(%error, "ending an exchange failed; it ends by itself");
+        }
+    }
+
     /// Ends an exchange before its question is delivered. An answer to the same question, asked before, may be there.
     async fn give_up(
         &self,
@@ -333,13 +339,12 @@ impl Exchanges {
         line: &mut Option<Line>,
         to: &Addressee,
         correlation_id: &str,
-        by_agent: bool,
     ) -> Result<(), Fault> {
         let answer = self.or_last_moment(token, Err(fault)).await?;
         let Some(line) = line.take() else { return Ok(()) };
-        match line.send(Ok(reply_of(to, correlation_id, answer))) {
-            Ok(()) => drop(self.store.end_exchange(token).await?),
-            Err(unheard) => refuse(unheard.asker, if by_agent { Fate::Later } else { Fate::Lost }),
+        let unheard = line.send(Ok(reply_of(to, correlation_id, answer))).err();
+        if self.close_answered(&to.agent.tenant, to, correlation_id, token, unheard).await {
+            self.end(token).await;
         }
         Ok(())
     }
@@ -351,6 +356,7 @@ impl Exchanges {
         tenant: &str,
         to: &Addressee,
         correlation_id: &str,
+        token: u64,
         unheard: Option<UndeliveredReply>,
     ) -> bool {
         let Some(UndeliveredReply { content, asker }) = unheard else {
@@ -386,6 +392,12 @@ impl Exchanges {
             tries += 1;
             tokio::time::sleep(UNHEARD_PAUSE).await;
         };
+        // So that `finish_left` finds it, or the same question asked again.
+        if fate == Fate::Later
+            && let Err(error) = self.store.leave_answer(token, self.env.now_ms()).await
+        {
+            tracing::warn!(%error, correlation_id, "keeping an answer for later failed; it is kept until its time limit");
+        }
         refuse(asker, fate);
         fate != Fate::Later
     }

@@ -86,6 +86,8 @@ pub trait Exchanges: Send + Sync {
     fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, ReplyOutcome>;
     /// The answers to these exchanges that are there. Their askers have them with that.
     fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, Answer)>>;
+    /// The asker did not get the answer that was taken: nobody waits for it, and it is kept for the asker.
+    fn leave_answer(&self, token: u64, now_ms: u64) -> Stored<'_, ()>;
     /// The server of these askers has another number: it had lost its lease.
     fn adopt_exchanges(&self, me: DeskNo, tokens: Vec<u64>) -> Stored<'_, ()>;
     /// Nobody waits any more. Returns the answer, if there is one.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use frontdesk_core::agents::{Line, Question, Speaker};
-use frontdesk_wire::Seq;
-use frontdesk_wire::agents::DeliveryPayload;
+use frontdesk_core::port::exchanges::{Answer, Exchange, Reply, ReplyOutcome};
+use frontdesk_wire::agents::{Class, DeliveryPayload};
+use frontdesk_wire::{DeskNo, Seq};
 use serde_json::{Value, json};
 
 use crate::harness::{PATIENCE, Source, outbound};
@@ -214,6 +215,69 @@ async fn an_answer_without_room_goes_to_the_inbox_of_the_agent_that_asked() {
     }
     let inbox = plane.inbox("bob").await;
     assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("forty-two")));
+    drop(desk);
+    plane.finish().await;
+}
+
+/// The server that took the answer is gone, and the asker asks again: too many wait here, and there is no room for the answer.
+#[tokio::test]
+async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wait() {
+    let plane = Plane::with_agents(&["alice", "bob"]).await;
+    let desk = plane.harness.app.desk.clone();
+    let speaker = Speaker { tenant: "home", operator: false, caller: Some("bob"), bound: None };
+    let payload = |id: &str| -> DeliveryPayload {
+        let mut body = question(&plane, id, 60_000);
+        body.as_object_mut().unwrap().remove("timeout_ms");
+        serde_json::from_value(body).unwrap()
+    };
+    let first = payload("c");
+    desk.exchanges().exchange(speaker, "alice", &first, 1).await.expect_err("nobody answers so soon");
+    let agent = desk.directory().read(|view| view.agent("home", "alice").map(|it| it.no)).unwrap();
+    let (gone, here, at_ms) = (DeskNo(99), DeskNo(1), 1);
+    let exchange = Exchange {
+        token: u64::MAX >> 1,
+        tenant: "home".into(),
+        correlation_id: "c".into(),
+        desk: gone,
+        asker: Some("bob".into()),
+        agent,
+        agent_id: "alice".into(),
+        timeout_ms: 60_000,
+        ..Exchange::default()
+    };
+    let answer = Answer { content: "forty-two".into(), at_ms };
+    let reply = Reply { tenant: "home".into(), correlation_id: "c".into(), agent, answer, desk: here };
+    let store = &desk.stores().exchanges;
+    assert!(store.open_exchange(exchange, vec![here, gone], at_ms).await.unwrap());
+    let taken = store.answer_exchange(reply, vec![here, gone], at_ms).await.unwrap();
+    assert!(matches!(taken, ReplyOutcome::At(desk, _) if desk == gone));
+
+    let waiting: Vec<_> = (0..2_500)
+        .map(|n| {
+            let (desk, payload) = (desk.clone(), payload(&format!("wait-{n}")));
+            tokio::spawn(async move { desk.exchanges().exchange(speaker, "alice", &payload, 600_000).await })
+        })
+        .collect();
+    let full = async {
+        while desk.agents().live().waiters.len() < waiting.len() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, full).await.expect("the limit was not reached");
+    let (asker, told) = tokio::sync::oneshot::channel();
+    let line = Line::new(asker, |_| None);
+    let asking = desk.exchanges().ask(speaker, "alice", first.into(), 60_000, line);
+    tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
+    let fault = told.await.unwrap().err().expect("there is no room").to_string();
+    assert!(fault.contains("is in the inbox"), "{fault}");
+    let inbox = plane.inbox("bob").await;
+    assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("forty-two")));
+    let again = desk.exchanges().reply(speaker, "alice", "c", "forty-three".into()).await.unwrap_err();
+    assert_eq!(again.class, Class::GoneError, "it was answered");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    for asked in waiting {
+        asked.await.unwrap_err();
+    }
     drop(desk);
     plane.finish().await;
 }

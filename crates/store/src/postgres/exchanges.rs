@@ -127,6 +127,14 @@ impl Exchanges for PostgresStore {
         })
     }
 
+    fn leave_answer(&self, token: u64, now_ms: u64) -> Stored<'_, ()> {
+        let now = self.clock.at(now_ms);
+        self.worker.write(async move |connection| {
+            let sql = concat!("UPDATE exchange SET is_taken = false, until_ms = ", now!("$1"), " WHERE token = $2");
+            connection.execute(sql, &[&now, &signed(token)]).await.map(drop)
+        })
+    }
+
     fn adopt_exchanges(&self, me: DeskNo, tokens: Vec<u64>) -> Stored<'_, ()> {
         let (me, tokens) = (signed(me), signed_all(&tokens));
         self.worker.write(async move |connection| {

@@ -148,6 +148,19 @@ pub async fn nobody_waits_at_a_server_that_is_gone(Harness { store, .. }: Harnes
     assert_eq!(heard, ReplyOutcome::At(DeskNo(2), 8));
 }
 
+pub async fn an_answer_that_its_asker_did_not_get_is_kept(Harness { store, .. }: Harness) {
+    open(&*store, exchange(1, "c")).await;
+    assert_eq!(answer(&*store, reply("c", 7, "yes", 1)).await, ReplyOutcome::At(DeskNo(1), 1));
+    assert_eq!(store.left_exchanges(LIVE.to_vec(), 200).await.unwrap(), [], "its asker has it");
+    store.leave_answer(1, 200).await.unwrap();
+    assert_eq!(store.left_exchanges(LIVE.to_vec(), 200).await.unwrap(), [(exchange(1, "c"), said("yes"))]);
+    let again = store.open_exchange(exchange(2, "c"), LIVE.to_vec(), 200).await.unwrap();
+    assert!(again, "nobody waits");
+    assert_eq!(store.take_answers(vec![1, 2]).await.unwrap(), [(2, said("yes"))], "asked again, it is the answer");
+    store.leave_answer(1, 200).await.unwrap();
+    assert_eq!(store.left_exchanges(LIVE.to_vec(), 200).await.unwrap(), [], "the token of an ended exchange");
+}
+
 pub async fn one_server_at_a_time_has_a_claim(Harness { store, .. }: Harness) {
     let claim = async |me: u64, live: &[DeskNo], now_ms: u64| {
         store.claim([1; 16], DeskNo(me), live.to_vec(), 1_000, now_ms).await.unwrap()
