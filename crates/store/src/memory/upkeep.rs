@@ -60,11 +60,16 @@ impl Upkeep for MemoryStore {
         attempts.retain(|_, accepted| events.contains_key(&accepted.event));
         capabilities.retain(|_, held| held.expires_ms > keep.now_ms);
         media.retain(|_, it| it.lasts(keep.now_ms));
-        state.alarm_ends.retain(|_, end| end.at_ms >= keep.verdicts_before_ms);
-        // A fired alarm is kept for a while, so that arming the same time again is recognised.
-        state
-            .alarms
-            .retain(|_, (alarm, _)| alarm.state != AlarmState::Fired || alarm.due_ms >= keep.verdicts_before_ms);
+        // A fired alarm is kept as long as its result, so that arming the same time again is recognised.
+        let State { alarms, alarm_ends, .. } = &mut *state;
+        let ended: HashSet<_> = alarm_ends
+            .extract_if(.., |_, end| end.at_ms < keep.verdicts_before_ms)
+            .map(|(_, end)| (end.instance, end.job_id, end.fire_at))
+            .collect();
+        alarms.retain(|_, (alarm, _)| {
+            alarm.state != AlarmState::Fired
+                || !ended.contains(&(alarm.instance, alarm.job_id.clone(), alarm.fire_at.clone()))
+        });
         state.messages.retain(|_, (_, stored)| stored.at_ms >= keep.inbox_before_ms);
         state.journal.retain(|_, entry| entry.at_ms >= keep.journal_before_ms || entry.outcome == Outcome::Open);
         let State { receipts, journal, .. } = &mut *state;

@@ -3,6 +3,7 @@
 use frontdesk_core::port::media::{EventFile, SealedMedia};
 use frontdesk_core::port::store::{Delivery, MadeRow};
 use frontdesk_wire::{InstanceNo, Seq};
+use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
 use super::text::kept;
@@ -103,15 +104,28 @@ pub(super) async fn release(connection: &Connection, after: &str, expires_ms: u6
     Ok(some.into_iter().next_back().filter(|_| is_full))
 }
 
-/// Deletes files that have expired and that no mail refers to; their bytes go later. Returns how many.
-pub(super) async fn expire(connection: &Connection, now_ms: u64) -> Result<u64, Fault> {
-    let sql =
-        "SELECT id FROM media f WHERE expires_ms <= $1 AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = f.id)
-               LIMIT 200 FOR UPDATE SKIP LOCKED";
-    let rows = connection.query(sql, &[&signed(now_ms)]).await?;
-    let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+/// Time and id of a file, in the order in which files expire.
+pub(super) type Expiry = (i64, String);
+
+/// Looks at the next [`FILES_MAX`] files after this one that have expired, and deletes those that no mail refers to; their
+/// bytes go later. Returns how many, and the last one that it looked at if there may be more.
+pub(super) async fn expire(
+    connection: &Connection,
+    after: &Expiry,
+    now_ms: u64,
+) -> Result<(u64, Option<Expiry>), Fault> {
+    let sql = "SELECT f.expires_ms, f.id, EXISTS (SELECT 1 FROM media_mail l WHERE l.id = f.id)
+               FROM (SELECT expires_ms, id FROM media WHERE (expires_ms, id) > ($1, $2) AND expires_ms <= $3
+                     ORDER BY expires_ms, id LIMIT 200) AS f
+               ORDER BY f.expires_ms, f.id";
+    let some = connection.query(sql, &[&after.0, &after.1, &signed(now_ms)]).await?;
+    let last = some.last().filter(|_| some.len() == FILES_MAX).map(|row| (row.get(0), row.get(1)));
+    let is_free = |row: &&Row| !row.get::<_, bool>(2);
+    let free: Vec<String> = some.iter().filter(is_free).map(|row| row.get(1)).collect();
+    let sql = "SELECT id FROM media WHERE id = ANY($1) FOR UPDATE SKIP LOCKED";
+    let ids: Vec<String> = connection.query(sql, &[&free]).await?.iter().map(|row| row.get(0)).collect();
     if ids.is_empty() {
-        return Ok(0);
+        return Ok((0, last));
     }
     // Asked again under the locks: an event that refers to one of them may have been committed meanwhile.
     let sql = "WITH gone AS (
@@ -121,5 +135,5 @@ pub(super) async fn expire(connection: &Connection, now_ms: u64) -> Result<u64, 
                  DELETE FROM media_remote WHERE id IN (SELECT id FROM gone)), bytes AS (
                  INSERT INTO media_upload (upload, is_dropped) SELECT upload, true FROM gone WHERE upload IS NOT NULL)
                SELECT count(*) FROM gone";
-    Ok(unsigned(connection.query_one(sql, &[&ids, &signed(now_ms)]).await?.get(0)))
+    Ok((unsigned(connection.query_one(sql, &[&ids, &signed(now_ms)]).await?.get(0)), last))
 }

@@ -26,6 +26,7 @@ enum Part {
     #[default]
     Events,
     Media,
+    Files,
     Expired,
     Bytes,
     Journal,
@@ -40,8 +41,10 @@ pub(super) struct Round {
     part: Part,
     /// Events up to this time and number were checked.
     event: (i64, i64),
-    /// Files up to this one were checked.
+    /// Files up to this one were checked for settled mail.
     media: String,
+    /// Files up to this one were checked for expiry.
+    files: held_media::Expiry,
     chat: (String, String),
     seldom_ms: u64,
 }
@@ -57,6 +60,7 @@ impl Round {
         let (gone, next) = match round.part {
             Part::Events => round.events(store, keep).await?,
             Part::Media => round.media(store, keep).await?,
+            Part::Files => round.files(store, keep).await?,
             Part::Expired => {
                 let expire = store.worker.write(async move |connection| expire(connection, keep).await);
                 let (gone, is_full) = expire.await?;
@@ -103,9 +107,20 @@ impl Round {
         let release =
             store.worker.write(async move |connection| held_media::release(connection, &after, expires_ms).await);
         let last = release.await?;
-        let next = if last.is_some() { Part::Media } else { Part::Expired };
+        let next = if last.is_some() { Part::Media } else { Part::Files };
         self.media = last.unwrap_or_default();
         Ok((0, Some(next)))
+    }
+
+    /// Deletes files that have expired and that no mail refers to.
+    async fn files(&mut self, store: &PostgresStore, keep: Retention) -> Result<Step, StoreError> {
+        let after = std::mem::take(&mut self.files);
+        let delete =
+            store.worker.write(async move |connection| held_media::expire(connection, &after, keep.now_ms).await);
+        let (gone, last) = delete.await?;
+        let next = if last.is_some() { Part::Files } else { Part::Expired };
+        self.files = last.unwrap_or_default();
+        Ok((gone, Some(next)))
     }
 
     /// Deletes the oldest messages of each chat. Runs once an hour.
@@ -186,24 +201,28 @@ async fn events(
     Ok((gone, (!is_over).then_some(last)))
 }
 
-/// Deletes what has its own expiry: alarm results, fired alarms, capabilities, messages, media, data. Returns the number of
+/// Deletes what has its own expiry: alarm results, fired alarms, capabilities, messages, data. Returns the number of
 /// deleted rows, and whether there may be more.
 async fn expire(connection: &Connection, keep: Retention) -> Result<(u64, bool), Fault> {
     let (old, now) = (signed(keep.verdicts_before_ms), signed(keep.now_ms));
-    // A fired alarm is kept for a while, so that arming the same time again is recognised.
-    let fired = "DELETE FROM alarm WHERE id IN (
-                   SELECT id FROM alarm WHERE state = 'fired' AND due_ms < $1 LIMIT 200 FOR UPDATE SKIP LOCKED)";
-    let ends = "DELETE FROM alarm_end WHERE (instance, id) IN (
-                  SELECT instance, id FROM alarm_end WHERE at_ms < $1 LIMIT 200 FOR UPDATE SKIP LOCKED)";
+    // A fired alarm is kept as long as its result, so that arming the same time again is recognised.
+    let alarms = "WITH ended AS (
+                    DELETE FROM alarm_end WHERE (instance, id) IN (
+                      SELECT instance, id FROM alarm_end WHERE at_ms < $1 LIMIT 200 FOR UPDATE SKIP LOCKED)
+                    RETURNING instance, job_id, fire_at), fired AS (
+                    DELETE FROM alarm a USING ended e
+                    WHERE a.instance = e.instance AND a.job_id = e.job_id AND a.fire_at = e.fire_at AND a.state = 'fired'
+                    RETURNING a.id)
+                  SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM fired)";
+    let alarms = connection.query_one(alarms, &[&old]).await?;
     let messages = "DELETE FROM inbox_message WHERE (agent, place) IN (
                       SELECT agent, place FROM inbox_message WHERE at_ms < $1
                       ORDER BY at_ms LIMIT 200 FOR UPDATE SKIP LOCKED)";
     let counts = [
-        connection.execute(fired, &[&old]).await?,
-        connection.execute(ends, &[&old]).await?,
+        unsigned(alarms.get(0)),
+        unsigned(alarms.get(1)),
         connection.execute(messages, &[&signed(keep.inbox_before_ms)]).await?,
         capabilities(connection, now).await?,
-        held_media::expire(connection, keep.now_ms).await?,
     ];
     // They are small, and nobody counts them. Their times are by the clock of the database.
     for sql in [

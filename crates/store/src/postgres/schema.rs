@@ -20,7 +20,10 @@ struct Migration {
     needs: i64,
 }
 
-const MIGRATIONS: [Migration; 1] = [Migration { number: 1, sql: include_str!("migrations/0001_store.sql"), needs: 1 }];
+const MIGRATIONS: [Migration; 2] = [
+    Migration { number: 1, sql: include_str!("migrations/0001_store.sql"), needs: 1 },
+    Migration { number: 2, sql: include_str!("migrations/0002_retention.sql"), needs: 1 },
+];
 
 /// Any number will do, as long as all versions of the server use the same.
 const LOCK: i64 = 0x0046_524f_4e54;
@@ -214,7 +217,7 @@ mod tests {
     const THIRD: Migration = Migration { number: 3, sql: "ALTER TABLE desk DROP COLUMN mood", needs: 3 };
 
     fn first() -> Migration {
-        let [Migration { number, sql, needs }] = MIGRATIONS;
+        let [Migration { number, sql, needs }, ..] = MIGRATIONS;
         Migration { number, sql, needs }
     }
 

@@ -366,31 +366,16 @@ fn settled_rows(connection: &Connection, ledgers: Ledgers, until: EventId) -> Re
 
 /// Deletes what has its own expiry: alarm results, fired alarms, capabilities, messages, data.
 async fn expired(store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
-    let old = signed(keep.verdicts_before_ms);
-    // A fired alarm is kept for a while, so that arming the same time again is recognised.
-    let fired = store.readers.read(DESK, move |connection| {
-        let sql = "SELECT id FROM shot WHERE state = 'fired' AND due_ms < ?1 LIMIT ?2";
-        let mut query = connection.prepare_cached(sql).map_err(fault)?;
-        let ids = query.query_map((old, signed(STEP_ROWS as u64)), |row| row.get(0));
-        ids.and_then(Iterator::collect::<Result<Vec<i64>, _>>).map_err(fault)
-    });
-    let fired = fired.await?;
-    let work = move |books: &mut Books| expire(&books.connection, keep, &fired);
+    let work = move |books: &mut Books| expire(&books.connection, keep);
     let (gone, is_full) = store.writer.write(work, |_| {}).await?;
     Ok((gone, Some(if is_full { Part::Expired } else { Part::Journal })))
 }
 
 /// Number of deleted rows, and whether there may be more.
-fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(usize, bool), StoreError> {
+fn expire(connection: &Connection, keep: Retention) -> Result<(usize, bool), StoreError> {
     let max = signed(STEP_ROWS as u64);
     let now = signed(keep.now_ms);
-    let mut counts = vec![fired.len()];
-    let mut delete = connection.prepare_cached("DELETE FROM shot WHERE id = ?1 AND state = 'fired'").map_err(fault)?;
-    for id in fired {
-        delete.execute([id]).map_err(fault)?;
-    }
-    let ends = "DELETE FROM shot_end WHERE id IN (SELECT id FROM shot_end WHERE at_ms < ?1 LIMIT ?2)";
-    counts.push(connection.execute(ends, (signed(keep.verdicts_before_ms), max)).map_err(fault)?);
+    let mut counts = alarms(connection, signed(keep.verdicts_before_ms), max)?;
     let sql =
         "DELETE FROM capability WHERE id IN (SELECT id FROM capability WHERE expires_ms <= ?1 LIMIT ?2) RETURNING id";
     let ids = take_ids(connection, sql, now, max)?;
@@ -406,6 +391,23 @@ fn expire(connection: &Connection, keep: Retention, fired: &[i64]) -> Result<(us
     let data = super::data::expire(connection, keep.now_ms / 1000)?;
     let is_full = data > 0 || counts.iter().any(|count| *count >= STEP_ROWS);
     Ok((counts.iter().sum::<usize>() + data, is_full))
+}
+
+/// A fired alarm is kept as long as its result, so that arming the same time again is recognised. It is found by that:
+/// armed alarms may be many. Returns the number of deleted results and alarms.
+fn alarms(connection: &Connection, before_ms: i64, max: i64) -> Result<Vec<usize>, StoreError> {
+    let sql = "DELETE FROM shot_end WHERE id IN (SELECT id FROM shot_end WHERE at_ms < ?1 LIMIT ?2)
+               RETURNING instance, job_id, fire_at";
+    let mut delete = connection.prepare_cached(sql).map_err(fault)?;
+    let ends = delete.query_map((before_ms, max), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    let ends: Vec<(i64, String, String)> = ends.and_then(Iterator::collect).map_err(fault)?;
+    let sql = "DELETE FROM shot WHERE instance = ?1 AND job_id = ?2 AND fire_at = ?3 AND state = 'fired'";
+    let mut delete = connection.prepare_cached(sql).map_err(fault)?;
+    let mut fired = 0;
+    for (instance, job_id, fire_at) in &ends {
+        fired += delete.execute((instance, job_id, fire_at)).map_err(fault)?;
+    }
+    Ok(vec![ends.len(), fired])
 }
 
 fn take_ids(connection: &Connection, sql: &str, now: i64, max: i64) -> Result<Vec<String>, StoreError> {
@@ -469,8 +471,10 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Arc, Barrier};
 
+    use frontdesk_core::port::alarms::Alarms as _;
     use frontdesk_core::port::media::{EventFile, SealedMedia};
     use frontdesk_core::port::store::{Acceptance, Ledger as _, Position, Upkeep as _};
+    use frontdesk_testkit::store_suite::alarms::alarm;
     use frontdesk_testkit::store_suite::{acceptance, owed};
 
     use super::*;
@@ -512,13 +516,15 @@ mod tests {
         Acceptance { files: vec![EventFile::Remote(file)], ..acceptance(number, &[7]) }
     }
 
-    /// Three rounds over this many events, each with a file: none can be deleted; all can; all were deleted.
+    /// Three rounds over this many events, each with a file: none can be deleted; all can; all were deleted. There are as
+    /// many armed alarms, which stay.
     async fn rounds(count: u64) -> [Vec<u64>; 3] {
         let folder = tempfile::tempdir().unwrap();
         let executed = instructions::count(&folder.path().join(FILE));
         let store = SqliteStore::open(folder.path(), 1).unwrap();
         for first in (1..=count).step_by(100) {
             store.accept((first..first + 100).map(with_file).collect()).await.unwrap();
+            store.arm((first..first + 100).map(|number| alarm(number, 100)).collect()).await.unwrap();
         }
         // Both readers load the schema now, and not during a step.
         let both = Arc::new(Barrier::new(2));

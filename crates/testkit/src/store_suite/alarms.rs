@@ -250,6 +250,21 @@ pub async fn ended_alarms_are_deleted(Harness { store, .. }: Harness) {
     assert!(arm(&*store, alarm(1, 100)).await.2, "the fired time was deleted");
 }
 
+/// An alarm may end before its time (fired by another scheduler, or the clock was set back), and may be armed for a time that
+/// is older than what is kept.
+pub async fn a_fired_alarm_is_kept_as_long_as_its_result(Harness { store, .. }: Harness) {
+    for (number, due_ms) in [(1, 900), (2, 10)] {
+        let (id, ..) = arm(&*store, alarm(number, due_ms)).await;
+        let taken = store.claim_alarms(vec![id], 900, 150, 1_150).await.unwrap().remove(0);
+        store.conclude(vec![(taken, fired())], 150).await.unwrap();
+    }
+    let keep = |before| Retention { now_ms: 9_000, verdicts_before_ms: before, ..Retention::default() };
+    super::purge(&*store, keep(150)).await;
+    assert!(!arm(&*store, alarm(1, 900)).await.2 && !arm(&*store, alarm(2, 10)).await.2, "both are known");
+    super::purge(&*store, keep(151)).await;
+    assert!(arm(&*store, alarm(1, 900)).await.2 && arm(&*store, alarm(2, 10)).await.2, "both are forgotten");
+}
+
 /// After the clock was set back, retries and claims must not wait for the old time.
 pub async fn retries_are_hastened_and_first_tries_keep_their_time(Harness { store, .. }: Harness) {
     let (first, ..) = arm(&*store, alarm(1, 900_000)).await;
