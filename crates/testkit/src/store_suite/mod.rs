@@ -78,7 +78,8 @@ macro_rules! store_contract {
                     a_repeated_attempt_is_answered_as_the_first;
                 exchanges: an_exchange_is_answered_once_by_the_agent_that_was_asked,
                     a_correlation_id_is_free_when_the_asker_has_the_answer, an_exchange_is_found_by_what_a_message_names,
-                    nobody_waits_at_a_server_that_is_gone, one_server_at_a_time_has_a_claim, tries_are_counted_in_a_window,
+                    nobody_waits_at_a_server_that_is_gone, an_answer_that_its_asker_did_not_get_is_kept,
+                    one_server_at_a_time_has_a_claim, tries_are_counted_in_a_window,
                     results_are_kept_for_the_next_socket, an_handoff_is_kept_until_it_is_done;
                 mail: mail_is_listed_by_state, mail_is_listed_newest_first_in_pages, one_row_is_found_by_its_number,
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
@@ -123,7 +124,8 @@ macro_rules! store_contract {
                     a_retry_comes_at_its_time_and_remembers, a_stale_claim_ends_nothing,
                     a_fired_alarm_is_over_also_by_a_stale_claim, an_end_does_not_touch_the_alarm_that_replaced_it,
                     a_dead_alarm_is_listed_and_can_be_revived, the_next_alarms_come_in_order_and_in_pages,
-                    retries_are_hastened_and_first_tries_keep_their_time, ended_alarms_are_deleted;
+                    retries_are_hastened_and_first_tries_keep_their_time, ended_alarms_are_deleted,
+                    a_fired_alarm_is_kept_as_long_as_its_result;
                 inbox: a_message_is_written_with_its_event, messages_are_read_in_pages, a_page_of_large_messages_is_short,
                     every_inbox_is_read_alone, a_reader_behind_many_writers_misses_nothing,
                     message_numbers_are_never_reused, inboxes_are_found_by_their_messages,
