@@ -899,9 +899,9 @@ def whole_gateway(version, desk, quick):
         tenant.say("room", "are you there? mark-early", user_name="Ann")
         process = start_process([sys.executable, "-m", "hermes_cli.main", "gateway", "run", "-v", "--force", "--no-supervise"],
                                 env=env, cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        tenant.answer("room", "The stub heard mark-early", timeout=90)
+        tenant.answer("room", "The stub heard mark-early", timeout=300)
 
-        def ask(chat, word, tries=4, timeout=12, **more):
+        def ask(chat, word, tries=4, timeout=30, **more):
             """Posts a message and waits for the answer. A message that arrives while a turn ends is queued by the gateway
             and may be lost there, so there is a pause before it, and it is repeated if necessary."""
             for attempt in range(tries):
@@ -924,9 +924,9 @@ def whole_gateway(version, desk, quick):
         # a turn that hangs in the model ends with /stop
         time.sleep(1)
         tenant.say("room", "take-your-time mark-slow", user_name="Ann")
-        wait_for(lambda: [m for m in model.asked if m["mark"] == "mark-slow"], "the slow turn", timeout=20)
+        wait_for(lambda: [m for m in model.asked if m["mark"] == "mark-slow"], "the slow turn", timeout=60)
         tenant.say("room", "/stop", user_name="Ann")
-        wait_for(lambda: "reason=interrupted" in (home / "gateway.out").read_text(errors="replace"), "the end of the slow turn", timeout=20)
+        wait_for(lambda: "reason=interrupted" in (home / "gateway.out").read_text(errors="replace"), "the end of the slow turn", timeout=60)
         model.slow.set()
         ask("room", "fourth")
         ensure(not any("mark-slow" in m["text"] for m in tenant.history("room") if m["direction"] == "out"), "the stopped turn was answered")
@@ -936,9 +936,9 @@ def whole_gateway(version, desk, quick):
             time.sleep(1)
             model.slow.clear()
             tenant.say("room", "take-your-time mark-long", user_name="Ann")
-            wait_for(lambda: [m for m in model.asked if m["mark"] == "mark-long"], "the long turn", timeout=20)
+            wait_for(lambda: [m for m in model.asked if m["mark"] == "mark-long"], "the long turn", timeout=60)
             tenant.say("room", "and this? mark-busy", user_name="Ann")
-            tenant.answer("room", "Interrupting current task", timeout=10)
+            tenant.answer("room", "Interrupting current task", timeout=30)
             model.slow.set()
             ask("plaza", "fifth", tries=1, timeout=60, chat_type="channel", scope_id="guild-1")
             ask("room", "sixth", tries=2, timeout=40)

@@ -236,6 +236,42 @@ async fn a_message_that_is_not_written_in_a_minute_ends_the_session() {
     assert_eq!(session.closing(), Some(Close::Unresponsive));
 }
 
+/// Regression: a gateway that loaded its agent for its first message was closed after 8 s, and 0.17 does not reconnect.
+#[tokio::test]
+async fn a_peer_that_stalls_at_its_first_message_has_half_a_minute() {
+    let scene = Scene::new().await;
+    let no = scene.caller.instance.no;
+    let mut session = scene.serving().await;
+    scene.message(1).await;
+    scene.carry_out(&mut session, 10).await;
+    assert_eq!(written(&mut session, 10).len(), 1);
+    session.tick(5_010);
+    session.tick(35_009);
+    assert_eq!(session.closing(), None);
+    session.tick(35_010);
+    assert_eq!(session.closing(), Some(Close::Unresponsive));
+    session.end().await;
+    let presence = scene.desk.delivery().sockets().presence(no);
+    assert_eq!(
+        presence.seen_ms,
+        scene.desk.env().now_ms() - 35_010,
+        "when it was last heard, not when that was noticed"
+    );
+    // One that has acked on its socket is left sooner.
+    let mut session = scene.serving().await;
+    scene.carry_out(&mut session, 10).await;
+    let again = written(&mut session, 10);
+    session.take_text(&ack(&again[0]), 20);
+    scene.message(2).await;
+    scene.carry_out(&mut session, 30).await;
+    assert_eq!(written(&mut session, 30).len(), 1);
+    session.tick(5_030);
+    session.tick(8_029);
+    assert_eq!(session.closing(), None);
+    session.tick(8_030);
+    assert_eq!(session.closing(), Some(Close::Unresponsive));
+}
+
 #[tokio::test]
 async fn a_silent_peer_is_disconnected() {
     let scene = Scene::new().await;

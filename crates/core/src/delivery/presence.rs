@@ -40,19 +40,19 @@ impl DeliveryPlane {
         Ok(attached)
     }
 
-    /// Called only for the socket that served the instance, not for a replaced one.
-    pub async fn socket_closed(&self, caller: &Caller, session: SessionNo, acks: Acks) {
+    /// Called only for the socket that served the instance, not for a replaced one. `silent_ms`: since when its peer is gone.
+    pub async fn socket_closed(&self, caller: &Caller, session: SessionNo, acks: Acks, silent_ms: u64) {
         let instance = caller.instance.no;
-        let now_ms = self.env.now_ms();
+        let seen_ms = self.env.now_ms().saturating_sub(silent_ms);
         let never_acks = acks == Acks::Never;
         self.sockets.remember_acks(instance, acks);
         let presence = self.sockets.set_presence(instance, |known| {
             (known.served_by, known.session, known.seen_ms, known.never_acks) =
-                (DeskNo::NONE, SessionNo::NONE, now_ms, never_acks);
+                (DeskNo::NONE, SessionNo::NONE, seen_ms, never_acks);
         });
         let text = if presence.idle { "went idle and disconnected" } else { "disconnected" };
         self.say_state(caller, "asleep", text);
-        if let Err(error) = self.sessions.detach(instance, session, never_acks, now_ms).await {
+        if let Err(error) = self.sessions.detach(instance, session, never_acks, seen_ms).await {
             tracing::warn!(%error, "storing that a socket was closed failed");
         }
         self.sockets.note_unserved(instance, Unserved::Look); // rows may be waiting already

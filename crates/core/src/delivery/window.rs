@@ -19,6 +19,9 @@ const HEALTHY_MS: u64 = 10_000;
 const ANSWERED_CAPS: usize = 16;
 /// Silence of this length after a probe means that the peer is dead: with an ack limit of 5 s, within 9 s.
 const PROBE_GRACE_MS: u64 = 3_000;
+/// The same for a peer that has a row and has not acked any on this socket. The first message makes a gateway load its
+/// agent, which blocks it for seconds on a slow machine; and 0.17 never acks and does not reconnect.
+const UNACKED_GRACE_MS: u64 = 30_000;
 /// Unanswered pings that are remembered; further answers prove nothing.
 const PINGS_MAX: usize = 16;
 /// Interval of probes on an idle socket, to detect peers that have vanished.
@@ -86,6 +89,8 @@ pub struct Window {
     cursor: Seq,
     flight: VecDeque<Flight>,
     pub acks: Acks,
+    /// A row was acked on this socket, or is being worked on.
+    has_acked: bool,
     /// Highest row acked on this socket.
     acked_through: Seq,
     heard_ms: u64,
@@ -104,6 +109,7 @@ impl Window {
         Self {
             cap,
             ack_limit_ms,
+            has_acked: false,
             acked_through: Seq::NONE,
             acked: position.clone(),
             has_inferred: false,
@@ -170,7 +176,7 @@ impl Window {
     /// An ack, in any order. `None`: no row with this number is in flight.
     pub fn ack(&mut self, seq: Seq) -> Option<Arc<Delivery>> {
         let index = self.flight.binary_search_by_key(&seq, |row| row.seq).ok()?;
-        self.acks = Acks::Seen;
+        (self.acks, self.has_acked) = (Acks::Seen, true);
         self.acked_through = self.acked_through.max(seq);
         Some(self.settle_at(index, true))
     }
@@ -181,7 +187,7 @@ impl Window {
         if let Ok(index) = self.flight.binary_search_by_key(&seq, |row| row.seq) {
             let row = &mut self.flight[index];
             (row.working_ms, row.resends) = (Some(now_ms), 0);
-            self.acks = Acks::Seen;
+            (self.acks, self.has_acked) = (Acks::Seen, true);
         }
     }
 
@@ -281,7 +287,9 @@ impl Window {
         if let Some(probed_ms) = self.probed_ms
             && self.heard_ms < probed_ms
         {
-            let dead = now_ms.saturating_sub(probed_ms) >= PROBE_GRACE_MS;
+            let is_loading = !self.has_acked && !self.flight.is_empty();
+            let grace_ms = if is_loading { UNACKED_GRACE_MS } else { PROBE_GRACE_MS };
+            let dead = now_ms.saturating_sub(probed_ms) >= grace_ms;
             return if dead { Health::Dead } else { Health::Fine };
         }
         let since_probe = now_ms.saturating_sub(self.probed_ms.unwrap_or(0).max(self.oldest_sent_ms().unwrap_or(0)));
@@ -294,6 +302,11 @@ impl Window {
             return Health::Probe;
         }
         Health::Fine
+    }
+
+    /// How long nothing was heard from the peer.
+    pub fn silence_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.heard_ms)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -411,11 +424,25 @@ mod tests {
     #[test]
     fn silence_is_probed_at_the_limit_and_dead_soon_after() {
         let mut w = window();
-        w.sent(Seq(1), delivery("c", false), 1_000);
+        w.sent(Seq(1), delivery("c", false), 500);
+        assert!(w.ack(Seq(1)).is_some());
+        w.sent(Seq(2), delivery("c", false), 1_000);
         assert_eq!(w.health(5_999, true), Health::Fine);
         assert_eq!(w.health(6_000, true), Health::Probe);
         assert_eq!(w.health(8_999, true), Health::Fine);
         assert_eq!(w.health(9_000, true), Health::Dead);
+    }
+
+    #[test]
+    fn a_peer_that_has_not_acked_may_stall_for_half_a_minute() {
+        // Whatever its last socket did.
+        for acks in [Acks::Assumed, Acks::Seen, Acks::Never] {
+            let mut w = Window::new(3, 5_000, Position::default(), acks, 0);
+            w.sent(Seq(1), delivery("c", false), 1_000);
+            assert_eq!(w.health(6_000, true), Health::Probe);
+            assert_eq!(w.health(35_999, true), Health::Fine);
+            assert_eq!(w.health(36_000, true), Health::Dead);
+        }
     }
 
     #[test]

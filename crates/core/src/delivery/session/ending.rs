@@ -49,7 +49,8 @@ impl Session {
                 }
             }
             if served {
-                delivery.socket_closed(&self.caller, serving.mailbox.session(), serving.window.acks).await;
+                let (session, acks) = (serving.mailbox.session(), serving.window.acks);
+                delivery.socket_closed(&self.caller, session, acks, self.silent_ms).await;
             }
         }
         if let Some(close) = self.closing {

@@ -117,6 +117,8 @@ pub struct Session {
     saving: Saving,
     is_going_idle: bool,
     started_ms: u64,
+    /// How long a peer had been silent when it was taken for dead.
+    silent_ms: u64,
     tick_ms: u64,
     bad: (u32, u64),
     /// Keeps the order of actions per chat.
@@ -196,6 +198,7 @@ impl Session {
             saving: Saving::default(),
             is_going_idle: false,
             started_ms: now_ms,
+            silent_ms: 0,
             tick_ms: now_ms + HELLO_MS,
             bad: (0, now_ms),
             lanes: Lanes::default(),
@@ -604,7 +607,10 @@ impl Session {
         match serving.window.health(now_ms, self.outbox.is_empty()) {
             Health::Fine => {}
             Health::Probe => self.ping = true,
-            Health::Dead => return self.close(Close::Unresponsive),
+            Health::Dead => {
+                self.silent_ms = serving.window.silence_ms(now_ms);
+                return self.close(Close::Unresponsive);
+            }
         }
         if !self.outbox.is_full() && !serving.mailbox.is_idle() && self.delivery.directory.is_current() {
             self.ask_for_acks(now_ms);
