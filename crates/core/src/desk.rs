@@ -7,7 +7,7 @@ use crate::base::Base;
 use crate::cluster::{ClusterPlane, Planes};
 use crate::cron::{CronPlane, PlannedWakes};
 use crate::delivery::DeliveryPlane;
-use crate::directory::{DirectoryPlane, Guest, Management};
+use crate::directory::{DirectoryPlane, Management, ProvenInstance};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::inbound::InboundPlane;
@@ -245,7 +245,7 @@ impl Desk {
     }
 
     /// An instance leaves for good, and what was armed for it goes with it.
-    pub async fn deprovision(&self, who: &Guest) -> Result<(), DeskError> {
+    pub async fn deprovision(&self, who: &ProvenInstance) -> Result<(), DeskError> {
         self.management.deprovision(who).await?;
         self.cron.disarm_all(&who.tenant, who.instance.no).await?;
         Ok(())

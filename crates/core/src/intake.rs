@@ -46,7 +46,7 @@ pub enum Handover {
 
 /// How the tenant of an event is found. Never by the socket or bot token that received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whose {
+pub enum TenantSource {
     /// The platform separates tenants: its credential names one.
     Tenant(TenantId),
     /// A shared bot: the event's scope or chat, and in a direct message its author, looked up in our records.
@@ -63,7 +63,7 @@ pub struct ChatLine {
 }
 
 pub struct Intake {
-    pub whose: Whose,
+    pub tenant_source: TenantSource,
     pub bot: String,
     pub event: MessageEvent,
     pub capabilities: Vec<RawCapability>,
@@ -101,9 +101,9 @@ pub const REMOTE_MEDIA_MAX: usize = 16;
 pub const HANDLE_MAX_BYTES: usize = 4 << 10;
 
 impl Intake {
-    pub fn new(_proof: Verified, whose: Whose, bot: String, event: MessageEvent) -> Self {
+    pub fn new(_proof: Verified, tenant_source: TenantSource, bot: String, event: MessageEvent) -> Self {
         Self {
-            whose,
+            tenant_source,
             bot,
             event,
             capabilities: Vec::new(),

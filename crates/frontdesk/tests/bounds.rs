@@ -540,12 +540,12 @@ async fn the_list_of_alarms_is_complete() {
     assert_eq!(harness.get("/api/agent-cron/list", &bearer).await.expect(200), json!({ "armed": [] }));
     let desk = &harness.app.desk;
     let who = frontdesk_core::directory::Identity { tenant: FIRST_TENANT.into(), instance: Some("one".into()) };
-    let guest = desk.directory().guest_of(&who).await.unwrap();
+    let proven = desk.directory().proven_instance(&who).await.unwrap();
     for count in [1, 500, 1_501] {
-        let armed = desk.stores().alarms.armed(guest.instance.no, 0, 9_999).await.unwrap().len();
+        let armed = desk.stores().alarms.armed(proven.instance.no, 0, 9_999).await.unwrap().len();
         for number in armed..count {
             let ask = json!({ "job_id": format!("job \"{number}\""), "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
-            desk.cron().provision_alarm(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
+            desk.cron().provision_alarm(&proven, serde_json::from_value(ask).unwrap()).await.unwrap();
         }
         let list = harness.get("/api/agent-cron/list", &bearer).await;
         assert_eq!(list.header("content-type"), "application/json");

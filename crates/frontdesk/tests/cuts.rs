@@ -343,8 +343,8 @@ impl Scene {
                 if route.ends_with("release") {
                     let ask =
                         ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: channel_id.clone() };
-                    let guest = desk.directory().prove_gateway(&gateway()).unwrap().guest();
-                    desk.management().claim_scope(&guest, ask).await.unwrap();
+                    let proven = desk.directory().prove_gateway(&gateway()).unwrap().proven_instance();
+                    desk.management().claim_scope(&proven, ask).await.unwrap();
                 }
                 let body = json!({ "platform": "relay", "scope_id": "s", "channel_id": channel_id });
                 made(route.trim_start_matches("POST ").into(), gateway(), body)
@@ -373,8 +373,8 @@ impl Scene {
                 let ask = json!({ "job_id": job, "fire_at": fire_at, "agent_callback_url": "relay:" });
                 if route.ends_with("cancel") {
                     let who = Identity { tenant: t.into(), instance: Some("sleeper".into()) };
-                    let guest = desk.directory().guest_of(&who).await.unwrap();
-                    desk.cron().provision_alarm(&guest, serde_json::from_value(ask).unwrap()).await.unwrap();
+                    let proven = desk.directory().proven_instance(&who).await.unwrap();
+                    desk.cron().provision_alarm(&proven, serde_json::from_value(ask).unwrap()).await.unwrap();
                     return made("/api/agent-cron/cancel".into(), self.sleeper.clone(), json!({ "job_id": job }));
                 }
                 made("/api/agent-cron/provision".into(), self.sleeper.clone(), ask)
@@ -551,8 +551,8 @@ impl Scene {
             }
             "DELETE /admin/v1/grants" => {
                 let ask = ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: format!("grant-{n}") };
-                let guest = desk.directory().prove_gateway(&gateway()).unwrap().guest();
-                desk.management().claim_scope(&guest, ask).await.unwrap();
+                let proven = desk.directory().prove_gateway(&gateway()).unwrap().proven_instance();
+                desk.management().claim_scope(&proven, ask).await.unwrap();
                 let body =
                     json!({ "tenant": t, "platform": "relay", "scope_id": "s", "channel_id": format!("grant-{n}") });
                 made("/admin/v1/grants".into(), admin(), body)

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use frontdesk_core::intake::{Handover, REMOTE_MEDIA_MAX, Whose};
+use frontdesk_core::intake::{Handover, REMOTE_MEDIA_MAX, TenantSource};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Answer as DoorAnswer, Bot, Platform as _, RawRequest};
@@ -64,7 +64,7 @@ fn webhook(input: &[u8]) -> Outcome {
         Ok(heard) => {
             let intake = &heard.intakes[0];
             assert!(is_id && is_text && intake.from_program);
-            assert_eq!(intake.whose, Whose::Tenant("home".into()));
+            assert_eq!(intake.tenant_source, TenantSource::Tenant("home".into()));
             assert_eq!(intake.event.text.as_bytes(), &body[..]);
             assert_eq!(intake.event.message_id.as_deref(), Some(id.as_str()));
             true
@@ -147,7 +147,7 @@ fn transaction(input: &[u8]) -> Outcome {
         Ok(heard) => {
             for intake in &heard.intakes {
                 assert_ne!(intake.event.source.user_id.as_deref(), Some("@bot:x"));
-                assert_eq!(intake.whose, Whose::Tenant("home".into()));
+                assert_eq!(intake.tenant_source, TenantSource::Tenant("home".into()));
             }
             Some((heard.intakes.len().min(4), heard.changes.len().min(4)))
         }
@@ -230,7 +230,7 @@ fn telegram(input: &[u8]) -> Outcome {
             assert!(heard.intakes.len() <= 1);
             let shape = heard.intakes.first().map(|intake| {
                 let event = &intake.event;
-                assert_eq!((&intake.whose, intake.bot.as_str()), (&Whose::Shared, "tg"));
+                assert_eq!((&intake.tenant_source, intake.bot.as_str()), (&TenantSource::Shared, "tg"));
                 assert_eq!(event.source.platform, "telegram");
                 assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX);
                 assert!(event.message_id.as_ref().is_some_and(|id| !id.is_empty()));
@@ -322,7 +322,7 @@ fn discord(input: &[u8]) -> Outcome {
     let read = CLOCK.block_on(Discord::new(&kit).read_frame(&bot, "7001", &text));
     let shape = read.map(|intake| {
         let event = &intake.event;
-        assert_eq!((&intake.whose, intake.bot.as_str()), (&Whose::Shared, "dc"));
+        assert_eq!((&intake.tenant_source, intake.bot.as_str()), (&TenantSource::Shared, "dc"));
         assert_eq!(event.source.platform, "discord");
         assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX);
         let about = (event.source.chat_type.clone(), event.source.thread_id.is_some(), intake.addressed);
@@ -410,8 +410,8 @@ fn interaction(input: &[u8]) -> Outcome {
         .map(|intake| {
             let event = &intake.event;
             assert_eq!(
-                (&intake.whose, intake.bot.as_str(), event.source.platform.as_str()),
-                (&Whose::Shared, "dc", "discord")
+                (&intake.tenant_source, intake.bot.as_str(), event.source.platform.as_str()),
+                (&TenantSource::Shared, "dc", "discord")
             );
             if data["token"] == INTERACTION_TOKEN
                 && let Handover::Forward(forward) = &intake.handover
@@ -538,7 +538,7 @@ fn slack(input: &[u8]) -> Outcome {
             assert!(heard.intakes.len() <= 1 && heard.changes.len() <= 1);
             let shape = heard.intakes.first().map(|intake| {
                 let event = &intake.event;
-                assert_eq!((&intake.whose, intake.bot.as_str()), (&Whose::Shared, "sl"));
+                assert_eq!((&intake.tenant_source, intake.bot.as_str()), (&TenantSource::Shared, "sl"));
                 assert_eq!((event.source.platform.as_str(), &event.source.scope_id), ("slack", &event.source.guild_id));
                 assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX);
                 assert!(event.message_id.as_ref().is_some_and(|id| !id.is_empty()));

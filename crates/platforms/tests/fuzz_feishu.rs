@@ -5,7 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use frontdesk_core::intake::{HANDLE_MAX_BYTES, REMOTE_MEDIA_MAX, Whose};
+use frontdesk_core::intake::{HANDLE_MAX_BYTES, REMOTE_MEDIA_MAX, TenantSource};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
@@ -153,7 +153,7 @@ fn events(input: &[u8]) -> Outcome {
         .iter()
         .map(|intake| {
             let event = &intake.event;
-            assert_eq!((&intake.whose, event.source.platform.as_str()), (&Whose::Shared, "feishu"));
+            assert_eq!((&intake.tenant_source, event.source.platform.as_str()), (&TenantSource::Shared, "feishu"));
             assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX);
             assert!(intake.remote_media.iter().all(|file| file.handle.expose().len() <= HANDLE_MAX_BYTES));
             assert!(event.message_id.as_ref().is_some_and(|id| !id.is_empty() && id.len() <= 512));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use frontdesk_core::DeskError;
-use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, Receipt, Whose};
+use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, Receipt, TenantSource};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::body_of;
 use frontdesk_core::port::outcall::{Answer, Call, OpenAnswer, Outcall, OutcallError};
@@ -80,7 +80,7 @@ fn stream(input: &[u8]) -> Outcome {
     let taken = taken.0.into_inner().unwrap();
     for intake in &taken {
         let (event, source) = (&intake.event, &intake.event.source);
-        assert_eq!((&intake.whose, source.platform.as_str()), (&Whose::Tenant("home".into()), "signal"));
+        assert_eq!((&intake.tenant_source, source.platform.as_str()), (&TenantSource::Tenant("home".into()), "signal"));
         assert!(event.message_id.as_ref().is_some_and(|id| !id.is_empty()) && !source.chat_id.is_empty());
         assert!(intake.refused.is_some() || source.user_id_alt.as_deref() != Some(ME), "never our own");
         assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, Whose};
+use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, TenantSource};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
@@ -56,7 +56,10 @@ fn bot(settings: &[(&str, &str)], secrets: &[(&str, &str)]) -> Bot {
 /// What holds for every event of a shared bot, and what tells one from another.
 fn shape(intake: &Intake, platform: &str) -> (String, String, usize, bool) {
     let event = &intake.event;
-    assert_eq!((&intake.whose, intake.bot.as_str(), event.source.platform.as_str()), (&Whose::Shared, "b", platform));
+    assert_eq!(
+        (&intake.tenant_source, intake.bot.as_str(), event.source.platform.as_str()),
+        (&TenantSource::Shared, "b", platform)
+    );
     assert!(event.message_id.as_ref().is_some_and(|id| !id.is_empty()) && !event.source.chat_id.is_empty());
     assert!(intake.remote_media.len() <= REMOTE_MEDIA_MAX && intake.reports_to.is_none() && !intake.from_program);
     assert!(intake.remote_media.iter().all(|file| file.handle.expose().len() <= HANDLE_MAX_BYTES));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use frontdesk_core::cron::AlarmLoop;
 use frontdesk_core::delivery::session::{Session, Write};
-use frontdesk_core::directory::{Caller, Guest, Identity};
+use frontdesk_core::directory::{Caller, Identity, ProvenInstance};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::bus::{BusEvent, Hint};
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
@@ -48,7 +48,7 @@ struct Pair {
     desks: [Arc<Desk>; 2],
     calls: [Arc<Calls>; 2],
     caller: Caller,
-    guest: Guest,
+    proven: ProvenInstance,
 }
 
 impl Pair {
@@ -59,9 +59,9 @@ impl Pair {
         let one = desk_calling(store.clone(), env.clone(), rules(), hub.join(), calls[0].clone()).await;
         let caller = caller(&one).await;
         let who = Identity { tenant: "acme".into(), instance: Some("sleeper".into()) };
-        let guest = one.directory().guest_of(&who).await.unwrap();
+        let proven = one.directory().proven_instance(&who).await.unwrap();
         let other = desk_calling(store, env.clone(), rules(), hub.join(), calls[1].clone()).await;
-        let pair = Self { env, desks: [one, other], calls, caller, guest };
+        let pair = Self { env, desks: [one, other], calls, caller, proven };
         pair.renew(&[0, 1]).await;
         pair
     }
@@ -100,7 +100,7 @@ impl Pair {
             dedup_key: None,
             misfire: None,
         };
-        self.desks[at].cron().provision_alarm(&self.guest, ask).await.unwrap();
+        self.desks[at].cron().provision_alarm(&self.proven, ask).await.unwrap();
     }
 
     /// Everything that a server has to fire now.

@@ -1,10 +1,10 @@
-//! `Caller` and `Guest` are authenticated identities: they are created only where the proof is checked.
+//! `Caller` and `ProvenInstance` are authenticated identities: they are created only where the proof is checked.
 
 use super::Finding;
 use super::source::Source;
 
 const HOME: &str = "crates/core/src/directory/auth.rs";
-const PROVEN: [&str; 2] = ["Caller", "Guest"];
+const PROVEN: [&str; 2] = ["Caller", "ProvenInstance"];
 const MEND: &str =
     "take it from `DirectoryPlane::prove_gateway` or `prove_instance`; never build one from an id in a body";
 
@@ -44,7 +44,7 @@ mod tests {
             "f(desk::Caller{ a })",
             "Ok(Caller\n{ a })",
             "return &Caller { a };",
-            "g(Guest { a })",
+            "g(ProvenInstance { a })",
         ] {
             assert_eq!(check(&Source::new("crates/core/src/desk/mail.rs", text)).len(), 1, "{text}");
             assert_eq!(check(&Source::new(HOME, text)), []);

@@ -27,7 +27,7 @@ use self::retry::FireAnswer;
 use self::schedule::{Caps, Next, Schedule};
 use crate::base::Base;
 use crate::directory::facts::Instance;
-use crate::directory::{DirectoryPlane, Effect, Guest, check_id};
+use crate::directory::{DirectoryPlane, Effect, ProvenInstance, check_id};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::lease::Lease;
@@ -193,7 +193,7 @@ impl CronPlane {
         &self.clock
     }
 
-    pub async fn provision_alarm(&self, who: &Guest, ask: ProvisionAlarm) -> Result<Provisioned, DeskError> {
+    pub async fn provision_alarm(&self, who: &ProvenInstance, ask: ProvisionAlarm) -> Result<Provisioned, DeskError> {
         check_id("job_id", &ask.job_id)?;
         let callback = ask.agent_callback_url.trim_end_matches('/');
         if callback.contains(['?', '#']) {
@@ -289,7 +289,7 @@ impl CronPlane {
         u64::from_le_bytes(dice) % (self.rules.fire_jitter_ms + 1)
     }
 
-    pub async fn cancel_alarm(&self, who: &Guest, ask: &CancelAlarm) -> Result<(), DeskError> {
+    pub async fn cancel_alarm(&self, who: &ProvenInstance, ask: &CancelAlarm) -> Result<(), DeskError> {
         if self.alarms.disarm(who.instance.no, &ask.job_id, self.env.now_ms()).await? {
             self.meters.alarms_ended.get_or_create(&Why { why: "cancelled" }).inc();
             self.clock.note_ended(&who.tenant, 1);

@@ -39,19 +39,19 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub fn guest(&self) -> Guest {
-        Guest::of(&self.instance)
+    pub fn proven(&self) -> ProvenInstance {
+        ProvenInstance::of(&self.instance)
     }
 }
 
 /// An authenticated instance, by its gateway's token or by a signed token about it. It may manage only itself.
 #[derive(Clone)]
-pub struct Guest {
+pub struct ProvenInstance {
     pub tenant: TenantId,
     pub instance: Arc<Instance>,
 }
 
-impl Guest {
+impl ProvenInstance {
     pub(crate) fn of(instance: &Arc<Instance>) -> Self {
         Self { tenant: instance.tenant.clone(), instance: instance.clone() }
     }
@@ -89,7 +89,7 @@ impl DirectoryPlane {
     }
 
     /// The instance that a signed token names. A name used by several tenants is rejected.
-    pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<Guest> {
+    pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<ProvenInstance> {
         self.registry.read(|view| {
             let meant = |it: &&Arc<Instance>| it.left_ms.is_none() && tenant.is_none_or(|only| only == it.tenant);
             let mut named = view
@@ -98,7 +98,7 @@ impl DirectoryPlane {
                 .filter(meant)
                 .filter(|_| !view.unreadable().is_named_in(tenant, name));
             match (named.next(), named.next()) {
-                (Some(one), None) => Some(Guest::of(one)),
+                (Some(one), None) => Some(ProvenInstance::of(one)),
                 _ => None,
             }
         })

@@ -7,7 +7,7 @@ use frontdesk_wire::{InstanceId, InstanceNo, MessageEvent, Secret};
 
 use super::facts::{Enrollment, Fact, Gateway, GatewaySecret, Instance};
 use super::index::TenantIndex;
-use super::{DirectoryPlane, Draft, Guest, Identity, View};
+use super::{DirectoryPlane, Draft, Identity, ProvenInstance, View};
 use crate::error::DeskError;
 use crate::hash::sha256_hex;
 use crate::port::store::StoreError;
@@ -254,14 +254,14 @@ impl DirectoryPlane {
     }
 
     /// The instance of an identity; created if needed.
-    pub async fn guest_of(&self, who: &Identity) -> Result<Guest, DeskError> {
+    pub async fn proven_instance(&self, who: &Identity) -> Result<ProvenInstance, DeskError> {
         let Some(name) = &who.instance else {
             let text = "this identity is not bound to an instance; create its token with --instance".into();
             return Err(DeskError::Forbidden(text));
         };
-        let found = || self.registry.read(|view| view.instance(&who.tenant, name).map(Guest::of));
-        if let Some(guest) = found() {
-            return Ok(guest);
+        let found = || self.registry.read(|view| view.instance(&who.tenant, name).map(ProvenInstance::of));
+        if let Some(proven) = found() {
+            return Ok(proven);
         }
         let put = |view: &View, draft: &mut Draft| self.put_instance(view, draft, &who.tenant, name, None, true);
         self.registry.write(put).await.map_err(DeskError::from)?;

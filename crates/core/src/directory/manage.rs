@@ -10,7 +10,7 @@ use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal
 use super::gateways::check_id;
 use super::link_codes;
 use super::place::{Place, tenant_of};
-use super::{DirectoryPlane, Draft, Guest, View};
+use super::{DirectoryPlane, Draft, ProvenInstance, View};
 use crate::base::Base;
 use crate::env::Env;
 use crate::error::DeskError;
@@ -58,7 +58,7 @@ impl Management {
     }
 
     /// Creates a one-time code that links the user who sends it to the bot.
-    pub async fn offer_link(&self, who: &Guest, ask: LinkAsk) -> Result<LinkOffer, DeskError> {
+    pub async fn offer_link(&self, who: &ProvenInstance, ask: LinkAsk) -> Result<LinkOffer, DeskError> {
         check_id("platform", &ask.platform)?;
         if self.directory.bots().resolve(&who.tenant, &ask.platform, "").is_none() {
             return Err(DeskError::BadRequest(format!("this tenant has no bot on {:?}", ask.platform)));
@@ -97,7 +97,7 @@ impl Management {
     }
 
     /// Claims a channel; a channel has at most one holder.
-    pub async fn claim_scope(&self, who: &Guest, ask: ScopeAsk) -> Result<(), DeskError> {
+    pub async fn claim_scope(&self, who: &ProvenInstance, ask: ScopeAsk) -> Result<(), DeskError> {
         let at_ms = self.env.now_ms();
         let apart = self.platforms.keeps_tenants_apart(&ask.platform);
         check_scope(&ask)?;
@@ -122,7 +122,7 @@ impl Management {
         self.directory.write(decide).await.map_err(DeskError::from)
     }
 
-    pub async fn release_scope(&self, who: &Guest, ask: ScopeAsk) -> Result<(), DeskError> {
+    pub async fn release_scope(&self, who: &ProvenInstance, ask: ScopeAsk) -> Result<(), DeskError> {
         check_scope(&ask)?;
         let decide = |view: &View, draft: &mut Draft| {
             if held(view, who, &ask)? {
@@ -133,7 +133,7 @@ impl Management {
         self.directory.write(decide).await.map_err(DeskError::from)
     }
 
-    pub async fn set_principal(&self, who: &Guest, ask: PrincipalAsk) -> Result<(), DeskError> {
+    pub async fn set_principal(&self, who: &ProvenInstance, ask: PrincipalAsk) -> Result<(), DeskError> {
         if ask.allow.len() > ALLOW_MAX {
             return Err(DeskError::BadRequest(format!("too many users in allow; the limit is {ALLOW_MAX}")));
         }
@@ -153,7 +153,7 @@ impl Management {
     }
 
     /// The user must be linked to this instance; other links are not disclosed.
-    pub async fn set_dm_default(&self, who: &Guest, ask: DmDefaultAsk) -> Result<(), DeskError> {
+    pub async fn set_dm_default(&self, who: &ProvenInstance, ask: DmDefaultAsk) -> Result<(), DeskError> {
         check_id("platform", &ask.platform)?;
         check_id("user_id", &ask.user_id)?;
         let at_ms = self.env.now_ms();
@@ -172,7 +172,7 @@ impl Management {
     }
 
     /// Replaces the whole policy: the gateway is authoritative and sends it at every start.
-    pub async fn set_policy(&self, who: &Guest, policy: RelevancePolicy) -> Result<(), DeskError> {
+    pub async fn set_policy(&self, who: &ProvenInstance, policy: RelevancePolicy) -> Result<(), DeskError> {
         check_id("platform", &policy.platform)?;
         if policy.free_response_scopes.len() > POLICY_SCOPES_MAX {
             return Err(DeskError::BadRequest(format!(
@@ -195,7 +195,7 @@ impl Management {
     }
 
     /// Removes the instance: its gateways with their secrets and sockets, and everything that it held.
-    pub async fn deprovision(&self, who: &Guest) -> Result<(), DeskError> {
+    pub async fn deprovision(&self, who: &ProvenInstance) -> Result<(), DeskError> {
         let now_ms = self.env.now_ms();
         let own = |tenant: &str, instance: &str| tenant == who.tenant && instance == who.instance.name;
         let decide = |view: &View, draft: &mut Draft| {
@@ -237,7 +237,7 @@ fn check_scope(ask: &ScopeAsk) -> Result<(), DeskError> {
 }
 
 /// Whether the caller holds the channel. If another instance does, the conflict does not say which.
-fn held(view: &View, who: &Guest, ask: &ScopeAsk) -> Result<bool, DeskError> {
+fn held(view: &View, who: &ProvenInstance, ask: &ScopeAsk) -> Result<bool, DeskError> {
     let there = view.tenant_index(&who.tenant).and_then(|index| index.on_platform(&ask.platform));
     match there.and_then(|there| there.grant(&ask.scope_id, &ask.channel_id)) {
         None => Ok(false),
@@ -246,7 +246,7 @@ fn held(view: &View, who: &Guest, ask: &ScopeAsk) -> Result<bool, DeskError> {
     }
 }
 
-fn grant(who: &Guest, ask: &ScopeAsk, at_ms: u64) -> Grant {
+fn grant(who: &ProvenInstance, ask: &ScopeAsk, at_ms: u64) -> Grant {
     Grant {
         tenant: who.tenant.clone(),
         platform: ask.platform.clone(),

@@ -33,7 +33,7 @@ use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::vault::Sealer;
 
-pub use auth::{Caller, Guest, Identity, Unproven};
+pub use auth::{Caller, Identity, ProvenInstance, Unproven};
 
 pub use bots::{Bots, ListenerFailure};
 pub use commands::Offers;

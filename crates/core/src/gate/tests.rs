@@ -294,21 +294,21 @@ fn the_tenant_comes_from_the_place_of_the_event() {
     };
     view.apply(route("guild", "acme"), 1);
     view.apply(route("chat9", "other"), 1);
-    let whose = |view: &View, source: &Source| tenant_of(view, PLATFORM, &Place::of(source)).map(str::to_owned);
+    let tenant = |view: &View, source: &Source| tenant_of(view, PLATFORM, &Place::of(source)).map(str::to_owned);
     let mut source = said_by("eve", "group");
-    assert_eq!(whose(&view, &source).as_deref(), Some("acme"));
+    assert_eq!(tenant(&view, &source).as_deref(), Some("acme"));
     source.set_scope(Some("guild2".into()));
-    assert_eq!(whose(&view, &source), None, "a guild of no tenant");
+    assert_eq!(tenant(&view, &source), None, "a guild of no tenant");
     source.chat_id = "chat9".into();
-    assert_eq!(whose(&view, &source).as_deref(), Some("other"));
+    assert_eq!(tenant(&view, &source).as_deref(), Some("other"));
     let thread = Source { chat_id: "t".into(), parent_chat_id: Some("chat9".into()), ..source.clone() };
-    assert_eq!(whose(&view, &thread).as_deref(), Some("other"));
+    assert_eq!(tenant(&view, &thread).as_deref(), Some("other"));
     // A direct message belongs to the tenant in which the user is linked.
     let dm = |user: &str| Source { scope_id: None, guild_id: None, ..said_by(user, "dm") };
-    assert_eq!(whose(&view, &dm("ann")).as_deref(), Some("acme"));
-    assert_eq!(whose(&view, &dm("eve")), None);
+    assert_eq!(tenant(&view, &dm("ann")).as_deref(), Some("acme"));
+    assert_eq!(tenant(&view, &dm("eve")), None);
     let group = Source { chat_type: "group".into(), ..dm("ann") };
-    assert_eq!(whose(&view, &group), None, "in groups the author does not determine the tenant");
+    assert_eq!(tenant(&view, &group), None, "in groups the author does not determine the tenant");
     // Linked in two tenants: the newest link, unless they chose.
     let linked = |tenant: &str, at_ms| {
         let [platform, user_id] = [PLATFORM, "ann"].map(str::to_owned);
@@ -322,13 +322,13 @@ fn the_tenant_comes_from_the_place_of_the_event() {
         })
     };
     view.apply(linked("other", 50), 1);
-    assert_eq!(whose(&view, &dm("ann")).as_deref(), Some("other"));
+    assert_eq!(tenant(&view, &dm("ann")).as_deref(), Some("other"));
     let [platform, user_id] = [PLATFORM, "ann"].map(str::to_owned);
     view.apply(
         Fact::DmDefault(DmDefault { tenant: TENANT.into(), platform, user_id, instance: "a".into(), at_ms: 9 }),
         1,
     );
-    assert_eq!(whose(&view, &dm("ann")).as_deref(), Some("acme"));
+    assert_eq!(tenant(&view, &dm("ann")).as_deref(), Some("acme"));
 }
 
 #[test]

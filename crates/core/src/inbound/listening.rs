@@ -8,7 +8,7 @@ use super::{InboundPlane, Judged, Marks};
 use crate::directory::check_source;
 use crate::error::DeskError;
 use crate::gate::{Layer, Verdict};
-use crate::intake::{Intake, Receipt, Verified, Whose};
+use crate::intake::{Intake, Receipt, TenantSource, Verified};
 use crate::port::BoxFuture;
 use crate::port::platform::{Bot, Change, Gap, Inlet, LateReceipt, Layout, Part};
 use crate::port::store::{Acceptance, Delivery, JournalEntry, Outcome, StoreError};
@@ -59,8 +59,9 @@ impl InboundPlane {
         let source = &intake.event.source;
         let message_id = intake.event.message_id.as_deref().unwrap_or_default();
         let edit = intake.edit();
-        let marks = Marks { whose: &intake.whose, bot: &intake.bot, mark: &intake.mark };
-        let tenant = self.directory.read(|view| super::tenant_of(view, &intake.whose, source).map(str::to_owned));
+        let marks = Marks { tenant_source: &intake.tenant_source, bot: &intake.bot, mark: &intake.mark };
+        let tenant =
+            self.directory.read(|view| super::tenant_of(view, &intake.tenant_source, source).map(str::to_owned));
         let delivery = Delivery {
             event: EventId::default(),
             at_ms: self.env.now_ms(),
@@ -122,8 +123,8 @@ impl BotInlet {
         }
         event.message_id = Some(format!("undelivered-{}.{}", entry.at_ms, entry.id));
         let proof = Verified::by("the vendor's report on an action of the journal");
-        let whose = Whose::Tenant(entry.tenant.clone());
-        let mut intake = Intake::new(proof, whose, self.bot.clone(), event);
+        let tenant_source = TenantSource::Tenant(entry.tenant.clone());
+        let mut intake = Intake::new(proof, tenant_source, self.bot.clone(), event);
         (intake.from_program, intake.reports_to) = (true, Some(entry.instance.clone()));
         match self.take(vec![intake]).await {
             Ok(_) => Ok(()), // what was refused is recorded

@@ -26,13 +26,13 @@ use self::reports::Reports;
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::directory::facts::Instance;
-use crate::directory::{self, DeskCommand, DirectoryPlane, Guest, Management, Place, View, check_id};
+use crate::directory::{self, DeskCommand, DirectoryPlane, Management, Place, ProvenInstance, View, check_id};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::gate::visibility::{Spot, VisibilityCache};
 use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
 use crate::hash::short_hash;
-use crate::intake::{Handover, Intake, RawCapability, Receipt, Whose, edit_of};
+use crate::intake::{Handover, Intake, RawCapability, Receipt, TenantSource, edit_of};
 use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::BoxFuture;
@@ -213,7 +213,17 @@ impl InboundPlane {
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
         let Intake {
-            whose, bot, mut event, capabilities, handover, addressed, from_program, chat, mark, edit_id, ..
+            tenant_source,
+            bot,
+            mut event,
+            capabilities,
+            handover,
+            addressed,
+            from_program,
+            chat,
+            mark,
+            edit_id,
+            ..
         } = intake;
         let is_interaction = intake.is_interaction;
         let asking = Asking { is_interaction, author_sees: intake.author_sees || is_interaction };
@@ -226,14 +236,14 @@ impl InboundPlane {
         event.source.message_id = Some(message_id.clone());
         let source = &event.source;
         let session_key = build_session_key(source);
-        let marks = Marks { whose: &whose, bot: &bot, mark: &mark };
+        let marks = Marks { tenant_source: &tenant_source, bot: &bot, mark: &mark };
         let dedup = marks.dedup(source, &message_id, edit_of(&event, edit_id.as_deref()));
         let command = DeskCommand::parse(&event).filter(|_| !from_program);
-        let found = self.directory.read(|view| tenant_of(view, &whose, source).map(str::to_owned));
+        let found = self.directory.read(|view| tenant_of(view, &tenant_source, source).map(str::to_owned));
         let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (Some(tenant), None) if intake.reports_to.is_some() => self.report(tenant, intake.reports_to.as_deref()),
-            (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&whose, source)),
+            (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&tenant_source, source)),
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await?,
         };
         let tenant = found.unwrap_or_default();
@@ -255,9 +265,9 @@ impl InboundPlane {
             Vec::new()
         };
         let pending = command.map(|command| {
-            let tenant = match &whose {
-                Whose::Tenant(tenant) => Some(tenant.clone()),
-                Whose::Shared | Whose::Path(_) => None,
+            let tenant = match &tenant_source {
+                TenantSource::Tenant(tenant) => Some(tenant.clone()),
+                TenantSource::Shared | TenantSource::Path(_) => None,
             };
             PendingCommand { command, source: source.clone(), tenant, bot: bot.clone(), is_interaction }
         });
@@ -507,7 +517,12 @@ impl InboundPlane {
     }
 
     /// Why this instance did or did not get a message: its own line only.
-    pub async fn why(&self, who: &Guest, message_id: &str, chat_id: Option<&str>) -> Result<Explanation, DeskError> {
+    pub async fn why(
+        &self,
+        who: &ProvenInstance,
+        message_id: &str,
+        chat_id: Option<&str>,
+    ) -> Result<Explanation, DeskError> {
         check_id("message_id", message_id)?;
         let absent = || DeskError::NotFound(format!("message {message_id:?} not found, or no longer stored"));
         let prefix = dedup_prefix(message_id);
@@ -572,26 +587,26 @@ struct Asking {
 }
 
 /// The tenant of an event, from the directory.
-fn tenant_of<'a>(view: &'a View, whose: &'a Whose, source: &Source) -> Option<&'a str> {
-    match whose {
-        Whose::Tenant(tenant) => Some(tenant),
-        Whose::Shared => directory::tenant_of(view, &source.platform, &Place::of(source)),
-        Whose::Path(path) => view.route(&source.platform, path).map(|route| route.tenant.as_str()),
+fn tenant_of<'a>(view: &'a View, tenant_source: &'a TenantSource, source: &Source) -> Option<&'a str> {
+    match tenant_source {
+        TenantSource::Tenant(tenant) => Some(tenant),
+        TenantSource::Shared => directory::tenant_of(view, &source.platform, &Place::of(source)),
+        TenantSource::Path(path) => view.route(&source.platform, path).map(|route| route.tenant.as_str()),
     }
 }
 
 /// The key that an operator would have to route.
-fn discriminator(whose: &Whose, source: &Source) -> String {
-    match whose {
-        Whose::Tenant(tenant) => tenant.to_string(),
-        Whose::Path(path) => path.clone(),
-        Whose::Shared => source.scope_id.clone().unwrap_or_else(|| source.channel().to_owned()),
+fn discriminator(tenant_source: &TenantSource, source: &Source) -> String {
+    match tenant_source {
+        TenantSource::Tenant(tenant) => tenant.to_string(),
+        TenantSource::Path(path) => path.clone(),
+        TenantSource::Shared => source.scope_id.clone().unwrap_or_else(|| source.channel().to_owned()),
     }
 }
 
 /// The part of a message's origin that its dedup key depends on.
 pub(super) struct Marks<'a> {
-    whose: &'a Whose,
+    tenant_source: &'a TenantSource,
     bot: &'a str,
     mark: &'a str,
 }
@@ -601,9 +616,9 @@ impl Marks<'_> {
     /// grow at one edge. The origin contains no tenant that the directory resolved: linking a user does not make an old
     /// message new. An edit is another event of the same message.
     pub(super) fn dedup(&self, source: &Source, message_id: &str, edit: &str) -> Vec<u8> {
-        let named = match self.whose {
-            Whose::Tenant(tenant) => tenant.as_str(),
-            Whose::Shared | Whose::Path(_) => "",
+        let named = match self.tenant_source {
+            TenantSource::Tenant(tenant) => tenant.as_str(),
+            TenantSource::Shared | TenantSource::Path(_) => "",
         };
         let mut key = dedup_prefix(message_id);
         let place = [named, &source.platform, self.bot, &source.chat_id, edit, self.mark];

@@ -69,7 +69,7 @@ enum Turn {
 }
 
 /// An action on its way through the queue of its bot: `turn`, then the platform is asked, then `end`.
-pub(super) struct Passage {
+pub(super) struct QueuedAction {
     slot: QueueSlot,
     /// Nothing to wait for: it may go at once.
     turn: Option<oneshot::Receiver<Turn>>,
@@ -78,17 +78,17 @@ pub(super) struct Passage {
     waited_ms: u64,
 }
 
-pub(super) enum Turned {
+pub(super) enum TurnOutcome {
     Go,
     /// A later one was done instead, with this result.
     Superseded(ActionResult),
     /// Nothing was sent.
-    Never(Never),
+    NotBegun(NotBegun),
 }
 
 /// Why an action was not begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Never {
+pub(super) enum NotBegun {
     Refused(Refusal),
     /// Its turn did not come in time.
     Late {
@@ -132,13 +132,13 @@ impl Pacer {
     }
 
     /// A slot in the queue of a bot. `ask.deadline_ms` is on the steady clock.
-    pub(super) fn enter(&self, platform: &str, bot: &str, ask: Ask) -> Result<Passage, Never> {
+    pub(super) fn enter(&self, platform: &str, bot: &str, ask: Ask) -> Result<QueuedAction, NotBegun> {
         let (asked_ms, deadline_ms) = (self.timer.env.steady_ms(), ask.deadline_ms);
         if asked_ms > deadline_ms {
-            return Err(Never::Late { waited_ms: 0 });
+            return Err(NotBegun::Late { waited_ms: 0 });
         }
         let (slot, turn) = self.bot(platform, bot).ask(ask, asked_ms)?;
-        Ok(Passage { slot, turn, asked_ms, deadline_ms, waited_ms: 0 })
+        Ok(QueuedAction { slot, turn, asked_ms, deadline_ms, waited_ms: 0 })
     }
 
     /// Lets go the actions whose time has come. Returns when the next one's does.
@@ -184,10 +184,10 @@ impl Pacer {
     }
 }
 
-impl Passage {
+impl QueuedAction {
     /// Waits until the action may be done.
-    pub(super) async fn turn(&mut self, give_up_ms: u64) -> Turned {
-        let Some(mut turn) = self.turn.take() else { return Turned::Go };
+    pub(super) async fn turn(&mut self, give_up_ms: u64) -> TurnOutcome {
+        let Some(mut turn) = self.turn.take() else { return TurnOutcome::Go };
         let now_ms = self.slot.now_ms();
         let pause = Duration::from_millis(self.deadline_ms.saturating_sub(now_ms));
         let turned = match tokio::time::timeout(pause, &mut turn).await {
@@ -198,16 +198,16 @@ impl Passage {
         match turned {
             Some(Turn::Go) => {
                 self.waited_ms = waited_ms;
-                Turned::Go
+                TurnOutcome::Go
             }
             Some(Turn::Superseded(result)) => {
                 self.slot.is_over = true;
                 let left = Duration::from_millis(give_up_ms.saturating_sub(self.slot.now_ms()));
                 let result = tokio::time::timeout(left, result).await;
-                Turned::Superseded(result.ok().and_then(Result::ok).unwrap_or_else(unknown))
+                TurnOutcome::Superseded(result.ok().and_then(Result::ok).unwrap_or_else(unknown))
             }
-            Some(Turn::Closed) => Turned::Never(Never::Closed),
-            None => Turned::Never(Never::Late { waited_ms }),
+            Some(Turn::Closed) => TurnOutcome::NotBegun(NotBegun::Closed),
+            None => TurnOutcome::NotBegun(NotBegun::Late { waited_ms }),
         }
     }
 
@@ -230,12 +230,12 @@ impl BotQueue {
     }
 
     /// A slot in the queue, and what to wait for: nothing if it may go at once.
-    fn ask(self: Arc<Self>, ask: Ask, now_ms: u64) -> Result<(QueueSlot, Option<oneshot::Receiver<Turn>>), Never> {
+    fn ask(self: Arc<Self>, ask: Ask, now_ms: u64) -> Result<(QueueSlot, Option<oneshot::Receiver<Turn>>), NotBegun> {
         let mut queue = self.lock();
         if queue.is_closed {
-            return Err(Never::Closed);
+            return Err(NotBegun::Closed);
         }
-        let Asked { ticket, supersedes } = queue.scheduler.ask(ask, now_ms).map_err(Never::Refused)?;
+        let Asked { ticket, supersedes } = queue.scheduler.ask(ask, now_ms).map_err(NotBegun::Refused)?;
         if let Some(old) = supersedes {
             let mut followers = queue.followers.remove(&old).unwrap_or_default();
             if let Some(waiter) = queue.waiters.remove(&old) {

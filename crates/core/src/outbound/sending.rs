@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
 
-use super::pacing::{Never, Next, Turned};
+use super::pacing::{Next, NotBegun, TurnOutcome};
 use super::scheduler::{Ask, Refusal};
 use super::{OutboundPlane, outcome_name, outcome_of, unavailable};
 use crate::directory::Caller;
@@ -44,7 +44,7 @@ pub(super) struct Sending<'a> {
 }
 
 /// Result of one part.
-struct Went {
+struct PartResult {
     result: ActionResult,
     /// What the scheduler did to it: a delay, a replacement.
     note: Option<String>,
@@ -173,7 +173,7 @@ impl OutboundPlane {
     }
 
     /// Waits for the scheduler of the bot, then asks the platform.
-    async fn when_its_turn(&self, sending: &Sending<'_>, action: &Action, more: usize) -> Went {
+    async fn when_its_turn(&self, sending: &Sending<'_>, action: &Action, more: usize) -> PartResult {
         let Sending { platform, name, acting_as, chat_id, capability, asked, .. } = *sending;
         let servers = self.share_bot(name, &acting_as.bot.id);
         let cost = platform.cost(acting_as, action).divided(servers);
@@ -188,15 +188,15 @@ impl OutboundPlane {
         };
         let mut passage = match self.pacer.enter(name, &acting_as.bot.id, ask) {
             Ok(passage) => passage,
-            Err(never) => return Went::never(&never),
+            Err(why) => return PartResult::not_begun(&why),
         };
         loop {
             match passage.turn(asked.ms + TOTAL_MAX_MS).await {
-                Turned::Go => {}
-                Turned::Never(never) => return Went::never(&never),
-                Turned::Superseded(result) => {
+                TurnOutcome::Go => {}
+                TurnOutcome::NotBegun(why) => return PartResult::not_begun(&why),
+                TurnOutcome::Superseded(result) => {
                     self.meters.actions_superseded.inc();
-                    return Went::with(result, "replaced by a later edit of the same message".into());
+                    return PartResult::with(result, "replaced by a later edit of the same message".into());
                 }
             }
             let spent_ms = self.env.steady_ms().saturating_sub(asked.ms);
@@ -209,39 +209,39 @@ impl OutboundPlane {
                         self.meters.actions_delayed.inc();
                         format!("waited {waited_ms} ms for its turn")
                     });
-                    return Went { result: acted.result, note, receipt_id: acted.receipt_id, was_tried: true };
+                    return PartResult { result: acted.result, note, receipt_id: acted.receipt_id, was_tried: true };
                 }
                 Next::Limited { retry_after_ms } => {
                     let note = format!("the platform asks to wait {} s", retry_after_ms.div_ceil(1_000));
-                    return Went { was_tried: false, ..Went::with(acted.result, note) };
+                    return PartResult { was_tried: false, ..PartResult::with(acted.result, note) };
                 }
             }
         }
     }
 }
 
-impl Went {
+impl PartResult {
     fn with(result: ActionResult, note: String) -> Self {
         Self { result, note: Some(note), receipt_id: None, was_tried: true }
     }
 
     /// The scheduler refused it: nothing was sent.
-    fn never(never: &Never) -> Self {
+    fn not_begun(why: &NotBegun) -> Self {
         let seconds = |ms: u64| ms.div_ceil(1_000);
-        let (code, text) = match never {
-            Never::Refused(Refusal::Full) => {
+        let (code, text) = match why {
+            NotBegun::Refused(Refusal::Full) => {
                 (Code::RateLimited, "too many actions of this tenant wait for this bot; nothing was sent".to_owned())
             }
-            Never::Refused(Refusal::TooLong { wait_ms }) => {
+            NotBegun::Refused(Refusal::TooLong { wait_ms }) => {
                 let wait_s = seconds(*wait_ms);
                 let text = format!("the rate limit of the bot allows this only after {wait_s} s; nothing was sent");
                 (Code::RateLimited, text)
             }
-            Never::Late { waited_ms } => {
+            NotBegun::Late { waited_ms } => {
                 let text = format!("it waited {} s for earlier actions of this chat or bot", seconds(*waited_ms));
                 (Code::RateLimited, format!("{text}; nothing was sent"))
             }
-            Never::Closed => (Code::Unavailable, "the server is stopping; nothing was sent".to_owned()),
+            NotBegun::Closed => (Code::Unavailable, "the server is stopping; nothing was sent".to_owned()),
         };
         let result = ActionResult::refused(code, format!("{text}; try again later"));
         Self { result, note: None, receipt_id: None, was_tried: false }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::directory::{Guest, Identity};
+use frontdesk_core::directory::{Identity, ProvenInstance};
 use frontdesk_wire::cron::ProvisionAlarm;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -119,18 +119,18 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     }))
 }
 
-async fn guests(desk: &Desk) -> anyhow::Result<Arc<Vec<Guest>>> {
+async fn guests(desk: &Desk) -> anyhow::Result<Arc<Vec<ProvenInstance>>> {
     let mut guests = Vec::new();
     for number in 0..AGENTS {
         let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(format!("a{number}").into()) };
-        guests.push(desk.directory().guest_of(&who).await?);
+        guests.push(desk.directory().proven_instance(&who).await?);
     }
     Ok(Arc::new(guests))
 }
 
 async fn arm(
     desk: &Arc<Desk>,
-    guests: &Arc<Vec<Guest>>,
+    guests: &Arc<Vec<ProvenInstance>>,
     url: &str,
     kind: &'static str,
     count: u64,

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use frontdesk_core::intake::{Verified, Whose};
+use frontdesk_core::intake::{TenantSource, Verified};
 use frontdesk_core::{Desk, Intake};
 use frontdesk_wire::MessageEvent;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -49,8 +49,8 @@ async fn take(desk: &Desk, stream: TcpStream) -> anyhow::Result<()> {
             read.read_line(&mut line).await?;
             let mut event: MessageEvent = serde_json::from_str(&line)?;
             let tenant = event.source.scope_id.take();
-            let whose = Whose::Tenant(tenant.as_deref().unwrap_or(FIRST_TENANT).into());
-            batch.push(Intake::new(Verified::by("the bench's own socket"), whose, "desk".into(), event));
+            let tenant_source = TenantSource::Tenant(tenant.as_deref().unwrap_or(FIRST_TENANT).into());
+            batch.push(Intake::new(Verified::by("the bench's own socket"), tenant_source, "desk".into(), event));
         }
         let receipts = desk.inbound().receive(batch).await?;
         anyhow::ensure!(receipts.iter().all(|receipt| receipt.fresh && receipt.verdict.outcome == "delivered"));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::intake::{Verified, Whose};
+use frontdesk_core::intake::{TenantSource, Verified};
 use frontdesk_core::{Desk, Intake};
 use frontdesk_wire::{MessageEvent, Source};
 use serde_json::{Value, json};
@@ -70,5 +70,5 @@ fn intake(number: u64) -> Intake {
         message_id: Some(format!("m{number}")),
         ..MessageEvent::default()
     };
-    Intake::new(Verified::by("the bench itself"), Whose::Tenant(FIRST_TENANT.into()), "desk".into(), event)
+    Intake::new(Verified::by("the bench itself"), TenantSource::Tenant(FIRST_TENANT.into()), "desk".into(), event)
 }

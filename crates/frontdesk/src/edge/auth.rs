@@ -4,7 +4,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use frontdesk_core::directory::facts::Scope;
-use frontdesk_core::directory::{Caller, Guest, Identity, Unproven};
+use frontdesk_core::directory::{Caller, Identity, ProvenInstance, Unproven};
 use frontdesk_wire::Code;
 use frontdesk_wire::TenantId;
 use frontdesk_wire::secret::same_bytes;
@@ -45,7 +45,7 @@ impl FromRequestParts<App> for Gateway {
 }
 
 /// An instance that manages itself, authenticated by its gateway's upgrade token or by a JWT about it.
-pub(crate) struct Managed(pub(crate) Guest);
+pub(crate) struct Managed(pub(crate) ProvenInstance);
 
 impl FromRequestParts<App> for Managed {
     type Rejection = Refusal;
@@ -55,7 +55,12 @@ impl FromRequestParts<App> for Managed {
         let token = bearer(&parts.headers).ok_or_else(unauthorized)?;
         if !token.contains('.') {
             // Upgrade tokens are base64url without dots; a JWT has two dots.
-            return app.desk.directory().prove_gateway(token).map(|caller| Self(caller.guest())).map_err(refused);
+            return app
+                .desk
+                .directory()
+                .prove_gateway(token)
+                .map(|caller| Self(caller.proven_instance()))
+                .map_err(refused);
         }
         let signed = app.agent_jwt.as_ref().ok_or_else(unauthorized)?;
         let instance = signed.prove(token).await.map_err(|why| {

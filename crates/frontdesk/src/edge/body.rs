@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::App;
+use super::body_memory::{BodyMemoryFull, BodyReservation};
 use super::error::{Form, Refusal};
 use super::flow::discard;
-use super::in_hand::{Crowded, Held};
 
 /// Larger than any valid body; media have their own route and limit.
 const JSON_MAX_BYTES: usize = 2 << 20;
@@ -52,7 +52,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// Reads the whole body, or returns `too_large` as soon as that is known.
 pub(crate) async fn whole(request: Request, max_bytes: usize) -> Result<Bytes, Refusal> {
     let waits = waits_to_send(request.headers());
-    let held = request.extensions().get::<Held>().cloned();
+    let held = request.extensions().get::<BodyReservation>().cloned();
     limited(request.into_body(), max_bytes, waits, held).await
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn too_large(max_bytes: usize) -> Refusal {
 }
 
 /// `waits`: the client has not sent the body yet, so there is nothing to discard.
-async fn limited(body: Body, max_bytes: usize, waits: bool, held: Option<Held>) -> Result<Bytes, Refusal> {
+async fn limited(body: Body, max_bytes: usize, waits: bool, held: Option<BodyReservation>) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > max_bytes as u64 {
         if !waits {
             discard(body).await;
@@ -83,8 +83,8 @@ async fn limited(body: Body, max_bytes: usize, waits: bool, held: Option<Held>) 
                 return Err(too_large(max_bytes));
             }
             if let Some(held) = &held {
-                let crowded = |crowded: Crowded| Refusal::new(Code::Unavailable, crowded.to_string());
-                held.grow(taken.len() + piece.len()).await.map_err(crowded)?;
+                let refused = |full: BodyMemoryFull| Refusal::new(Code::Unavailable, full.to_string());
+                held.grow(taken.len() + piece.len()).await.map_err(refused)?;
             }
             taken.extend_from_slice(&piece);
         }

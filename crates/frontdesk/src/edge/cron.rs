@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use frontdesk_core::directory::Guest;
+use frontdesk_core::directory::ProvenInstance;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, Rules};
 use frontdesk_wire::Code;
@@ -49,8 +49,8 @@ fn plain(error: DeskError) -> Refusal {
     Refusal::from(error).plain()
 }
 
-async fn guest(app: &App, who: &Proven) -> Result<Guest, Refusal> {
-    app.desk.directory().guest_of(&who.0).await.map_err(plain)
+async fn proven(app: &App, who: &Proven) -> Result<ProvenInstance, Refusal> {
+    app.desk.directory().proven_instance(&who.0).await.map_err(plain)
 }
 
 pub(crate) async fn provision(
@@ -58,23 +58,23 @@ pub(crate) async fn provision(
     who: Proven,
     Json(ask): Json<ProvisionAlarm>,
 ) -> Answer<Provisioned> {
-    let guest = guest(&app, &who).await?;
-    app.desk.cron().provision_alarm(&guest, ask).await.map(Reply).map_err(plain)
+    let proven = proven(&app, &who).await?;
+    app.desk.cron().provision_alarm(&proven, ask).await.map(Reply).map_err(plain)
 }
 
 pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<CancelAlarm>) -> Answer<Value> {
-    let guest = guest(&app, &who).await?;
-    app.desk.cron().cancel_alarm(&guest, &ask).await.map_err(plain)?;
+    let proven = proven(&app, &who).await?;
+    app.desk.cron().cancel_alarm(&proven, &ask).await.map_err(plain)?;
     Ok(Reply(json!({ "ok": true })))
 }
 
 /// The contract requires all armed alarms in one response. They are read and sent page by page; if a page cannot be
 /// read, the response is cut off, so that it is not mistaken for a complete one.
 pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response, Refusal> {
-    let guest = guest(&app, &who).await?;
-    let (first, next) = app.desk.cron().armed_page(guest.instance.no, 0).await.map_err(|error| plain(error.into()))?;
+    let proven = proven(&app, &who).await?;
+    let (first, next) = app.desk.cron().armed_page(proven.instance.no, 0).await.map_err(|error| plain(error.into()))?;
     let head = format!("{{\"armed\":[{}", in_a_row(&first));
-    let (desk, instance) = (app.desk.clone(), guest.instance.no);
+    let (desk, instance) = (app.desk.clone(), proven.instance.no);
     let rest = stream::try_unfold(Some(next), move |at| {
         let desk = desk.clone();
         async move {
@@ -104,8 +104,8 @@ pub(crate) struct OfJob {
 }
 
 pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Query<OfJob>) -> Answer<AlarmHistory> {
-    let guest = guest(&app, &who).await?;
-    app.desk.cron().alarm_history(&guest.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
+    let proven = proven(&app, &who).await?;
+    app.desk.cron().alarm_history(&proven.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
 }
 
 /// An external scheduler reports that an alarm is due. Responds with 2xx only after the agent has accepted it.

@@ -49,7 +49,7 @@ pub(crate) async fn policy(
     Gateway(caller): Gateway,
     Json(policy): Json<RelevancePolicy>,
 ) -> Answer<Value> {
-    app.desk.management().set_policy(&caller.guest(), policy).await.map_err(plain)?;
+    app.desk.management().set_policy(&caller.proven_instance(), policy).await.map_err(plain)?;
     Ok(done())
 }
 

@@ -4,12 +4,12 @@ mod admin;
 pub(crate) mod agents;
 mod auth;
 mod body;
+mod body_memory;
 mod chat;
 pub(crate) mod cron;
 mod doors;
 mod error;
 pub(crate) mod flow;
-mod in_hand;
 mod manage;
 mod media;
 mod ops;
@@ -35,8 +35,8 @@ use frontdesk_wire::{Code, Secret};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use body_memory::BodyMemory;
 pub use flow::Budgets;
-pub(crate) use in_hand::InHand;
 pub(crate) use ops::Readiness;
 pub(crate) use server::ConnectionSlot;
 pub use server::{ConnectionLimits, serve};
@@ -79,7 +79,7 @@ pub struct AppParts {
     pub uploads: Budgets,
     pub readiness: Readiness,
     /// Memory of requests in progress.
-    pub(crate) in_hand: InHand,
+    pub(crate) body_memory: BodyMemory,
     /// Requests that platforms refused.
     pub doors_refused: AtomicU64,
     pub scheduler_webhook: scheduler_webhook::SchedulerWebhook,

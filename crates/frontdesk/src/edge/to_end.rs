@@ -34,9 +34,9 @@ pub(super) async fn run_to_end(app: &App, mut request: Request, form: Form, mut 
     if is_safe && request.body().is_end_stream() {
         return answered(routes.call(request).await);
     }
-    let held = match app.in_hand.hold(request.body().size_hint().exact()).await {
+    let held = match app.body_memory.hold(request.body().size_hint().exact()).await {
         Ok(held) => held,
-        Err(crowded) => return refused(form, Code::Unavailable, Class::UnavailableError, &crowded.to_string()),
+        Err(full) => return refused(form, Code::Unavailable, Class::UnavailableError, &full.to_string()),
     };
     request.extensions_mut().insert(held.clone());
     if waits_for_its_client(request.uri().path()) {
@@ -54,7 +54,7 @@ pub(super) async fn run_to_end(app: &App, mut request: Request, form: Form, mut 
         let text = "internal error while processing this request; it may be partly done, see the server log";
         (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
     };
-    ToEnd::new(&app.sessions, app.desk.meters().requests_abandoned.clone(), work).await
+    DetachOnDrop::new(&app.sessions, app.desk.meters().requests_abandoned.clone(), work).await
 }
 
 fn answered(response: Result<Response, Infallible>) -> Response {
@@ -64,7 +64,7 @@ fn answered(response: Result<Response, Infallible>) -> Response {
 /// Work that its caller polls. What is left of it when the caller drops it becomes a task.
 ///
 /// A task from the start would cost each request several wakes, because its body and its answer pass between two tasks.
-struct ToEnd {
+struct DetachOnDrop {
     work: Option<Pin<Box<dyn Future<Output = Response> + Send>>>,
     /// The server waits for it from the start, not only once it is a task.
     token: TaskTrackerToken,
@@ -72,13 +72,13 @@ struct ToEnd {
     abandoned: Counter,
 }
 
-impl ToEnd {
+impl DetachOnDrop {
     fn new(tracker: &TaskTracker, abandoned: Counter, work: impl Future<Output = Response> + Send + 'static) -> Self {
         Self { work: Some(Box::pin(work)), token: tracker.token(), runtime: Handle::current(), abandoned }
     }
 }
 
-impl Future for ToEnd {
+impl Future for DetachOnDrop {
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
@@ -91,7 +91,7 @@ impl Future for ToEnd {
     }
 }
 
-impl Drop for ToEnd {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
             self.abandoned.inc();
@@ -110,7 +110,7 @@ mod tests {
         let (tracker, abandoned) = (TaskTracker::new(), Counter::default());
         let (go_on, told) = oneshot::channel::<()>();
         let (done, is_done) = oneshot::channel();
-        let mut work = Box::pin(ToEnd::new(&tracker, abandoned.clone(), async move {
+        let mut work = Box::pin(DetachOnDrop::new(&tracker, abandoned.clone(), async move {
             let _ = told.await;
             let _ = done.send(());
             StatusCode::OK.into_response()
@@ -130,7 +130,7 @@ mod tests {
     #[tokio::test]
     async fn work_that_ended_leaves_no_task() {
         let (tracker, abandoned) = (TaskTracker::new(), Counter::default());
-        let response = ToEnd::new(&tracker, abandoned.clone(), async { StatusCode::OK.into_response() }).await;
+        let response = DetachOnDrop::new(&tracker, abandoned.clone(), async { StatusCode::OK.into_response() }).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert!(tracker.is_empty());
         assert_eq!(abandoned.get(), 0);

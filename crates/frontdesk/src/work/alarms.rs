@@ -33,7 +33,7 @@ mod tests {
 
     use frontdesk_core::cron::retry::RETRY_LONGEST_MS;
     use frontdesk_core::cron::{LEASE_MS, PAUSE_MAX};
-    use frontdesk_core::directory::{Guest, Identity};
+    use frontdesk_core::directory::{Identity, ProvenInstance};
     use frontdesk_core::meters::Why;
     use frontdesk_core::port::BoxFuture;
     use frontdesk_core::port::outcall::{Answer, Body, Call, Outcall, OutcallError};
@@ -71,7 +71,7 @@ mod tests {
         desk: Arc<Desk>,
         env: Arc<TestEnv>,
         taken: Arc<Taken>,
-        guest: Guest,
+        proven: ProvenInstance,
         stop: CancellationToken,
     }
 
@@ -82,10 +82,10 @@ mod tests {
             let desk = Desk::open(store, Parts::new(env.clone(), sealer, taken.clone(), rules)).await.unwrap();
             desk.directory().create_tenant("home").await.unwrap();
             let who = Identity { tenant: "home".into(), instance: Some("sleeper".into()) };
-            let guest = desk.directory().guest_of(&who).await.unwrap();
+            let proven = desk.directory().proven_instance(&who).await.unwrap();
             let (desk, stop) = (Arc::new(desk), CancellationToken::new());
             tokio::spawn(run(desk.clone(), TaskTracker::new(), stop.clone()));
-            Self { desk, env, taken, guest, stop }
+            Self { desk, env, taken, proven, stop }
         }
 
         async fn arm(&self, job: &str, in_ms: u64) {
@@ -97,7 +97,7 @@ mod tests {
                 dedup_key: None,
                 misfire: None,
             };
-            self.desk.cron().provision_alarm(&self.guest, ask).await.unwrap();
+            self.desk.cron().provision_alarm(&self.proven, ask).await.unwrap();
         }
 
         /// Waits for several rounds of the loop. Time is paused, so this is immediate.
@@ -180,7 +180,7 @@ mod tests {
     async fn an_abandoned_claim_is_found_again() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
-        let id = clock.desk.stores().alarms.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
+        let id = clock.desk.stores().alarms.armed(clock.proven.instance.no, 0, 9).await.unwrap()[0].id;
         let now_ms = clock.env.now_ms();
         clock.desk.stores().alarms.claim_alarms(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.env.advance_ms(2_000);
@@ -195,7 +195,7 @@ mod tests {
     async fn an_abandoned_claim_is_found_on_a_busy_server() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
-        let id = clock.desk.stores().alarms.armed(clock.guest.instance.no, 0, 9).await.unwrap()[0].id;
+        let id = clock.desk.stores().alarms.armed(clock.proven.instance.no, 0, 9).await.unwrap()[0].id;
         let now_ms = clock.env.now_ms();
         clock.desk.stores().alarms.claim_alarms(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.arm("hangs", 0).await;

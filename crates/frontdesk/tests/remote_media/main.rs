@@ -13,7 +13,7 @@ use std::time::Duration;
 use frontdesk::config::Config;
 use frontdesk::env::SystemEnv;
 use frontdesk_core::Env as _;
-use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, Receipt, RemoteFile, Verified, Whose};
+use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, Receipt, RemoteFile, TenantSource, Verified};
 use frontdesk_core::port::platform::Inlet as _;
 use frontdesk_core::port::store::Retention;
 use frontdesk_testkit::TestEnv;
@@ -63,8 +63,8 @@ impl Scene {
         };
         let (text, message_id) = ("look".into(), Some(message_id.to_owned()));
         let event = MessageEvent { text, message_type: "text".into(), source, message_id, ..MessageEvent::default() };
-        let whose = Whose::Tenant(self.account.tenant.clone().into());
-        Intake { remote_media: files, ..Intake::new(Verified::by("a test"), whose, "b".into(), event) }
+        let tenant_source = TenantSource::Tenant(self.account.tenant.clone().into());
+        Intake { remote_media: files, ..Intake::new(Verified::by("a test"), tenant_source, "b".into(), event) }
     }
 
     /// A message with one file; returns what became of it.

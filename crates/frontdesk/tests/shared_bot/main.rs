@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use frontdesk_core::DeskError;
 use frontdesk_core::directory::{Caller, Identity};
-use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};
+use frontdesk_core::intake::{Intake, Receipt, TenantSource, Verified};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
 use frontdesk_core::port::platform::Look;
@@ -118,15 +118,20 @@ impl Scene {
     }
 
     async fn take(&self, event: MessageEvent) -> Receipt {
-        self.take_as(Whose::Shared, event, false).await
+        self.take_as(TenantSource::Shared, event, false).await
     }
 
-    async fn take_as(&self, whose: Whose, event: MessageEvent, addressed: bool) -> Receipt {
-        self.try_take(whose, event, addressed).await.unwrap()
+    async fn take_as(&self, tenant_source: TenantSource, event: MessageEvent, addressed: bool) -> Receipt {
+        self.try_take(tenant_source, event, addressed).await.unwrap()
     }
 
-    async fn try_take(&self, whose: Whose, event: MessageEvent, addressed: bool) -> Result<Receipt, DeskError> {
-        let mut intake = Intake::new(Verified::by("the test's own hands"), whose, BOT.into(), event);
+    async fn try_take(
+        &self,
+        tenant_source: TenantSource,
+        event: MessageEvent,
+        addressed: bool,
+    ) -> Result<Receipt, DeskError> {
+        let mut intake = Intake::new(Verified::by("the test's own hands"), tenant_source, BOT.into(), event);
         intake.addressed = addressed;
         Ok(self.desk.inbound().receive(vec![intake]).await?.remove(0))
     }
@@ -207,7 +212,7 @@ async fn the_tenant_comes_from_the_event_and_not_from_bot_or_author() {
     let (platform, key) = (PLATFORM.to_owned(), "/hooks/7".to_owned());
     scene.desk.directory().add_route(RouteNew { platform, key, tenant: "red".into() }).await.unwrap();
     let event = scene.message("hook", Some("blue-guild"), "ann", "hi");
-    let hooked = scene.take_as(Whose::Path("/hooks/7".into()), event, false).await;
+    let hooked = scene.take_as(TenantSource::Path("/hooks/7".into()), event, false).await;
     assert_eq!(scene.explained(&hooked).await["tenant"], "red");
 }
 
@@ -232,7 +237,8 @@ async fn an_event_without_tenant_is_dropped_with_a_reason_and_counted() {
     let metrics = scene.metrics();
     assert!(metrics.contains("frontdesk_events_withheld_total{why=\"tenant\"} 3"), "{metrics}");
     assert!(metrics.contains("frontdesk_verdicts_total{verdict=\"withheld\",layer=\"tenant\"} 3"), "{metrics}");
-    let unknown_path = scene.take_as(Whose::Path("/x".into()), scene.message("c", None, "ann", "hi"), false).await;
+    let unknown_path =
+        scene.take_as(TenantSource::Path("/x".into()), scene.message("c", None, "ann", "hi"), false).await;
     assert_eq!(scene.explained(&unknown_path).await["instances"][0]["rule"], "route");
 }
 
@@ -275,7 +281,7 @@ async fn an_event_is_not_accepted_while_the_store_cannot_say_who_sees_the_chat()
     scene.bind("red", "ann", "r").await;
     *scene.platform.mood.lock().unwrap() = Mood::WithoutStore;
     let event = scene.message("red-chat", Some("red-guild"), "ann", "hi");
-    let refused = scene.try_take(Whose::Shared, event.clone(), false).await;
+    let refused = scene.try_take(TenantSource::Shared, event.clone(), false).await;
     assert!(matches!(refused, Err(DeskError::Store(StoreError::Unavailable(_)))));
     *scene.platform.mood.lock().unwrap() = Mood::Well;
     assert_eq!(scene.take(event).await.verdict.outcome, "delivered", "sent again, it is not a duplicate");
@@ -330,7 +336,12 @@ async fn link_in_a_direct_message_uses_the_tenant_of_the_code_and_runs_once() {
     let scene = Scene::open().await;
     let red = scene.gateway("red", "r").await;
     scene.platform.has("dm-ann", Look { person: Some("ann".into()), ..Look::default() });
-    let offer = scene.desk.management().offer_link(&red.guest(), LinkAsk { platform: PLATFORM.into() }).await.unwrap();
+    let offer = scene
+        .desk
+        .management()
+        .offer_link(&red.proven_instance(), LinkAsk { platform: PLATFORM.into() })
+        .await
+        .unwrap();
     let before = scene.take(scene.message("dm-ann", None, "ann", "hello?")).await;
     assert_eq!(scene.explained(&before).await["instances"][0]["rule"], "route");
     let link = scene.message("dm-ann", None, "ann", &format!("/link {}", offer.code.to_lowercase()));
@@ -347,7 +358,8 @@ async fn link_in_a_direct_message_uses_the_tenant_of_the_code_and_runs_once() {
     assert!(!scene.take(unlink).await.fresh);
     assert_eq!(scene.take(scene.message("dm-ann", None, "ann", "hello!")).await.verdict.outcome, "delivered");
     assert_eq!(said(), 2);
-    let refused = scene.desk.management().offer_link(&red.guest(), LinkAsk { platform: "nowhere".into() }).await;
+    let refused =
+        scene.desk.management().offer_link(&red.proven_instance(), LinkAsk { platform: "nowhere".into() }).await;
     assert!(matches!(refused, Err(DeskError::BadRequest(_))));
 }
 
@@ -357,7 +369,7 @@ async fn a_channel_can_be_claimed_only_in_scopes_of_the_tenant() {
     let (red, blue) = (scene.gateway("red", "r").await, scene.gateway("blue", "b").await);
     let claim = async |who: &Caller, scope: &str, channel: &str| {
         let ask = ScopeAsk { platform: PLATFORM.into(), scope_id: scope.into(), channel_id: channel.into() };
-        scene.desk.management().claim_scope(&who.guest(), ask).await.map_err(|error| error.to_string())
+        scene.desk.management().claim_scope(&who.proven_instance(), ask).await.map_err(|error| error.to_string())
     };
     claim(&red, "red-guild", "general").await.unwrap();
     let foreign = claim(&blue, "red-guild", "general").await.unwrap_err();
@@ -376,7 +388,7 @@ async fn an_unreadable_context_is_omitted_and_reported() {
     let red = scene.gateway("red", "r").await;
     scene.bind("red", "ann", "r").await;
     let event = scene.message("red-chat", Some("red-guild"), "ann", "hi");
-    scene.take_as(Whose::Shared, event, true).await;
+    scene.take_as(TenantSource::Shared, event, true).await;
     scene.take(scene.message("red-chat", Some("red-guild"), "ann", "not addressed")).await;
     let rows = scene.store.pending(red.instance.no, Seq(0), 9).await.unwrap();
     let first: Value = serde_json::from_str(&rows[0].1.json).unwrap();
@@ -428,7 +440,7 @@ async fn a_prompt_whose_message_has_no_id_is_answered_by_the_person_of_its_agent
         });
         let event = scene.message("red-chat", Some("red-guild"), user, "/yes");
         let event = MessageEvent { message_type: "command".into(), prompt_response, ..event };
-        scene.take_as(Whose::Shared, event, true).await.verdict.outcome
+        scene.take_as(TenantSource::Shared, event, true).await.verdict.outcome
     };
     let answers = async |caller: &Caller| -> Vec<Value> {
         let rows = scene.store.pending(caller.instance.no, Seq(0), 9).await.unwrap();

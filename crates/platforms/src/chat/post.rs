@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_core::directory::check_source;
-use frontdesk_core::intake::{ChatLine, Handover, Intake, RawCapability, Receipt, Verified, Whose};
+use frontdesk_core::intake::{ChatLine, Handover, Intake, RawCapability, Receipt, TenantSource, Verified};
 use frontdesk_core::port::store::{ChatAmend, MediaItem, StoreError};
 use frontdesk_core::{Desk, DeskError};
 use frontdesk_core::{sha256_hex, short_hash};
@@ -172,7 +172,7 @@ impl BuiltInChat {
         let command = event.prompt_response.is_none().then(|| parse_command(&event.text)).flatten();
         let command = command.map(|(name, args)| (name.to_owned(), args.to_owned()));
         let proof = Verified::by("chat token, whose tenant this is");
-        let mut intake = Intake::new(proof, Whose::Tenant(tenant.into()), BOT.into(), event);
+        let mut intake = Intake::new(proof, TenantSource::Tenant(tenant.into()), BOT.into(), event);
         intake.stored_media = line.shown.media.iter().map(|shown| shown.id.clone()).collect();
         intake.addressed = addressed || command.is_some();
         line.addressed = intake.addressed;

@@ -260,7 +260,7 @@ impl Discord {
             reply_to: about.and_then(|(_, message)| replied(message)),
             ..MessageEvent::default()
         };
-        let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+        let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
         (intake.addressed, intake.is_interaction) = (true, true);
         let has_message = interaction.message.is_object();
         let kind = match interaction.kind {
@@ -297,7 +297,7 @@ impl Discord {
             prompt_response: Some(press.response()),
             ..MessageEvent::default()
         };
-        let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+        let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
         (intake.addressed, intake.is_interaction) = (true, true);
         let taken = json!({ "type": UPDATE, "data": shown });
         let then = Then { taken, reserved: Some(reserved) };
@@ -349,7 +349,7 @@ fn unreadable(bot: &Bot, proof: Verified, data: &Value, why: &str) -> Meaning {
     let chat_id = text("channel_id").unwrap_or_else(|| "unknown".into());
     let source = Source { platform: PLATFORM.into(), chat_id: chat_id.into(), ..Source::default() };
     let event = MessageEvent { source, message_id: text("id"), ..MessageEvent::default() };
-    let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+    let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
     intake.refused = Some(format!("the interaction could not be read: {why}"));
     Meaning::Event { intake: Box::new(intake), then: Then::deferred(DEFERRED_MESSAGE) }
 }

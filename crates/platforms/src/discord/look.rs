@@ -297,7 +297,8 @@ pub(super) fn unreadable(bot: &Bot, data: &Value, why: &str) -> Intake {
     let source = Source { platform: PLATFORM.into(), chat_id: chat_id.into(), ..Source::default() };
     let message_id = text("id").filter(|id| !id.is_empty());
     let event = MessageEvent { source, message_id, ..MessageEvent::default() };
-    let mut intake = Intake::new(Verified::by("the socket of the bot's token"), bot.whose(), bot.id.clone(), event);
+    let mut intake =
+        Intake::new(Verified::by("the socket of the bot's token"), bot.tenant_source(), bot.id.clone(), event);
     intake.refused = Some(format!("the message could not be read: {why}"));
     intake
 }

@@ -149,7 +149,8 @@ pub(super) fn normalize(place: &Place<'_>, message: &Message, is_edit: bool) -> 
         ..MessageEvent::default()
     };
     let bot = place.bot;
-    let mut intake = Intake::new(Verified::by("the socket of the bot's token"), bot.whose(), bot.id.clone(), event);
+    let mut intake =
+        Intake::new(Verified::by("the socket of the bot's token"), bot.tenant_source(), bot.id.clone(), event);
     // Bots answer each other with a ping without meaning it.
     let is_answer = is_own == Some(true) && !is_bot;
     intake.addressed = is_mention || is_role || is_answer || place.channel.is_direct();

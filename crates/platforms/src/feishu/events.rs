@@ -113,7 +113,7 @@ impl Feishu {
             message_id: Some(message_id.to_owned()),
             ..MessageEvent::default()
         };
-        let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+        let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
         intake.mark = event_id.chars().take(128).collect(); // one message may have many reactions
         intake.addressed = true;
         Ok(Received { intakes: vec![intake], ..Received::default() })
@@ -181,7 +181,7 @@ fn press_event(bot: &Bot, proof: Verified, press: &Pressed, mut source: Source, 
         prompt_response: Some(press.response()),
         ..MessageEvent::default()
     };
-    let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+    let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
     (intake.addressed, intake.is_interaction) = (true, true);
     intake
 }

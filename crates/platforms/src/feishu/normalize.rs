@@ -153,7 +153,7 @@ pub(super) fn message(bot: &Bot, proof: Verified, said: &Said<'_>, facts: &Facts
         reply_to,
         ..MessageEvent::default()
     };
-    let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+    let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
     let is_answer = parent.is_some_and(|parent| parent.is_own);
     intake.addressed = content.mentions.has_self() || content.mentions.has_all() || kind == "command" || is_answer;
     add_files(&mut intake, said.message_id, content.files);

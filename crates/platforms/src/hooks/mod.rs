@@ -7,7 +7,7 @@ pub(crate) mod sample;
 
 use std::sync::Arc;
 
-use frontdesk_core::intake::{Intake, Receipt, Verified, Whose};
+use frontdesk_core::intake::{Intake, Receipt, TenantSource, Verified};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{
     Acted, ActingAs, Answer, Bot, BotNames, Door, Look, LookFault, Method, Platform, RawRequest, ReceivedRequest, Reply,
@@ -90,9 +90,9 @@ impl Hooks {
             message_id: Some(id.to_owned()),
             ..MessageEvent::default()
         };
-        let whose = bot.tenant.clone().map_or_else(|| Whose::Path(bot.id.clone()), Whose::Tenant);
+        let tenant_source = bot.tenant.clone().map_or_else(|| TenantSource::Path(bot.id.clone()), TenantSource::Tenant);
         let proof = Verified::by("webhook-signature over the raw body");
-        let intake = Intake { from_program: true, ..Intake::new(proof, whose, bot.id.clone(), event) };
+        let intake = Intake { from_program: true, ..Intake::new(proof, tenant_source, bot.id.clone(), event) };
         Ok(ReceivedRequest::events(vec![intake], Answer::FromReceipts(Box::new(answer))))
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn unresolved(known: &Known<'_>, event: &RoomEvent, proof: Verified) 
     let message_id = Some(event.event_id.clone());
     let message = MessageEvent { source, message_id, message_type: "text".into(), ..MessageEvent::default() };
     let account = known.account;
-    let mut intake = Intake::new(proof, account.bot.whose(), account.bot.id.clone(), message);
+    let mut intake = Intake::new(proof, account.bot.tenant_source(), account.bot.id.clone(), message);
     intake.refused = Some(UNRESOLVED.into());
     intake
 }
@@ -62,13 +62,13 @@ pub(super) fn normalize(known: &Known<'_>, event: &RoomEvent, proof: Verified) -
     let thread = made.thread.take();
     let source = source(known, event, thread);
     let is_dm = source.is_direct();
-    let whose = known.account.bot.whose();
+    let tenant_source = known.account.bot.tenant_source();
     let mut message = MessageEvent { source, ..made.event };
     message.message_id.get_or_insert_with(|| event.event_id.clone());
     if message.message_type.is_empty() {
         message.message_type = "text".into();
     }
-    let mut intake = Intake::new(proof, whose, known.account.bot.id.clone(), message);
+    let mut intake = Intake::new(proof, tenant_source, known.account.bot.id.clone(), message);
     intake.addressed = made.is_addressed || is_dm;
     intake.remote_media = made.file.into_iter().collect();
     intake.refused = made.refusal;

@@ -105,7 +105,7 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
         ..MessageEvent::default()
     };
     let mut intake =
-        Intake::new(Verified::by("the stream of the operator's daemon"), bot.whose(), bot.id.clone(), event);
+        Intake::new(Verified::by("the stream of the operator's daemon"), bot.tenant_source(), bot.id.clone(), event);
     intake.addressed = is_mentioned || is_own_quote == Some(true);
     intake.author_sees = true;
     intake.remote_media = files;
@@ -119,7 +119,7 @@ fn unreadable(bot: &Bot, text: &str, why: &str) -> Intake {
     let message_id = Some(format!("event-{}", &sha256_hex(text)[..32]));
     let event = MessageEvent { source, message_id, ..MessageEvent::default() };
     let mut intake =
-        Intake::new(Verified::by("the stream of the operator's daemon"), bot.whose(), bot.id.clone(), event);
+        Intake::new(Verified::by("the stream of the operator's daemon"), bot.tenant_source(), bot.id.clone(), event);
     intake.refused = Some(why.to_owned());
     intake
 }

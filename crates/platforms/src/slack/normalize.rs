@@ -202,7 +202,7 @@ pub(super) fn source(scene: &Scene<'_>, channel: &str, channel_type: &str, user:
 }
 
 pub(super) fn intake(scene: &Scene<'_>, proof: Verified, event: MessageEvent) -> Intake {
-    let mut intake = Intake::new(proof, scene.bot.whose(), scene.bot.id.clone(), event);
+    let mut intake = Intake::new(proof, scene.bot.tenant_source(), scene.bot.id.clone(), event);
     // Ids of messages are times: in a channel of several workspaces they are the same in each.
     scene.team.clone_into(&mut intake.mark);
     intake

@@ -118,7 +118,8 @@ fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
 }
 
 fn intake(bot: &Bot, me: &User, event: MessageEvent) -> Intake {
-    let mut intake = Intake::new(Verified::by("bot token or webhook secret"), bot.whose(), bot.id.clone(), event);
+    let mut intake =
+        Intake::new(Verified::by("bot token or webhook secret"), bot.tenant_source(), bot.id.clone(), event);
     // Message ids of a private chat begin anew for another account under the same bot id.
     intake.mark = me.id.to_string();
     intake

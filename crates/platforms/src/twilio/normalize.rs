@@ -65,7 +65,7 @@ pub(super) fn said(fields: &Fields, bot: &Bot) -> Result<Option<Said>, &'static 
         ..MessageEvent::default()
     };
     let proof = Verified::by("X-Twilio-Signature over the URL and the form");
-    let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+    let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
     intake.remote_media = files;
     let elsewhere = elsewhere(from, fields.get("To"), own);
     let keyword = keyword.filter(|_| elsewhere.is_none()); // it is about another number

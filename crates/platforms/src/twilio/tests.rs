@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use frontdesk_core::intake::Whose;
+use frontdesk_core::intake::TenantSource;
 use frontdesk_core::port::media::{body_of, read_whole};
 use frontdesk_core::port::outcall::{Answer as HttpAnswer, Body, Call, OpenAnswer, OutcallError};
 use frontdesk_testkit::TestEnv;
@@ -131,8 +131,8 @@ fn a_genuine_message_is_taken_and_answered_with_nothing() {
     let scene = Scene::new(OWN);
     let heard = scene.hear(&[("Body", "hello + you")]).ok().unwrap();
     assert_eq!(
-        (heard.intakes[0].event.text.as_str(), &heard.intakes[0].whose),
-        ("hello + you", &Whose::Tenant("home".into()))
+        (heard.intakes[0].event.text.as_str(), &heard.intakes[0].tenant_source),
+        ("hello + you", &TenantSource::Tenant("home".into()))
     );
     let Answer::Fixed(reply) = heard.answer else { panic!("no reply") };
     assert_eq!((reply.status, reply.content_type, reply.body.as_str()), (200, "text/xml", EMPTY_TWIML));

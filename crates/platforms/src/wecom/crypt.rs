@@ -90,8 +90,8 @@ pub fn open(key: &[u8; 32], receiver: &str, sealed: &str) -> Result<Vec<u8>, For
     let plain = decrypted(key, &bytes).ok_or(Forged::Sealed)?;
     let (length, rest) = plain.get(RANDOM..).and_then(|rest| rest.split_first_chunk::<4>()).ok_or(Forged::Sealed)?;
     let length = usize::try_from(u32::from_be_bytes(*length)).map_err(|_| Forged::Sealed)?;
-    let (text, whose) = rest.split_at_checked(length).ok_or(Forged::Sealed)?;
-    match same_bytes(whose, receiver.as_bytes()) {
+    let (text, named) = rest.split_at_checked(length).ok_or(Forged::Sealed)?;
+    match same_bytes(named, receiver.as_bytes()) {
         true => Ok(text.to_vec()),
         false => Err(Forged::Receiver),
     }

@@ -104,7 +104,7 @@ fn unreadable(bot: &Bot, given: &str, why: &str) -> Intake {
 
 fn intake(bot: &Bot, event: MessageEvent) -> Intake {
     let proof = Verified::by("X-Hub-Signature-256 over the raw body");
-    Intake::new(proof, bot.whose(), bot.id.clone(), event)
+    Intake::new(proof, bot.tenant_source(), bot.id.clone(), event)
 }
 
 /// `None`: nobody said anything.

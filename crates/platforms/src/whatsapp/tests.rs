@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use frontdesk_core::intake::Whose;
+use frontdesk_core::intake::TenantSource;
 use frontdesk_core::port::media::body_of;
 use frontdesk_core::port::outcall::{Answer as HttpAnswer, Body, Call, OpenAnswer, OutcallError};
 use frontdesk_core::port::store::Outcome;
@@ -156,7 +156,10 @@ fn a_text_is_a_direct_message_of_its_person() {
     let intake = scene.said(json!({ "type": "text", "text": { "body": "/new hello *you*" } }));
     let event = &intake.event;
     assert_eq!((event.text.as_str(), event.message_type.as_str()), ("/new hello *you*", "text"));
-    assert_eq!((event.message_id.as_deref(), &intake.whose), (Some("wamid.in"), &Whose::Tenant("home".into())));
+    assert_eq!(
+        (event.message_id.as_deref(), &intake.tenant_source),
+        (Some("wamid.in"), &TenantSource::Tenant("home".into()))
+    );
     let source = &event.source;
     assert_eq!((source.platform.as_str(), source.chat_id.as_str()), ("whatsapp_cloud", ANN));
     assert_eq!((source.chat_type.as_str(), source.user_id.as_deref()), ("dm", Some(ANN)));

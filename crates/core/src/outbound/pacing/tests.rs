@@ -49,12 +49,12 @@ fn text(rate: Option<Rate>) -> Cost {
 }
 
 /// Enters, waits, takes so long and ends. Returns when it began, or why it did not.
-async fn act(pacer: Arc<Pacer>, ask: Ask, takes_ms: u64, pace: Pace) -> Result<u64, Never> {
+async fn act(pacer: Arc<Pacer>, ask: Ask, takes_ms: u64, pace: Pace) -> Result<u64, NotBegun> {
     let mut passage = pacer.enter("p", "b", ask)?;
     match passage.turn(u64::MAX).await {
-        Turned::Go => {}
-        Turned::Never(never) => return Err(never),
-        Turned::Superseded(_) => panic!("nothing is replaced here"),
+        TurnOutcome::Go => {}
+        TurnOutcome::NotBegun(why) => return Err(why),
+        TurnOutcome::Superseded(_) => panic!("nothing is replaced here"),
     }
     let began_ms = now_ms(&pacer);
     tokio::time::sleep(Duration::from_millis(takes_ms)).await;
@@ -110,13 +110,13 @@ async fn what_cannot_begin_in_time_is_not_begun_and_says_why() {
     let stuck = tokio::spawn(act(pacer.clone(), ask(&pacer, "c", text(None)), 60_000, Pace::default()));
     settle().await;
     let late = act(pacer.clone(), ask(&pacer, "c", text(None)), 0, Pace::default()).await;
-    assert_eq!(late, Err(Never::Late { waited_ms: WAIT_MS }));
+    assert_eq!(late, Err(NotBegun::Late { waited_ms: WAIT_MS }));
     let waits = tokio::spawn(act(pacer.clone(), ask(&pacer, "c", text(None)), 0, Pace::default()));
     settle().await;
     pacer.close();
-    assert_eq!(waits.await.unwrap(), Err(Never::Closed));
-    assert_eq!(act(pacer.clone(), ask(&pacer, "x", text(None)), 0, Pace::default()).await, Err(Never::Closed));
-    assert!(matches!(pacer.enter("p", "another", ask(&pacer, "x", text(None))), Err(Never::Closed)));
+    assert_eq!(waits.await.unwrap(), Err(NotBegun::Closed));
+    assert_eq!(act(pacer.clone(), ask(&pacer, "x", text(None)), 0, Pace::default()).await, Err(NotBegun::Closed));
+    assert!(matches!(pacer.enter("p", "another", ask(&pacer, "x", text(None))), Err(NotBegun::Closed)));
     assert!(stuck.await.unwrap().is_ok(), "what is at the platform goes on");
 }
 
@@ -126,31 +126,31 @@ async fn a_replaced_edit_has_the_result_of_its_successor() {
     let rate = Rate { burst: 1, every_ms: 1_000 };
     let edit = || Cost { priority: Priority::Edit, replaces: Some("m".into()), ..text(Some(rate)) };
     let mut running = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
-    assert!(matches!(running.turn(u64::MAX).await, Turned::Go));
+    assert!(matches!(running.turn(u64::MAX).await, TurnOutcome::Go));
     let mut first = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
     let first = tokio::spawn(async move { first.turn(u64::MAX).await });
     settle().await;
     let mut second = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
     running.end(&ActionResult::sent("m0").into());
-    assert!(matches!(second.turn(u64::MAX).await, Turned::Go));
+    assert!(matches!(second.turn(u64::MAX).await, TurnOutcome::Go));
     second.end(&ActionResult::sent("m2").into());
-    let Turned::Superseded(result) = first.await.unwrap() else { panic!("it was done itself") };
+    let TurnOutcome::Superseded(result) = first.await.unwrap() else { panic!("it was done itself") };
     assert_eq!(result.message_id.as_deref(), Some("m2"));
     // A successor that is given up before it began was not sent; one that began may have been.
     for begins in [false, true] {
         tokio::time::sleep(Duration::from_secs(9)).await;
         let mut blocker = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
-        assert!(matches!(blocker.turn(u64::MAX).await, Turned::Go));
+        assert!(matches!(blocker.turn(u64::MAX).await, TurnOutcome::Go));
         let mut first = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
         let first = tokio::spawn(async move { first.turn(u64::MAX).await });
         settle().await;
         let mut second = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
         blocker.end(&ActionResult::done().into());
         if begins {
-            assert!(matches!(second.turn(u64::MAX).await, Turned::Go));
+            assert!(matches!(second.turn(u64::MAX).await, TurnOutcome::Go));
         }
         drop(second);
-        let Turned::Superseded(result) = first.await.unwrap() else { panic!("it was done itself") };
+        let TurnOutcome::Superseded(result) = first.await.unwrap() else { panic!("it was done itself") };
         assert_eq!((result.success, result.ambiguous), (false, begins));
     }
 }
@@ -160,12 +160,12 @@ async fn a_refusal_for_the_rate_is_tried_again_after_the_time_that_the_platform_
     let pacer = paced();
     let began = now_ms(&pacer);
     let mut passage = pacer.enter("p", "b", ask(&pacer, "c", text(None))).unwrap();
-    assert!(matches!(passage.turn(u64::MAX).await, Turned::Go));
+    assert!(matches!(passage.turn(u64::MAX).await, TurnOutcome::Go));
     // It names a bucket that nobody counts.
     let pace = Pace { retry_after_ms: Some(3_000), bucket: Some("hash".into()), pause_ms: None };
     let limited = Acted { result: ActionResult::refused(Code::RateLimited, "slow down"), pace, receipt_id: None };
     assert!(matches!(passage.end(&limited), Next::Again));
-    assert!(matches!(passage.turn(u64::MAX).await, Turned::Go));
+    assert!(matches!(passage.turn(u64::MAX).await, TurnOutcome::Go));
     assert_eq!(now_ms(&pacer) - began, 3_000);
     let late = Pace { retry_after_ms: Some(60_000), ..Pace::default() };
     let limited = Acted { pace: late, ..limited };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use frontdesk_wire::{Secret, TenantId};
 
-use crate::intake::Whose;
+use crate::intake::TenantSource;
 
 #[derive(Default)]
 pub struct Bot {
@@ -62,8 +62,8 @@ impl Bot {
     }
 
     /// Whose the events of this bot are, where the platform has nothing more to say about it.
-    pub fn whose(&self) -> Whose {
-        self.tenant.clone().map_or(Whose::Shared, Whose::Tenant)
+    pub fn tenant_source(&self) -> TenantSource {
+        self.tenant.clone().map_or(TenantSource::Shared, TenantSource::Tenant)
     }
 }
 

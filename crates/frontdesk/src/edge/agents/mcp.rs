@@ -29,8 +29,8 @@ use super::answers::{ROW_KIB, ROWS_KIB, reserve, resize};
 use super::auth::Api;
 use super::messages::{TIMEOUT_MS, ask, read_wake};
 use crate::edge::App;
+use crate::edge::body_memory::BodyReservation;
 use crate::edge::flow::{PAGE_KIB, holding};
-use crate::edge::in_hand::Held;
 
 /// Unused sessions expire after this time; the client then opens another.
 const SESSION_TIME: Duration = Duration::from_mins(30);
@@ -108,7 +108,7 @@ impl Tools {
 struct Asker {
     app: App,
     who: Api,
-    held: Option<Held>,
+    held: Option<BodyReservation>,
     /// The server waits for the call when it stops.
     in_progress: TaskTrackerToken,
     /// The answer's share of the budget, which the response keeps until it was read.
@@ -139,7 +139,7 @@ pub(super) async fn serve(tools: Arc<Tools>, app: App, request: Request) -> Resp
     let is_json = parts.headers.get(http::header::CONTENT_TYPE).is_some_and(is_json);
     let (tenant, token_id) = (who.tenant.clone(), who.token_id.clone());
     let spent = Arc::default();
-    let (held, in_progress) = (parts.extensions.remove::<Held>(), app.sessions.token());
+    let (held, in_progress) = (parts.extensions.remove::<BodyReservation>(), app.sessions.token());
     let body = match &held {
         Some(held) => held.clone().counted(body),
         None => body,
@@ -256,7 +256,7 @@ fn answer_kib(tool: &str) -> Option<usize> {
 async fn run(
     app: App,
     who: Api,
-    held: Option<Held>,
+    held: Option<BodyReservation>,
     spent: Arc<Mutex<Option<Room>>>,
     tool: String,
     mut given: Map<String, Value>,

@@ -21,8 +21,8 @@ use super::auth::Api;
 use super::body::{Json, Raw};
 use super::{Answer, Refused};
 use crate::edge::App;
+use crate::edge::body_memory::BodyReservation;
 use crate::edge::flow::{PAGE_KIB, holding};
-use crate::edge::in_hand::Held;
 
 /// Default timeout of an exchange.
 pub(super) const TIMEOUT_MS: u64 = 30_000;
@@ -142,7 +142,7 @@ pub(crate) async fn exchange(
     State(app): State<App>,
     who: Api,
     Path(id): Path<String>,
-    Extension(held): Extension<Held>,
+    Extension(held): Extension<BodyReservation>,
     Json(body): Json<Value>,
 ) -> Result<Response, Refused> {
     app.desk.inboxes().inbox_of(&who.tenant, &id)?;

@@ -6,7 +6,7 @@ mod shards;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use frontdesk_core::intake::{Intake, Verified, Whose};
+use frontdesk_core::intake::{Intake, TenantSource, Verified};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Acted, ActingAs, Ended, Inlet, Look, LookFault};
 use frontdesk_core::port::store::{Store, StoreError};
@@ -75,7 +75,7 @@ fn message(bot: &Bot, number: u64) -> Intake {
         message_id: Some(number.to_string()),
         ..MessageEvent::default()
     };
-    Intake::new(Verified::by("a test"), Whose::Tenant("home".into()), bot.id.clone(), event)
+    Intake::new(Verified::by("a test"), TenantSource::Tenant("home".into()), bot.id.clone(), event)
 }
 
 impl Platform for Polled {

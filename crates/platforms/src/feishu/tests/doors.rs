@@ -1,6 +1,6 @@
 //! Requests of Feishu.
 
-use frontdesk_core::intake::Whose;
+use frontdesk_core::intake::TenantSource;
 use frontdesk_core::port::platform::{Answer, RawRequest, ReceivedRequest, Reply};
 
 use super::super::{envelope, signature};
@@ -129,7 +129,7 @@ async fn a_vendor_that_stalls_does_not_hold_messages_back() {
     assert!(began.elapsed().as_millis() < 2_500, "Feishu waits for three seconds");
     let source = &heard.intakes[0].event.source;
     assert_eq!((source.user_name.as_deref(), source.chat_name.as_deref()), (None, Some("oc_direct")));
-    assert_eq!(heard.intakes[0].whose, Whose::Shared);
+    assert_eq!(heard.intakes[0].tenant_source, TenantSource::Shared);
     // Without the id of the bot nobody knows whether a mention means it: Feishu sends it again.
     let mention = json!({ "mentions": [{ "key": "@_user_1", "id": { "open_id": "ou_me" }, "name": "Desk" }] });
     let body = sealed(&said("oc_group", "@_user_1 hi", mention));

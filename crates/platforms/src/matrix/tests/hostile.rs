@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::super::Homeservers;
 use super::super::task::Task;
-use super::listening::{Record, Told, greeted, joined, listen, own, stopped, stopped_later, text};
+use super::listening::{Record, Report, greeted, joined, listen, own, stopped, stopped_later, text};
 use super::pushing::{push_one, request};
 use super::{BASE, ME, bot, bot_with, path, run, with_room, world};
 
@@ -193,7 +193,7 @@ fn a_slow_room_of_a_transaction_is_left_to_the_listener() {
         assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
         let texts: Vec<&str> = heard.intakes.iter().map(|it| it.event.text.as_str()).collect();
         assert_eq!(texts, ["quick"]);
-        let is_noted = |it: &Told| matches!(it, Told::Cursor(cursor) if cursor.contains("behind"));
+        let is_noted = |it: &Report| matches!(it, Report::Cursor(cursor) if cursor.contains("behind"));
         assert!(record.told.lock().unwrap().iter().any(is_noted), "noted before it is answered");
         while record.texts().is_empty() {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -398,5 +398,5 @@ fn a_saved_task_that_is_not_known_is_told() {
     let cursor = r#"{"since":"s1","tasks":[{"kind":"new","room_id":"!n:x"}]}"#;
     listen(&desk, &bot("sync"), Some(cursor), &record);
     assert!(table.seen("GET client/v3/sync")[0].what.contains("since=s1"));
-    assert!(matches!(&record.told.lock().unwrap()[..], [Told::Gap(why)] if why.contains("!n:x")));
+    assert!(matches!(&record.told.lock().unwrap()[..], [Report::Gap(why)] if why.contains("!n:x")));
 }

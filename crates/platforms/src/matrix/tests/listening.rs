@@ -17,7 +17,7 @@ const ROOM: &str = super::ROOM;
 
 /// In the order in which it was told.
 #[derive(Debug, PartialEq)]
-pub(super) enum Told {
+pub(super) enum Report {
     Text(String),
     Refused(String),
     Changed(String),
@@ -28,34 +28,34 @@ pub(super) enum Told {
 
 #[derive(Default)]
 pub(super) struct Record {
-    pub(super) told: Mutex<Vec<Told>>,
+    pub(super) told: Mutex<Vec<Report>>,
     pub(super) is_full: bool,
 }
 
 impl Record {
-    fn say(&self, told: Told) {
+    fn say(&self, told: Report) {
         self.told.lock().unwrap().push(told);
     }
 
     pub(super) fn gaps(&self) -> Vec<String> {
         let told = self.told.lock().unwrap();
-        told.iter().filter_map(|it| if let Told::Gap(why) = it { Some(why.clone()) } else { None }).collect()
+        told.iter().filter_map(|it| if let Report::Gap(why) = it { Some(why.clone()) } else { None }).collect()
     }
 
     pub(super) fn refusals(&self) -> Vec<String> {
         let told = self.told.lock().unwrap();
-        told.iter().filter_map(|it| if let Told::Refused(why) = it { Some(why.clone()) } else { None }).collect()
+        told.iter().filter_map(|it| if let Report::Refused(why) = it { Some(why.clone()) } else { None }).collect()
     }
 
     /// The one that was saved last.
     pub(super) fn cursor(&self) -> Option<String> {
         let told = self.told.lock().unwrap();
-        told.iter().rev().find_map(|it| if let Told::Cursor(cursor) = it { Some(cursor.clone()) } else { None })
+        told.iter().rev().find_map(|it| if let Report::Cursor(cursor) = it { Some(cursor.clone()) } else { None })
     }
 
     pub(super) fn texts(&self) -> Vec<String> {
         let told = self.told.lock().unwrap();
-        told.iter().filter_map(|it| if let Told::Text(text) = it { Some(text.clone()) } else { None }).collect()
+        told.iter().filter_map(|it| if let Report::Text(text) = it { Some(text.clone()) } else { None }).collect()
     }
 }
 
@@ -67,8 +67,8 @@ impl Inlet for Record {
         }
         for intake in intakes {
             self.say(match intake.refused {
-                Some(reason) => Told::Refused(reason),
-                None => Told::Text(intake.event.text),
+                Some(reason) => Report::Refused(reason),
+                None => Report::Text(intake.event.text),
             });
         }
         Box::pin(std::future::ready(Ok(Vec::new())))
@@ -76,8 +76,8 @@ impl Inlet for Record {
 
     fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
         self.say(match change {
-            Change::ChatMoved { to, .. } => Told::Moved(to),
-            other => Told::Changed(format!("{other:?}")),
+            Change::ChatMoved { to, .. } => Report::Moved(to),
+            other => Report::Changed(format!("{other:?}")),
         });
         Box::pin(std::future::ready(Ok(())))
     }
@@ -87,11 +87,11 @@ impl Inlet for Record {
     }
 
     fn gap(&self, gap: Gap) {
-        self.say(Told::Gap(gap.reason));
+        self.say(Report::Gap(gap.reason));
     }
 
     fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.say(Told::Cursor(cursor));
+        self.say(Report::Cursor(cursor));
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -142,8 +142,8 @@ fn the_first_poll_takes_no_history_and_the_token_is_saved_after_the_events() {
     let Ended::Misconfigured(why) = ended else { panic!("{ended:?}") };
     assert!(why.contains("M_UNKNOWN_TOKEN") && why.contains("logged out"), "{why}");
     let told = record.told.into_inner().unwrap();
-    let cursor = |it: &str| Told::Cursor(it.into());
-    assert_eq!(told, [cursor("s1"), Told::Text("one".into()), Told::Text("two".into()), cursor("s2")]);
+    let cursor = |it: &str| Report::Cursor(it.into());
+    assert_eq!(told, [cursor("s1"), Report::Text("one".into()), Report::Text("two".into()), cursor("s2")]);
     let polls = table.seen("GET client/v3/sync");
     assert!(!polls[0].what.contains("since=") && polls[1].what.contains("since=s1"), "{}", polls[1].what);
 }
@@ -252,7 +252,7 @@ fn an_encrypted_message_is_recorded_and_the_room_is_told_once() {
     let record = Record::default();
     listen(&desk, &bot("sync"), Some("s1"), &record);
     let told = record.told.into_inner().unwrap();
-    let refused = told.iter().filter(|it| matches!(it, Told::Refused(why) if why.contains("encrypted"))).count();
+    let refused = told.iter().filter(|it| matches!(it, Report::Refused(why) if why.contains("encrypted"))).count();
     assert_eq!(refused, 2, "{told:?}");
     let notices = table.seen(&path("PUT", "send/m.room.message/"));
     assert_eq!(notices.len(), 1);
@@ -330,7 +330,7 @@ fn a_room_moves_only_if_its_state_and_the_new_room_say_so() {
         let record = Record::default();
         listen(&desk, &bot("sync"), Some("s1"), &record);
         let told = record.told.into_inner().unwrap();
-        assert_eq!(told.contains(&Told::Moved(new.into())), moved, "{told:?}");
+        assert_eq!(told.contains(&Report::Moved(new.into())), moved, "{told:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::Homeservers;
-use super::listening::{Record, Told, greeted, joined, listen, own, stopped, stopped_later, text};
+use super::listening::{Record, Report, greeted, joined, listen, own, stopped, stopped_later, text};
 use super::{BASE, ME, Table, bot, bot_with, path, run, with_room, world};
 
 const ROOM: &str = super::ROOM;
@@ -27,7 +27,7 @@ fn with_quick(table: &Table) {
     table.rule("GET client/v3/rooms/%21quick%3Aexample.org/joined_members", 200, joined);
 }
 
-fn place_of(told: &[Told], wanted: &Told) -> usize {
+fn place_of(told: &[Report], wanted: &Report) -> usize {
     told.iter().position(|it| it == wanted).unwrap_or_else(|| panic!("{wanted:?} in {told:?}"))
 }
 
@@ -63,9 +63,10 @@ fn a_slow_room_holds_up_no_other_room() {
     assert_eq!(record.cursor().as_deref(), Some("s3"));
     let told = record.told.lock().unwrap();
     // While the room is behind, the cursor says so: a restart reads it again.
-    let behind = |it: &Told| matches!(it, Told::Cursor(cursor) if cursor.contains("behind") && cursor.contains("s1"));
+    let behind =
+        |it: &Report| matches!(it, Report::Cursor(cursor) if cursor.contains("behind") && cursor.contains("s1"));
     let noted = told.iter().position(behind).unwrap();
-    assert!(noted < place_of(&told, &Told::Text("slow".into())), "{told:?}");
+    assert!(noted < place_of(&told, &Report::Text("slow".into())), "{told:?}");
 }
 
 #[test]
@@ -295,7 +296,7 @@ fn an_invitation_is_accepted_after_the_homeserver_is_back() {
     table.rule(&path("POST", "join"), 200, json!({}));
     stopped_later(&table, Duration::from_secs(5));
     let saved = record.told.lock().unwrap().iter().find_map(|it| match it {
-        Told::Cursor(cursor) if cursor.contains("invited") => Some(cursor.clone()),
+        Report::Cursor(cursor) if cursor.contains("invited") => Some(cursor.clone()),
         _ => None,
     });
     let record = Record::default();
@@ -336,7 +337,7 @@ fn an_upgraded_room_is_joined_by_servers_that_know_it() {
     for server in ["example.org", "far.net"] {
         assert!(asked.contains(&format!("via={server}&server_name={server}")), "{asked}");
     }
-    assert!(record.told.lock().unwrap().contains(&Told::Moved("!new".into())));
+    assert!(record.told.lock().unwrap().contains(&Report::Moved("!new".into())));
 }
 
 /// The members of an upgraded room that is not public are invited to the new one: the routes move then.
@@ -354,7 +355,7 @@ fn a_room_moves_also_by_an_invitation() {
         table.rule(&path("GET", "state/m.room.tombstone/"), 200, json!({ "replacement_room": stated }));
         let record = Record::default();
         listen(&desk, &bot("sync"), Some("s1"), &record);
-        assert_eq!(record.told.lock().unwrap().contains(&Told::Moved(new.into())), moved);
+        assert_eq!(record.told.lock().unwrap().contains(&Report::Moved(new.into())), moved);
     }
 }
 
@@ -382,9 +383,9 @@ fn strangers_who_come_and_go_do_not_disable_the_memory_of_rooms() {
     assert_eq!(record.texts().len(), 100);
     assert_eq!(table.seen(&path("GET", "joined_members")).len(), 1);
     let told = record.told.lock().unwrap();
-    let changed: Vec<_> = told.iter().filter(|it| matches!(it, Told::Changed(_))).collect();
+    let changed: Vec<_> = told.iter().filter(|it| matches!(it, Report::Changed(_))).collect();
     assert_eq!(changed.len(), 10, "one for each of them, and nobody else is asked about again: {changed:?}");
-    assert!(changed.iter().all(|it| matches!(it, Told::Changed(what) if what.starts_with("Member"))));
+    assert!(changed.iter().all(|it| matches!(it, Report::Changed(what) if what.starts_with("Member"))));
 }
 
 #[test]

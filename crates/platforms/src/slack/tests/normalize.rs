@@ -1,6 +1,6 @@
 //! Payloads as Slack documents them, and the events that agents get.
 
-use frontdesk_core::intake::{Intake, Verified, Whose};
+use frontdesk_core::intake::{Intake, TenantSource, Verified};
 use frontdesk_core::port::platform::{Bot, Change};
 use frontdesk_wire::session_key::build_session_key;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn a_message_in_a_channel_is_of_its_workspace_and_has_no_thread() {
         },
     });
     assert_eq!(serde_json::to_value(&intake.event).unwrap(), expected);
-    assert_eq!((intake.addressed, intake.whose, intake.mark.as_str()), (false, Whose::Shared, "T1"));
+    assert_eq!((intake.addressed, intake.tenant_source, intake.mark.as_str()), (false, TenantSource::Shared, "T1"));
     assert_eq!(build_session_key(&intake.event.source), "agent:main:slack:group:C1:UANN");
 }
 

@@ -64,7 +64,7 @@ pub(super) fn intake_of(bot: &Bot, message: &Fields) -> Result<Option<Intake>, F
         ..MessageEvent::default()
     };
     let proof = Verified::by("msg_signature over the sealed text");
-    let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+    let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
     intake.remote_media = content.file.into_iter().collect();
     Ok(Some(intake))
 }

@@ -62,7 +62,7 @@ pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
         ..MessageEvent::default()
     };
     let proof = Verified::by("a socket that this server opened with its secret");
-    let mut intake = Intake::new(proof, bot.whose(), bot.id.clone(), event);
+    let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
     // In a group, a robot gets only what mentions it.
     (intake.addressed, intake.author_sees) = (is_group, true);
     intake.remote_media = files;

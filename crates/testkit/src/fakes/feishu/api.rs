@@ -48,7 +48,7 @@ const EDITS_MAX: u32 = 20;
 const IMAGE_MAX_BYTES: usize = 10 << 20;
 const FILE_MAX_BYTES: usize = 30 << 20;
 
-type Told = Result<Value, i64>;
+type ApiResult = Result<Value, i64>;
 
 /// With `:id` for what names something.
 fn method_of(asked: &Asked) -> String {
@@ -126,7 +126,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-fn token(state: &mut State, body: &Value) -> Told {
+fn token(state: &mut State, body: &Value) -> ApiResult {
     if text(body, "app_id") != state.app.id || text(body, "app_secret") != state.app.secret {
         return Err(10_014);
     }
@@ -140,7 +140,7 @@ fn token(state: &mut State, body: &Value) -> Told {
     Ok(json!({ "tenant_access_token": token, "expire": 7_200, "msg": "ok" }))
 }
 
-fn by_app(state: &mut State, now_ms: u64, asked: &Asked) -> Told {
+fn by_app(state: &mut State, now_ms: u64, asked: &Asked) -> ApiResult {
     let body = &asked.body;
     match (asked.method.as_str(), parts(asked).as_slice()) {
         ("POST", ["im", "v1", "messages"]) => create(state, now_ms, asked.query("receive_id_type"), body),
@@ -218,7 +218,7 @@ fn by_app(state: &mut State, now_ms: u64, asked: &Asked) -> Told {
     }
 }
 
-fn chat(state: &State, id: &str) -> Told {
+fn chat(state: &State, id: &str) -> ApiResult {
     let chat = state.chats.get(id).ok_or(232_006)?;
     if !chat.has_bot {
         return Err(232_011);
@@ -228,7 +228,7 @@ fn chat(state: &State, id: &str) -> Told {
 }
 
 /// Pages of two, so that they are turned.
-fn members(state: &State, id: &str, asked: &Asked) -> Told {
+fn members(state: &State, id: &str, asked: &Asked) -> ApiResult {
     chat(state, id)?;
     let kind = asked.query("member_id_type");
     let of = |open_id: &String| {
@@ -249,7 +249,7 @@ fn members(state: &State, id: &str, asked: &Asked) -> Told {
 }
 
 /// What Feishu takes of a content.
-fn content_of(kind: &str, content: &str) -> Told {
+fn content_of(kind: &str, content: &str) -> ApiResult {
     let value: Value = serde_json::from_str(content).map_err(|_| 230_001)?;
     let is_text = |name: &str| value[name].as_str().is_some_and(|text| !text.is_empty());
     let most = if matches!(kind, "post" | "interactive") { CARD_MAX_BYTES } else { TEXT_MAX_BYTES };
@@ -303,7 +303,7 @@ pub(super) fn item(state: &State, message: &Message) -> Value {
     item
 }
 
-fn create(state: &mut State, now_ms: u64, id_type: &str, body: &Value) -> Told {
+fn create(state: &mut State, now_ms: u64, id_type: &str, body: &Value) -> ApiResult {
     let to = text(body, "receive_id").to_owned();
     let (chat_id, thread_id) = match id_type {
         "chat_id" => (to, String::new()),
@@ -321,7 +321,7 @@ fn create(state: &mut State, now_ms: u64, id_type: &str, body: &Value) -> Told {
     add(state, now_ms, body, Message { chat_id, thread_id, ..Message::default() })
 }
 
-fn reply(state: &mut State, now_ms: u64, id: &str, body: &Value) -> Told {
+fn reply(state: &mut State, now_ms: u64, id: &str, body: &Value) -> ApiResult {
     let number = state.number();
     let parent = live(state, id)?;
     let in_thread = body["reply_in_thread"].as_bool() == Some(true);
@@ -339,7 +339,7 @@ fn reply(state: &mut State, now_ms: u64, id: &str, body: &Value) -> Told {
     add(state, now_ms, body, message)
 }
 
-fn add(state: &mut State, now_ms: u64, body: &Value, message: Message) -> Told {
+fn add(state: &mut State, now_ms: u64, body: &Value, message: Message) -> ApiResult {
     if !state.chats.get(&message.chat_id).is_some_and(|chat| chat.has_bot) {
         return Err(230_002);
     }
@@ -367,7 +367,7 @@ fn add(state: &mut State, now_ms: u64, body: &Value, message: Message) -> Told {
     Ok(told)
 }
 
-fn react(state: &mut State, id: &str, body: &Value) -> Told {
+fn react(state: &mut State, id: &str, body: &Value) -> ApiResult {
     let name = text(&body["reaction_type"], "emoji_type").to_owned();
     if name.is_empty() {
         return Err(231_001);
@@ -386,7 +386,7 @@ fn react(state: &mut State, id: &str, body: &Value) -> Told {
         "reaction_type": { "emoji_type": name } }))
 }
 
-fn upload(state: &mut State, kind: &str, asked: &Asked) -> Told {
+fn upload(state: &mut State, kind: &str, asked: &Asked) -> ApiResult {
     let (name, mime, bytes) = asked.file.clone().ok_or(234_001)?;
     let number = state.number();
     if kind == "images" {

@@ -1,6 +1,6 @@
 //! What comes in.
 
-use frontdesk_core::intake::{Intake, Whose};
+use frontdesk_core::intake::{Intake, TenantSource};
 use frontdesk_core::port::platform::Answer;
 
 use super::*;
@@ -60,7 +60,7 @@ fn a_text_is_normalized_as_gateways_do() {
     assert_eq!((source.chat_type.as_str(), source.chat_name.as_deref()), ("dm", Some("ann")));
     assert_eq!((source.user_id.as_deref(), source.user_name.as_deref()), (Some("ann"), Some("ann")));
     assert_eq!((source.scope_id.as_deref(), source.thread_id.as_deref()), (None, None));
-    assert_eq!((&intake.whose, intake.bot.as_str()), (&Whose::Tenant("home".into()), "wc"));
+    assert_eq!((&intake.tenant_source, intake.bot.as_str()), (&TenantSource::Tenant("home".into()), "wc"));
 }
 
 #[test]
