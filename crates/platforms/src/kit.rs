@@ -121,14 +121,14 @@ mod tests {
     fn a_platform_takes_its_own_section_and_an_error_names_section_and_key() {
         let take = |text: &str| section::<Two>(&text.parse().unwrap(), "x");
         assert_eq!(take("[x]\nsize = 3\n[y]\nother = 1"), Ok(Two { size: 3, name: String::new() }));
-        for (text, told) in [
+        for (text, expected) in [
             ("[x]\nsize = 3\nsise = 4", ["[platform.x]", "`sise`", "`size`"]),
             ("[x]\nsize = -1", ["[platform.x]", "-1", "in `size`"]),
             ("[x]\nsize = 1\nname = 2", ["[platform.x]", "expected a string", "in `name`"]),
             ("", ["[platform.x]", "missing field", "`size`"]),
         ] {
             let error = take(text).unwrap_err().to_string();
-            assert!(told.iter().all(|part| error.contains(part)) && !error.contains('\n'), "{error}");
+            assert!(expected.iter().all(|part| error.contains(part)) && !error.contains('\n'), "{error}");
         }
     }
 

@@ -61,8 +61,8 @@ fn webhook(input: &[u8]) -> Outcome {
     let is_id = !id.is_empty() && id.len() <= 256;
     let is_text = std::str::from_utf8(&body).is_ok_and(|text| !text.trim().is_empty());
     let taken = match good {
-        Ok(heard) => {
-            let intake = &heard.intakes[0];
+        Ok(received) => {
+            let intake = &received.intakes[0];
             assert!(is_id && is_text && intake.from_program);
             assert_eq!(intake.tenant_source, TenantSource::Tenant("home".into()));
             assert_eq!(intake.event.text.as_bytes(), &body[..]);
@@ -144,12 +144,12 @@ fn transaction(input: &[u8]) -> Outcome {
             assert_eq!(reply.status, 400, "{}", reply.body);
             None
         }
-        Ok(heard) => {
-            for intake in &heard.intakes {
+        Ok(received) => {
+            for intake in &received.intakes {
                 assert_ne!(intake.event.source.user_id.as_deref(), Some("@bot:x"));
                 assert_eq!(intake.tenant_source, TenantSource::Tenant("home".into()));
             }
-            Some((heard.intakes.len().min(4), heard.changes.len().min(4)))
+            Some((received.intakes.len().min(4), received.changes.len().min(4)))
         }
     };
     outcome((taken, token.len().min(64) / 8))
@@ -226,9 +226,9 @@ fn telegram(input: &[u8]) -> Outcome {
             assert_eq!(reply.status, 400, "{}", reply.body);
             outcome(false)
         }
-        Ok(heard) => {
-            assert!(heard.intakes.len() <= 1);
-            let shape = heard.intakes.first().map(|intake| {
+        Ok(received) => {
+            assert!(received.intakes.len() <= 1);
+            let shape = received.intakes.first().map(|intake| {
                 let event = &intake.event;
                 assert_eq!((&intake.tenant_source, intake.bot.as_str()), (&TenantSource::Shared, "tg"));
                 assert_eq!(event.source.platform, "telegram");
@@ -237,7 +237,7 @@ fn telegram(input: &[u8]) -> Outcome {
                 let about = (event.source.chat_type.clone(), event.source.thread_id.is_some(), intake.addressed);
                 (intake.refused.is_some(), event.message_type.clone(), about, event.prompt_response.is_some())
             });
-            outcome((shape, heard.changes.len()))
+            outcome((shape, received.changes.len()))
         }
     }
 }
@@ -399,12 +399,12 @@ fn interaction(input: &[u8]) -> Outcome {
     // Nobody else has the key.
     let strange = post([("x-signature-ed25519", signature), ("x-signature-timestamp", NOW_S.to_string())]);
     assert_eq!(strange.err().map(|reply| reply.status), Some(401));
-    let Ok(heard) = post(signature_headers(DISCORD_APPLICATION, NOW_S * 1_000, &body)) else {
+    let Ok(received) = post(signature_headers(DISCORD_APPLICATION, NOW_S * 1_000, &body)) else {
         assert!(serde_json::from_slice::<serde_json::Value>(&body).is_err(), "signed JSON is always answered");
         return outcome(None::<usize>);
     };
     let data: serde_json::Value = serde_json::from_slice(&body).unwrap();
-    let shape: Vec<_> = heard
+    let shape: Vec<_> = received
         .intakes
         .iter()
         .map(|intake| {
@@ -425,7 +425,7 @@ fn interaction(input: &[u8]) -> Outcome {
             (intake.refused.is_some(), intake.capabilities.len(), is_press, about)
         })
         .collect();
-    let answer = match heard.answer {
+    let answer = match received.answer {
         DoorAnswer::Fixed(reply) => reply,
         DoorAnswer::FromReceipts(answer) => answer(&[]),
         DoorAnswer::File(..) => panic!("no file was asked for"),
@@ -534,9 +534,9 @@ fn slack(input: &[u8]) -> Outcome {
             assert_eq!(reply.status, 400, "{}", reply.body);
             outcome(false)
         }
-        Ok(heard) => {
-            assert!(heard.intakes.len() <= 1 && heard.changes.len() <= 1);
-            let shape = heard.intakes.first().map(|intake| {
+        Ok(received) => {
+            assert!(received.intakes.len() <= 1 && received.changes.len() <= 1);
+            let shape = received.intakes.first().map(|intake| {
                 let event = &intake.event;
                 assert_eq!((&intake.tenant_source, intake.bot.as_str()), (&TenantSource::Shared, "sl"));
                 assert_eq!((event.source.platform.as_str(), &event.source.scope_id), ("slack", &event.source.guild_id));
@@ -553,10 +553,10 @@ fn slack(input: &[u8]) -> Outcome {
             });
             outcome((
                 shape,
-                heard.changes.len(),
-                heard.gaps.len(),
-                heard.granted.is_empty(),
-                heard.afterwards.is_some(),
+                received.changes.len(),
+                received.gaps.len(),
+                received.granted.is_empty(),
+                received.afterwards.is_some(),
             ))
         }
     }

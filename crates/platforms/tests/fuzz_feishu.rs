@@ -144,11 +144,11 @@ fn events(input: &[u8]) -> Outcome {
     let given = signature::sign(&Secret::new(KEY), "1700000000", "n", &body);
     let headers =
         [("x-lark-request-timestamp", "1700000000"), ("x-lark-request-nonce", "n"), ("x-lark-signature", &given)];
-    let heard = match receive(&headers, &body) {
-        Ok(heard) => heard,
+    let received = match receive(&headers, &body) {
+        Ok(received) => received,
         Err(reply) => return outcome(reply.status),
     };
-    let shapes: Vec<_> = heard
+    let shapes: Vec<_> = received
         .intakes
         .iter()
         .map(|intake| {
@@ -167,8 +167,8 @@ fn events(input: &[u8]) -> Outcome {
             (event.message_type.clone(), flags, intake.remote_media.len(), event.source.thread_id.is_some())
         })
         .collect();
-    assert!(heard.changes.len() <= 50);
-    outcome((shapes, heard.changes.len(), heard.if_not_stored.is_some()))
+    assert!(received.changes.len() <= 50);
+    outcome((shapes, received.changes.len(), received.if_not_stored.is_some()))
 }
 
 fn event_seeds() -> Vec<Vec<u8>> {

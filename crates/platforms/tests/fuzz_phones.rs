@@ -106,10 +106,10 @@ fn sms(input: &[u8]) -> Outcome {
             assert!(is_read || !is_form, "a form that is signed was not read: {} {}", reply.status, reply.body);
         }
         let taken = taken.ok();
-        seen.push(taken.map(|heard| {
-            assert!(heard.intakes.len() + heard.receipts.len() <= 1);
-            let shapes: Vec<_> = heard.intakes.iter().map(|intake| shape(intake, "sms")).collect();
-            (shapes, heard.receipts.iter().map(|receipt| receipt.event.is_some()).collect::<Vec<_>>())
+        seen.push(taken.map(|received| {
+            assert!(received.intakes.len() + received.receipts.len() <= 1);
+            let shapes: Vec<_> = received.intakes.iter().map(|intake| shape(intake, "sms")).collect();
+            (shapes, received.receipts.iter().map(|receipt| receipt.event.is_some()).collect::<Vec<_>>())
         }));
     }
     outcome((seen, is_status))
@@ -155,9 +155,9 @@ fn graph(input: &[u8]) -> Outcome {
     let strange = receive(&query, &signature, &body).err().map(|reply| reply.status);
     assert!(matches!(strange, Some(401 | 403)), "{strange:?} {query:?} {signature:?}");
     let good = whatsapp::signature::sign("the secret of the app", &body);
-    let Ok(heard) = receive("", &good, &body) else { return outcome(None::<usize>) };
-    let shapes: Vec<_> = heard.intakes.iter().map(|intake| shape(intake, "whatsapp_cloud")).take(8).collect();
-    let receipts: Vec<bool> = heard.receipts.iter().map(|receipt| receipt.event.is_some()).take(8).collect();
+    let Ok(received) = receive("", &good, &body) else { return outcome(None::<usize>) };
+    let shapes: Vec<_> = received.intakes.iter().map(|intake| shape(intake, "whatsapp_cloud")).take(8).collect();
+    let receipts: Vec<bool> = received.receipts.iter().map(|receipt| receipt.event.is_some()).take(8).collect();
     outcome((shapes, receipts))
 }
 

@@ -106,9 +106,9 @@ fn callback(input: &[u8]) -> Outcome {
     let query = format!("msg_signature={signature}&timestamp=1700000000&nonce=n");
     let body = format!("<xml><Encrypt>{sealed}</Encrypt></xml>");
     outcome(match receive(&query, body.into()) {
-        Ok(heard) => {
-            assert!(heard.intakes.len() <= 1 && heard.receipts.is_empty() && heard.changes.is_empty());
-            Ok(heard.intakes.first().map(|intake| shape(intake, "wecom_callback")))
+        Ok(received) => {
+            assert!(received.intakes.len() <= 1 && received.receipts.is_empty() && received.changes.is_empty());
+            Ok(received.intakes.first().map(|intake| shape(intake, "wecom_callback")))
         }
         Err(reply) => {
             assert!([400, 403].contains(&reply.status), "{} {}", reply.status, reply.body);

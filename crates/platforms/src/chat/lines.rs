@@ -38,7 +38,7 @@ pub(super) struct Interaction {
     pub(super) expires_ms: u64,
 }
 
-/// What one chat tells its counterparts at other servers: a line to read, or that somebody types.
+/// What one chat sends to its counterparts at other servers: a line to read, or that somebody types.
 #[derive(Serialize, Deserialize)]
 struct ChatHint {
     origin: String,

@@ -89,7 +89,7 @@ pub struct BuiltInChat {
     rules: ChatRules,
     descriptor: Descriptor,
     signals: broadcast::Sender<Arc<Signaled>>,
-    /// To the chat at other servers, and what tells our hints from theirs.
+    /// To the chat at other servers, and what distinguishes our hints from theirs.
     bus: Arc<dyn Bus>,
     origin: String,
     /// (tenant, chat) to the time at which the indicator expires.

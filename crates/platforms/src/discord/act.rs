@@ -75,9 +75,9 @@ impl Discord {
             self.forbidden.note(bot, &place, now_ms);
         }
         let is_paused = acted.pace.retry_after_ms.is_some() || acted.pace.pause_ms.is_some();
-        let told = acted.pace.bucket.take();
-        let is_of_bot = told.as_deref() == Some(WHOLE_BOT);
-        if let Some(name) = told.filter(|_| !is_of_bot) {
+        let bucket = acted.pace.bucket.take();
+        let is_of_bot = bucket.as_deref() == Some(WHOLE_BOT);
+        if let Some(name) = bucket.filter(|_| !is_of_bot) {
             self.buckets.learn(&acting_as.bot.id, action, &name);
         }
         acted.pace.bucket = (is_paused && !is_of_bot).then(|| self.buckets.of(&acting_as.bot.id, action));

@@ -32,7 +32,7 @@ const REFUSED_MAX: u32 = 5;
 const TOO_MUCH: &str = "too many messages were missed to read all of them";
 /// Between two requests of all shards of a bot here, so that answers of agents are not delayed.
 const REQUEST_EVERY: Duration = Duration::from_millis(50);
-/// How long guilds may take to be told by the socket before they are asked for.
+/// How long to wait for guilds from the socket before they are asked for.
 const GRACE: Duration = Duration::from_secs(5);
 /// Attempts in a row that fail for now: about twenty minutes.
 const ATTEMPTS_MAX: u32 = 10;
@@ -87,7 +87,7 @@ impl Listening<'_> {
     /// Returns only if the listener cannot go on, with the reason.
     pub(super) async fn read_back(&self) -> String {
         let mut reading = Reading::default();
-        // Sessions that are resumed do not tell their guilds.
+        // Resumed sessions do not list their guilds.
         let mut has_waited = self.progress.read(|cursor| cursor.shards.iter().all(|it| !it.session_id.is_empty()));
         loop {
             if let Err(why) = self.give_up_if_spent().await {

@@ -1,4 +1,4 @@
-//! Rate limits of routes. Which requests share one, Discord tells with each answer.
+//! Rate limits of routes. Discord says with each response which requests share one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -29,7 +29,7 @@ const LATE_MS: u64 = 10_000;
 /// Interactions that are remembered as refused, because Discord sends them again when the session is resumed.
 const REFUSED_MAX: usize = 1_000;
 
-/// Interactions whose people were told that nothing was done.
+/// Interactions whose people were notified that nothing was done.
 #[derive(Default)]
 pub(super) struct RefusedInteractions(Mutex<VecDeque<String>>);
 
@@ -49,7 +49,7 @@ impl RefusedInteractions {
 
 impl Discord {
     /// Stores an interaction of the socket. What is to be answered is sent beside what is stored next. `Err`: it was not
-    /// stored, and the person was told so.
+    /// stored, and the person was notified.
     pub(super) async fn take_interaction(
         &self,
         bot: &Bot,
@@ -73,7 +73,8 @@ impl Discord {
                     (not_stored(&error), Err(format!("it is not known whether an interaction was stored: {error}")))
                 }
                 Err(error) => {
-                    // The session is resumed and brings it again, but by then the person was told that nothing was done.
+                    // The session is resumed and brings it again, but by then the person was notified that nothing was
+                    // done.
                     self.refused.note(id);
                     (not_stored(&error), Err(format!("an interaction was not stored: {error}")))
                 }
@@ -128,8 +129,8 @@ impl Answers {
     }
 }
 
-/// One that comes late, because a session was resumed, cannot be answered any more: Discord told the person that it
-/// failed, and they may have done it again.
+/// One that comes late, because a session was resumed, cannot be answered any more: Discord has shown the person that
+/// it failed, and they may have done it again.
 fn in_time(now_ms: u64, id: &str, mut intake: Intake) -> Intake {
     let age_ms = now_ms.saturating_sub(number(id).map_or(0, ms_of));
     if age_ms > LATE_MS {

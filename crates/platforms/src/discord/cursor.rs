@@ -30,7 +30,7 @@ pub(super) struct Cursor {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     former: Vec<u64>,
     pub(super) missed: Missed,
-    /// Direct chats of which something was delivered, the one that was heard latest at the end.
+    /// Direct chats of which something was delivered, the one with the latest message at the end.
     pub(super) directs: Vec<String>,
     /// The others, as far as there is room: anybody can write to a bot.
     pub(super) strangers: Vec<String>,
@@ -219,7 +219,7 @@ impl Cursor {
     }
 
     /// Somebody wrote in a direct chat.
-    pub(super) fn heard_direct(&mut self, channel_id: &str, is_delivered: bool) {
+    pub(super) fn note_direct(&mut self, channel_id: &str, is_delivered: bool) {
         let Self { directs, strangers, .. } = self;
         let is_known = is_delivered || directs.iter().any(|known| known == channel_id);
         for chats in [&mut *directs, &mut *strangers] {
@@ -416,9 +416,9 @@ mod tests {
     fn direct_chats_are_remembered_up_to_a_bound() {
         let mut cursor = Cursor::default();
         for number in 0..=DIRECTS_MAX {
-            cursor.heard_direct(&number.to_string(), true);
+            cursor.note_direct(&number.to_string(), true);
         }
-        cursor.heard_direct("1", false);
+        cursor.note_direct("1", false);
         assert_eq!(cursor.directs.len(), DIRECTS_MAX);
         assert_eq!((cursor.directs[0].as_str(), cursor.directs[DIRECTS_MAX - 1].as_str()), ("2", "1"));
     }
@@ -426,10 +426,10 @@ mod tests {
     #[test]
     fn strangers_do_not_push_out_direct_chats_that_are_delivered() {
         let mut cursor = Cursor::default();
-        cursor.heard_direct("ann", false);
-        cursor.heard_direct("ann", true);
+        cursor.note_direct("ann", false);
+        cursor.note_direct("ann", true);
         for number in 0..2 * DIRECTS_MAX {
-            cursor.heard_direct(&number.to_string(), false);
+            cursor.note_direct(&number.to_string(), false);
         }
         assert_eq!((cursor.directs.as_slice(), cursor.strangers.len()), (&["ann".to_owned()][..], DIRECTS_MAX - 1));
         cursor.miss(0, NEWEST, Vec::new());

@@ -1,6 +1,6 @@
-//! What is known of guilds and channels: told by the sockets, or asked for after a session was resumed, when Discord does
-//! not tell it again. A guild is kept only while its shard listens on this server: without its socket nothing keeps it
-//! fresh, and Discord is asked each time.
+//! What is known of guilds and channels: reported by the sockets, or asked for after a session was resumed, when
+//! Discord does not report it again. A guild is kept only while its shard listens on this server: without its socket
+//! nothing keeps it fresh, and Discord is asked each time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ struct Known {
     channels: HashMap<String, Channel>,
     /// The shards that listen here, each with the change at which it began.
     parts: HashMap<Part, u64>,
-    /// The latest change that the sockets told, of all and of each guild.
+    /// The latest change that the sockets reported, of all and of each guild.
     changes: u64,
     of_guild: HashMap<String, u64>,
 }
@@ -67,7 +67,7 @@ impl Guilds {
         self.last_change.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A shard of the bot begins to listen, or a session of it: its guilds are told anew.
+    /// A shard of the bot begins to listen, or a session of it: its guilds are reported anew.
     pub(super) fn begin(&self, bot: &str, part: Part) {
         let (mut bots, change) = (self.lock(), self.next_change());
         let known = bots.entry(bot.to_owned()).or_default();
@@ -78,7 +78,7 @@ impl Guilds {
         locked(&self.resting).retain(|(of, _), _| of != bot);
     }
 
-    /// The latest change that the sockets told. `None`: the bot does not listen here, and nothing is kept.
+    /// The latest change that the sockets reported. `None`: the bot does not listen here, and nothing is kept.
     pub(super) fn changes(&self, bot: &str) -> Option<u64> {
         self.lock().get(bot).map(|known| known.changes)
     }
@@ -158,7 +158,7 @@ impl Guilds {
         news
     }
 
-    /// Keeps a guild that was asked for, unless the sockets told something since: it may be newer than the answer.
+    /// Keeps a guild that was asked for, unless the sockets reported something since: it may be newer than the answer.
     pub(super) fn keep_guild(&self, bot: &str, me: &str, changes: u64, data: &Value) {
         let mut bots = self.lock();
         let guild_id = data["id"].as_str().unwrap_or_default();
@@ -170,8 +170,8 @@ impl Guilds {
     /// The same for one channel.
     pub(super) fn keep_channel(&self, bot: &str, changes: u64, data: &Value) {
         let mut bots = self.lock();
-        let hears = |known: &Known| known.hears(data["guild_id"].as_str()).is_some();
-        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes == changes && hears(known)) {
+        let listens = |known: &Known| known.listens_since(data["guild_id"].as_str()).is_some();
+        if let Some(known) = bots.get_mut(bot).filter(|known| known.changes == changes && listens(known)) {
             known.put_channel(data, None);
         }
     }
@@ -220,14 +220,14 @@ impl Guilds {
 }
 
 impl Known {
-    /// When the shard that hears of a guild began. Without a guild: of direct chats. `None`: it does not listen here.
-    fn hears(&self, guild_id: Option<&str>) -> Option<u64> {
-        let hears = |part: &Part| guild_id.map_or(0, |id| shard_of(id, part.count)) == part.index;
-        self.parts.iter().filter(|(part, _)| hears(part)).map(|(_, began)| *began).max()
+    /// When the shard of a guild began to listen. Without a guild: of direct chats. `None`: it does not listen here.
+    fn listens_since(&self, guild_id: Option<&str>) -> Option<u64> {
+        let is_of_guild = |part: &Part| guild_id.map_or(0, |id| shard_of(id, part.count)) == part.index;
+        self.parts.iter().filter(|(part, _)| is_of_guild(part)).map(|(_, began)| *began).max()
     }
 
     fn changes_of(&self, guild_id: &str) -> Option<u64> {
-        let began = self.hears(Some(guild_id))?;
+        let began = self.listens_since(Some(guild_id))?;
         Some(self.of_guild.get(guild_id).copied().unwrap_or(0).max(began))
     }
 
@@ -380,26 +380,27 @@ mod tests {
         let guilds = Guilds::default();
         let [here, other] = [0, 1].map(|index| Part { index, count: 2 });
         let of = |shard: u64| (shard << 22).to_string();
-        let told = |shard| json!({"id": of(shard), "name": "g", "channels": [{"id": format!("9{shard}"), "type": 0}]});
+        let guild_data =
+            |shard| json!({"id": of(shard), "name": "g", "channels": [{"id": format!("9{shard}"), "type": 0}]});
         let direct = json!({"id": "8", "type": 1});
         guilds.begin("b", here);
         assert_eq!((guilds.changes_of("b", &of(0)).is_some(), guilds.changes_of("b", &of(1))), (true, None));
         // The answer about another guild is not kept, whatever was noted before it was asked for.
-        guilds.keep_guild("b", "1", guilds.changes("b").unwrap(), &told(1));
+        guilds.keep_guild("b", "1", guilds.changes("b").unwrap(), &guild_data(1));
         let channel = json!({"id": "91", "type": 0, "guild_id": of(1)});
         guilds.keep_channel("b", guilds.changes("b").unwrap(), &channel);
         guilds.keep_channel("b", guilds.changes("b").unwrap(), &direct);
         assert!(guilds.guild("b", &of(1)).is_none() && guilds.channel("b", "91").is_none());
         assert!(guilds.channel("b", "8").is_some(), "direct chats are of the first shard");
         guilds.begin("b", other);
-        guilds.take("b", "1", "GUILD_CREATE", &told(0));
-        guilds.take("b", "1", "GUILD_CREATE", &told(1));
+        guilds.take("b", "1", "GUILD_CREATE", &guild_data(0));
+        guilds.take("b", "1", "GUILD_CREATE", &guild_data(1));
         let asked = guilds.changes_of("b", &of(1)).unwrap();
         guilds.end("b", other);
         assert!(guilds.guild("b", &of(1)).is_none() && guilds.channel("b", "91").is_none(), "nothing keeps it fresh");
         assert!(guilds.guild("b", &of(0)).is_some() && guilds.channel("b", "90").is_some());
         guilds.begin("b", other);
-        guilds.keep_guild("b", "1", asked, &told(1));
+        guilds.keep_guild("b", "1", asked, &guild_data(1));
         assert!(guilds.guild("b", &of(1)).is_none(), "it was asked for before the shard stopped");
         guilds.end("b", here);
         guilds.end("b", other);

@@ -75,7 +75,7 @@ impl Then {
         Self { taken: json!({ "type": kind }), reserved: None }
     }
 
-    /// An agent gets it, or the person is told why none does.
+    /// An agent gets it, or the person is notified why none does.
     pub(super) fn answer(self, receipt: Option<&Receipt>) -> Value {
         if let Some(text) = refusal::refusal(receipt, NOT_LINKED) {
             return only_for_them(&text);
@@ -180,7 +180,7 @@ pub(super) fn is_token(text: &str) -> bool {
 
 impl Discord {
     /// A request to the interactions endpoint.
-    pub(super) fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
+    pub(super) fn handle_request(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let key = bot.setting("public_key").ok_or_else(|| {
             Reply::text(404, "this bot takes no interactions here: it was added without --set public_key=...")
         })?;
@@ -305,9 +305,9 @@ impl Discord {
     }
 
     fn source_of(&self, bot: &Bot, interaction: &Interaction) -> Source {
-        // Discord tells it beside the interaction; without that it may be known from the socket.
-        let told = interaction.channel.clone().filter(|channel| channel.id == interaction.channel_id);
-        let channel = told.or_else(|| self.guilds.channel(&bot.id, &interaction.channel_id));
+        // Discord sends it with the interaction; without that it may be known from the socket.
+        let included = interaction.channel.clone().filter(|channel| channel.id == interaction.channel_id);
+        let channel = included.or_else(|| self.guilds.channel(&bot.id, &interaction.channel_id));
         let channel = channel.unwrap_or_else(|| Channel {
             id: interaction.channel_id.clone(),
             kind: u8::from(interaction.guild_id.is_none()),
@@ -343,7 +343,7 @@ fn replied(message: &Value) -> Option<ReplyTo> {
     Some(ReplyTo { text: Some(text.to_owned()), author, is_own: None })
 }
 
-/// It is recorded, and the person is told.
+/// It is recorded, and the person is notified.
 fn unreadable(bot: &Bot, proof: Verified, data: &Value, why: &str) -> Meaning {
     let text = |name: &str| data[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let chat_id = text("channel_id").unwrap_or_else(|| "unknown".into());

@@ -78,7 +78,7 @@ impl Discord {
     }
 
     /// `None`: there is no such guild, or the bot is not in it. While the bot listens, its channels are asked for too, and
-    /// all is kept: after a resumed session Discord does not tell it.
+    /// all is kept: after a resumed session Discord does not report it.
     pub(super) async fn guild(&self, bot: &Bot, id: &str) -> Result<Option<Guild>, ApiError> {
         self.guild_within(bot, id, Patience::SHORT).await
     }
@@ -121,7 +121,7 @@ impl Discord {
         Ok(kept.or_else(|| Guild::of(&me, &data)))
     }
 
-    /// As the socket tells it when a session begins. `None`: the bot is not in it. Nothing else is asked then: what
+    /// As the socket reports it when a session begins. `None`: the bot is not in it. Nothing else is asked then: what
     /// Discord refuses counts towards a ban.
     async fn whole_guild(&self, bot: &Bot, path: &str, patience: Patience) -> Result<Option<Value>, ApiError> {
         let me = self.own_id_within(bot, patience).await?;
@@ -220,9 +220,10 @@ impl Discord {
         Ok(Some(absent::<Value>(self.ask(bot, &path, Patience::SHORT).await)?.is_some()))
     }
 
-    /// The event of a message. What Discord does not tell in time about its place is left out, and the message goes on.
+    /// The event of a message. What Discord does not return in time about its place is left out, and the message
+    /// goes on.
     pub(super) async fn intake(&self, bot: &Bot, me: &str, message: &Message, is_edit: bool) -> Option<Intake> {
-        let tell = |error: &ApiError| {
+        let log_failure = |error: &ApiError| {
             let (bot, channel, error) = (&bot.id, &message.channel_id, error.text());
             tracing::warn!(
                 bot,
@@ -232,17 +233,17 @@ impl Discord {
             );
         };
         let guild = match message.guild_id.as_deref() {
-            Some(id) => self.guild_within(bot, id, Patience::FEW).await.inspect_err(tell).unwrap_or_default(),
+            Some(id) => self.guild_within(bot, id, Patience::FEW).await.inspect_err(log_failure).unwrap_or_default(),
             None => None,
         };
         let channel = match message.guild_id {
-            Some(_) => self.channel(bot, &message.channel_id).await.inspect_err(tell).unwrap_or_default(),
+            Some(_) => self.channel(bot, &message.channel_id).await.inspect_err(log_failure).unwrap_or_default(),
             // A direct chat is not announced.
             None => self.guilds.channel(&bot.id, &message.channel_id),
         };
         let channel = channel.unwrap_or_else(|| message.unknown_channel());
         let parent = match channel.parent() {
-            Some(parent) => self.channel(bot, parent).await.inspect_err(tell).unwrap_or_default(),
+            Some(parent) => self.channel(bot, parent).await.inspect_err(log_failure).unwrap_or_default(),
             None => None,
         };
         let place = Place { bot, me, channel: &channel, parent: parent.as_ref(), guild: guild.as_ref() };

@@ -257,11 +257,11 @@ impl Platform for Discord {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        let heard = match bot {
-            Some(bot) => self.hear(bot, request),
+        let received = match bot {
+            Some(bot) => self.handle_request(bot, request),
             None => Err(Reply::text(404, "no such bot")),
         };
-        Box::pin(std::future::ready(heard))
+        Box::pin(std::future::ready(received))
     }
 
     fn act<'a>(

@@ -18,7 +18,7 @@ const WRITTEN: [u8; 2] = [0, REPLY];
 const REPLY: u8 = 19;
 const IS_VOICE: u64 = 1 << 13;
 /// Discord repeats an edited message whenever something else of it changes (a pin, a preview). An edit that is this old
-/// was told before.
+/// was reported before.
 const EDIT_IS_NEWS_MS: u64 = 24 * 3_600_000;
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -27,7 +27,7 @@ pub(super) struct Message {
     pub(super) id: String,
     pub(super) channel_id: String,
     pub(super) guild_id: Option<String>,
-    /// Of the channel. The socket tells it.
+    /// Of the channel, as the socket reports it.
     channel_type: Option<u8>,
     #[serde(rename = "type")]
     kind: u8,
@@ -114,7 +114,7 @@ impl Message {
         time_ms(edited).is_none_or(|edited_ms| edited_ms + EDIT_IS_NEWS_MS > now_ms)
     }
 
-    /// All that is known of its channel if Discord does not tell more.
+    /// All that is known of its channel if Discord does not report more.
     pub(super) fn unknown_channel(&self) -> Channel {
         let kind = self.channel_type.unwrap_or_else(|| u8::from(self.guild_id.is_none()));
         let (id, guild_id) = (self.channel_id.clone(), self.guild_id.clone());

@@ -18,7 +18,7 @@ use super::listening::Listening;
 /// Until the first frame, with the connecting, and from then until the first event.
 const GREETING_TIME: Duration = Duration::from_secs(20);
 const BEGIN_TIME: Duration = Duration::from_mins(1);
-/// Connections in a row on which nothing was heard before the listener ends: others see then that it fails.
+/// Connections in a row on which nothing was received before the listener ends: others see then that it fails.
 const CONNECTS_MAX: u32 = 3;
 /// More connections than this in a minute are slowed down, although each of them works.
 const CONNECTS_A_MINUTE: usize = 12;
@@ -46,7 +46,7 @@ pub(super) struct Line<'a> {
     backlog: &'a Backlog,
     session: Option<(String, u64)>,
     resume_url: Option<String>,
-    /// Connections in a row on which nothing was heard.
+    /// Connections in a row on which nothing was received.
     failures: u32,
     /// When the latest connections ended.
     ends: VecDeque<Instant>,

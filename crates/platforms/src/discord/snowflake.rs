@@ -22,7 +22,7 @@ pub(super) fn is_id(text: &str) -> bool {
     (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The shard that hears of a guild. Direct messages come to shard 0.
+/// The shard that receives the events of a guild. Direct messages come to shard 0.
 pub(super) fn shard_of(guild_id: &str, count: u32) -> u32 {
     let of_guild = number(guild_id).map_or(0, |id| (id >> 22) % u64::from(count.max(1)));
     u32::try_from(of_guild).unwrap_or(0)

@@ -40,7 +40,7 @@ impl Discord {
             Ok(config) => config,
             Err(ended) => return ended,
         };
-        // A session that is resumed does not tell who the bot is.
+        // A resumed session does not say who the bot is.
         if cursor.me.is_empty() && has_session {
             cursor.me = match self.own_id_within(bot, Patience::FEW).await {
                 Ok(me) => me,
@@ -84,7 +84,8 @@ fn config(bot: &Bot, queue: InMemoryQueue) -> Result<Config, Ended> {
     Ok(config.build())
 }
 
-/// What the socket told is forgotten with it, also if the listener is dropped: nothing keeps it fresh here any more.
+/// What the socket reported is forgotten with it, also if the listener is dropped: nothing keeps it fresh here any
+/// more.
 struct Forgotten<'a> {
     discord: &'a Discord,
     bot: &'a str,

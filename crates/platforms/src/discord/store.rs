@@ -111,7 +111,7 @@ impl Listening<'_> {
             }
             all.shards = vec![cursor];
             for (channel, is_delivered) in &directs {
-                all.heard_direct(channel, *is_delivered);
+                all.note_direct(channel, *is_delivered);
             }
             for (newest, guilds) in missed {
                 all.miss(self.part.index, newest, guilds);
@@ -124,7 +124,7 @@ impl Listening<'_> {
         Ok(())
     }
 
-    /// Those after it are taken. The error is not told in full: it may hold what somebody wrote.
+    /// Those after it are taken. The error is not reported in full: it may hold what somebody wrote.
     fn not_understood(&self, text: &str, error: &serde_json::Error) {
         let (bytes, column, now_ms) = (text.len(), error.column(), self.discord.env.now_ms());
         let reason = format!("an event of {bytes} bytes could not be read (at column {column}), and was skipped");
@@ -166,7 +166,7 @@ impl Listening<'_> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let now_ms = self.discord.env.now_ms();
         stage.me = text(&data["user"]["id"]);
-        // They are told anew.
+        // They are reported anew.
         self.discord.guilds.begin(&self.bot.id, self.part);
         self.discord.know(self.bot, &data["user"]);
         let newest = stage.cursor.newest;

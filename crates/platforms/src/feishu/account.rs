@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_bot_that_cannot_work_is_refused_with_what_to_give() {
-        for (settings, secrets, told) in [
+        for (settings, secrets, expected) in [
             (&[][..], &[SECRET][..], "app_id"),
             (&[("app_id", "a b")], &[SECRET], "app_id"),
             (&[APP], &[], "app_secret"),
@@ -129,7 +129,7 @@ mod tests {
             (&[APP, ("base_url", "https://u@open.feishu.cn")], &[SECRET], "scheme and host"),
         ] {
             let why = check(&bot("b", settings, secrets)).unwrap_err();
-            assert!(why.contains(told), "{why}");
+            assert!(why.contains(expected), "{why}");
         }
         let token = ("verification_token", "v");
         for (settings, secrets, expected) in [

@@ -173,19 +173,19 @@ async fn unreact(api: Api<'_>, id: &str, name: &str) -> Acted {
     for _ in 0..REACTION_PAGES_MAX {
         let path =
             format!("/open-apis/im/v1/messages/{id}/reactions?reaction_type={name}&page_size=50&page_token={page}");
-        let told = match api.ask(&path).await {
-            Ok(told) => told,
+        let response = match api.ask(&path).await {
+            Ok(response) => response,
             Err(error) if error.is(&OF_ANCHOR) => return ActionResult::done().into(),
             Err(error) => return error.into(),
         };
         let is_own = |it: &&Value| text_of(&it["operator"], "operator_id") == app_id(api.bot);
-        let own = list_of(&told, "items").iter().find(is_own).map_or("", |it| text_of(it, "reaction_id"));
+        let own = list_of(&response, "items").iter().find(is_own).map_or("", |it| text_of(it, "reaction_id"));
         if is_id(own) {
             let path = format!("/open-apis/im/v1/messages/{id}/reactions/{own}");
             return done(api.call(HttpMethod::Delete, &path, None).await, &OF_ANCHOR);
         }
-        let next = text_of(&told, "page_token");
-        if told["has_more"].as_bool() != Some(true) || !is_page(next) {
+        let next = text_of(&response, "page_token");
+        if response["has_more"].as_bool() != Some(true) || !is_page(next) {
             return ActionResult::done().into(); // it has none
         }
         next.clone_into(&mut page);

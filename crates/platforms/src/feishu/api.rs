@@ -75,20 +75,20 @@ impl Api<'_> {
 
     /// A form with a file, which can be read once only. If the token is refused, it is for the caller to make it again.
     pub(super) async fn upload(&self, path: &str, body: Body<'_>, token: &Secret) -> Result<Value, ApiError> {
-        let told = self.once(HttpMethod::Post, path, body, token).await;
-        told.map(|mut value| value["data"].take())
+        let outcome = self.once(HttpMethod::Post, path, body, token).await;
+        outcome.map(|mut value| value["data"].take())
     }
 
     /// Beside `data`: some old calls answer without it.
     pub(super) async fn ask_whole(&self, path: &str) -> Result<Value, ApiError> {
         let token = self.token(None).await?;
-        let told = self.once(HttpMethod::Get, path, Body::Empty, &token).await;
-        match told {
+        let outcome = self.once(HttpMethod::Get, path, Body::Empty, &token).await;
+        match outcome {
             Err(error) if error.is(&OF_TOKEN) => {
                 let token = self.token(Some(&token)).await?;
                 self.once(HttpMethod::Get, path, Body::Empty, &token).await
             }
-            told => told,
+            outcome => outcome,
         }
         .map_err(ApiError::of_question)
     }
@@ -146,8 +146,8 @@ impl Api<'_> {
         let key = frontdesk_core::short_hash(&[&self.bot.id, app_id(self.bot), base(self.bot), secret]);
         let late = || ApiError::unusable(false, "it returned no access token in time");
         let ask = async {
-            let told = timeout(TOKEN_ASK_TIME, self.new_token()).await;
-            told.unwrap_or_else(|_| Err(late())).map_err(ApiError::of_question)
+            let outcome = timeout(TOKEN_ASK_TIME, self.new_token()).await;
+            outcome.unwrap_or_else(|_| Err(late())).map_err(ApiError::of_question)
         };
         let token = self.feishu.tokens.get(key, self.feishu.env.now_ms(), refused, ask);
         timeout(TOKEN_WAIT_TIME, token).await.unwrap_or_else(|_| Err(late()))
@@ -159,14 +159,14 @@ impl Api<'_> {
         let json = json!({ "app_id": app_id(self.bot), "app_secret": secret }).to_string();
         let call = Call { trusted: self.bot.setting("base_url"), ..Call::post(&url, &json, ANSWER_MAX_BYTES) };
         let answer = self.feishu.outcall.call(call).await.map_err(|error| no_answer(&error))?;
-        let told = read(&answer)?;
-        let token = text_of(&told, "tenant_access_token");
+        let response = read(&answer)?;
+        let token = text_of(&response, "tenant_access_token");
         let is_token =
             (1..=TOKEN_MAX_BYTES).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_token {
             return Err(ApiError::unusable(false, "it returned no access token"));
         }
-        let valid_ms = told["expire"].as_u64().unwrap_or_default().min(86_400).saturating_mul(1_000);
+        let valid_ms = response["expire"].as_u64().unwrap_or_default().min(86_400).saturating_mul(1_000);
         Ok(Granted { token: Secret::new(token), valid_ms })
     }
 }

@@ -21,7 +21,7 @@ pub(super) const DOORS: [Door; 1] = [Door {
 }];
 
 impl Feishu {
-    pub(super) async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
+    pub(super) async fn handle_request(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let payload = envelope::open(bot, request)?;
         if is_challenge(&payload) {
             return Ok(ReceivedRequest::nothing(Reply::json(
@@ -36,11 +36,11 @@ impl Feishu {
                 bot = bot.id,
                 "an event of an old schema was ignored; choose v2.0 events"
             );
-            return Ok(Received::default().heard());
+            return Ok(Received::default().into_request());
         }
         check_app(bot, &payload).map_err(|why| Reply::text(403, why))?;
         let proof = Verified::by("signature over the raw body, or the verification token");
-        let told = self.events(bot, proof, &payload, request.now_ms).await;
-        told.map(Received::heard).map_err(|why| Reply::text(503, why))
+        let received = self.events(bot, proof, &payload, request.now_ms).await;
+        received.map(Received::into_request).map_err(|why| Reply::text(503, why))
     }
 }

@@ -78,7 +78,7 @@ impl Feishu {
         }
     }
 
-    /// A reaction to a message of the bot is told as a text, as the gateway's own adapter does it.
+    /// A reaction to a message of the bot is passed on as a text, as the gateway's own adapter does it.
     async fn reacted(
         &self,
         bot: &Bot,

@@ -37,7 +37,7 @@ pub(super) enum ApiError {
 }
 
 impl ApiError {
-    /// An answer that tells neither that it was done nor that it was refused.
+    /// An answer that says neither that it was done nor that it was refused.
     pub(super) fn unusable(may_be_done: bool, why: &str) -> Self {
         Self::NoAnswer { may_be_done, text: format!("Feishu gave no usable answer: {why}") }
     }
@@ -137,8 +137,8 @@ pub(super) fn read(answer: &Answer) -> Result<Value, ApiError> {
 }
 
 fn limited(answer: &Answer) -> ApiError {
-    let told = ["x-ogw-ratelimit-reset", "retry-after"].iter().find_map(|name| answer.header(name));
-    let seconds = told.and_then(|seconds| seconds.trim().parse::<u64>().ok()).unwrap_or(LIMITED_S);
+    let header_value = ["x-ogw-ratelimit-reset", "retry-after"].iter().find_map(|name| answer.header(name));
+    let seconds = header_value.and_then(|seconds| seconds.trim().parse::<u64>().ok()).unwrap_or(LIMITED_S);
     ApiError::Limited { retry_after_ms: seconds.max(1).saturating_mul(1_000) }
 }
 
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn refusals_are_told_from_doubt() {
-        for (status, body, code, told) in [
+        for (status, body, code, expected) in [
             (400, r#"{"code":230002,"msg":"Bot/User can NOT be out of the chat."}"#, Code::Forbidden, "add it"),
             (400, r#"{"code":230013,"msg":"x"}"#, Code::Forbidden, "availability"),
             (400, r#"{"code":231003,"msg":"x"}"#, Code::NotFound, "no such message"),
@@ -164,7 +164,7 @@ mod tests {
         ] {
             let acted = acted(status, body);
             assert_eq!((acted.result.code, acted.result.ambiguous), (Some(code), false), "{body}");
-            assert!(acted.result.error.as_ref().unwrap().contains(told), "{:?}", acted.result.error);
+            assert!(acted.result.error.as_ref().unwrap().contains(expected), "{:?}", acted.result.error);
         }
         for (status, body) in [
             (400, r#"{"code":230049,"msg":"x"}"#),

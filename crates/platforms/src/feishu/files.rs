@@ -14,7 +14,7 @@ impl FileRef {
         Self { key: key.to_owned(), name: Some(name.to_owned()).filter(|name| !name.is_empty()), kind }
     }
 
-    /// Feishu does not tell the type of a file.
+    /// Feishu does not report the type of a file.
     pub(super) fn mime(&self) -> &'static str {
         match self.kind {
             "image" => "image/jpeg",

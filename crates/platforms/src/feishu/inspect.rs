@@ -21,11 +21,11 @@ const OPTIONAL: [&[&str]; 4] = [
 
 impl Feishu {
     pub(super) async fn findings(&self, bot: &Bot) -> Vec<BotFinding> {
-        let told = match self.api(bot).ask_whole("/open-apis/bot/v3/info").await {
-            Ok(told) => told,
+        let response = match self.api(bot).ask_whole("/open-apis/bot/v3/info").await {
+            Ok(response) => response,
             Err(error) => return vec![BotFinding::new("app", false, format!("{}: {}", base(bot), error.text()))],
         };
-        let of = if told["bot"].is_object() { &told["bot"] } else { &told["data"]["bot"] };
+        let of = if response["bot"].is_object() { &response["bot"] } else { &response["data"]["bot"] };
         let name = super::value::first([text_of(of, "app_name"), text_of(of, "bot_name")]);
         let text = format!("app_id and app_secret are those of {name:?} ({}) at {}", text_of(of, "open_id"), base(bot));
         let mut found = vec![BotFinding::new("app", true, text)];
@@ -43,12 +43,12 @@ impl Feishu {
         found
     }
 
-    /// Feishu tells it only to apps that may know; then it is left out.
+    /// Feishu returns it only to apps with the permission; for others it is left out.
     async fn of_scopes(&self, bot: &Bot) -> Option<BotFinding> {
-        let told = self.api(bot).ask("/open-apis/application/v6/scopes").await.ok()?;
+        let response = self.api(bot).ask("/open-apis/application/v6/scopes").await.ok()?;
         let is_granted = |scope: &&serde_json::Value| scope["grant_status"].as_i64().is_none_or(|status| status == 1);
         let has: Vec<&str> =
-            list_of(&told, "scopes").iter().filter(is_granted).map(|it| text_of(it, "scope_name")).collect();
+            list_of(&response, "scopes").iter().filter(is_granted).map(|it| text_of(it, "scope_name")).collect();
         let is_lacking = |any: &&&[&str]| !any.iter().any(|scope| has.contains(scope));
         let needed: Vec<&str> = SCOPES.iter().filter(is_lacking).filter_map(|any| any.first().copied()).collect();
         let optional = OPTIONAL.iter().filter(is_lacking).filter_map(|any| any.first().copied());

@@ -52,16 +52,16 @@ impl Feishu {
             let path = format!(
                 "/open-apis/im/v1/chats/{chat_id}/members?member_id_type={kind}&page_size=100&page_token={page}"
             );
-            let told = match api.ask(&path).await {
-                Ok(told) => told,
+            let response = match api.ask(&path).await {
+                Ok(response) => response,
                 Err(error) if error.is(&OF_CHAT) => return Ok(None),
                 Err(error) => return Err(error),
             };
-            if list_of(&told, "items").iter().any(|member| text_of(member, "member_id") == viewer) {
+            if list_of(&response, "items").iter().any(|member| text_of(member, "member_id") == viewer) {
                 return Ok(Some(true));
             }
-            let next = text_of(&told, "page_token");
-            if told["has_more"].as_bool() != Some(true) {
+            let next = text_of(&response, "page_token");
+            if response["has_more"].as_bool() != Some(true) {
                 return Ok(Some(false));
             }
             if !is_page(next) {

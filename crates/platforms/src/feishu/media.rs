@@ -174,8 +174,8 @@ async fn upload(
         true => ("/open-apis/im/v1/images", "image_key"),
         false => ("/open-apis/im/v1/files", "file_key"),
     };
-    let told = sending.api.upload(path, form, token).await?;
-    match text_of(&told, field) {
+    let response = sending.api.upload(path, form, token).await?;
+    match text_of(&response, field) {
         key if is_id(key) => Ok(key.to_owned()),
         _ => Err(ApiError::unusable(false, "it returned no key for the file")),
     }

@@ -1,5 +1,5 @@
-//! Who is mentioned in a message. Texts have placeholders (`@_user_1`), and a list tells who they are. Texts become the same as
-//! in the gateway's own adapter.
+//! Who is mentioned in a message. Texts have placeholders (`@_user_1`), and a list says who they are. Texts become the
+//! same as in the gateway's own adapter.
 
 use serde_json::Value;
 

@@ -217,7 +217,7 @@ impl Platform for Feishu {
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(async move {
             match bot {
-                Some(bot) => self.hear(bot, request).await,
+                Some(bot) => self.handle_request(bot, request).await,
                 None => Err(Reply::text(404, "no such bot")),
             }
         })

@@ -13,7 +13,7 @@ use super::files::FileRef;
 use super::mentions::Me;
 use super::value::{first, list_of, text_of};
 
-/// More members that came or went at once are told as a change of the whole chat.
+/// More members that came or went at once are reported as a change of the whole chat.
 const MEMBERS_MAX: usize = 50;
 
 /// The ids of a person.
@@ -32,7 +32,7 @@ impl<'a> Person<'a> {
     }
 
     /// The id of an organization names another person in another one. `theirs` and `home` are the organizations of the person
-    /// and of the app, where the event tells them.
+    /// and of the app, where the event has them.
     pub(super) fn within(mut self, theirs: &str, home: &str) -> Self {
         if !theirs.is_empty() && !home.is_empty() && theirs != home {
             self.user_id = "";
@@ -40,7 +40,7 @@ impl<'a> Person<'a> {
         self
     }
 
-    /// The id of the organization is the same for every app; Feishu tells it only with a permission.
+    /// The id of the organization is the same for every app; Feishu returns it only with a permission.
     pub(super) fn id(&self) -> &'a str {
         first([self.user_id, self.open_id])
     }
@@ -50,7 +50,7 @@ impl<'a> Person<'a> {
     }
 }
 
-/// A message as an event tells it.
+/// A message as an event reports it.
 pub(super) struct Said<'a> {
     pub(super) message: &'a Value,
     pub(super) chat_id: &'a str,
@@ -81,7 +81,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// Whether it can be told only with the id of the bot if the bot is meant.
+    /// Whether the id of the bot is needed to know if the bot is meant.
     pub(super) fn has_mentions(&self) -> bool {
         !list_of(self.message, "mentions").is_empty()
     }
@@ -104,7 +104,7 @@ pub(super) struct Parent {
     pub(super) chat_id: String,
 }
 
-/// What is known beside the event. What Feishu did not tell in time is not there.
+/// What is known beside the event. What Feishu did not return in time is not there.
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) me: Me,
@@ -185,8 +185,8 @@ fn add_files(intake: &mut Intake, message_id: &str, files: Vec<FileRef>) {
 }
 
 pub(super) fn source(chat_id: &str, is_direct: bool, chat: Option<&Chat>, person: &Person<'_>) -> Source {
-    let told = chat.map_or("", |chat| chat.kind);
-    let chat_type = match (told, is_direct) {
+    let kind = chat.map_or("", |chat| chat.kind);
+    let chat_type = match (kind, is_direct) {
         ("", true) => "dm",
         ("", false) => "group",
         (kind, _) => kind,
@@ -205,7 +205,7 @@ pub(super) fn source(chat_id: &str, is_direct: bool, chat: Option<&Chat>, person
     }
 }
 
-/// What is no longer true, as far as an event tells it.
+/// What is no longer true, as far as an event says it.
 pub(super) fn changes(kind: &str, event: &Value, home: &str) -> Vec<Change> {
     let chat_id = text_of(event, "chat_id");
     match kind {

@@ -14,8 +14,8 @@ use super::normalize::{Chat, Facts, Parent, Person, Said};
 use super::refusals::{OF_ANCHOR, OF_CHAT};
 use super::value::{first, list_of, text_of};
 
-/// Feishu waits three seconds for an answer. All questions are asked at once, and what it does not tell us in this time is
-/// left out.
+/// Feishu waits three seconds for an answer. All questions are asked at once, and what it does not return in this time
+/// is left out.
 pub(super) const ASK_LIMIT: Duration = Duration::from_millis(1_200);
 /// Of a message that is quoted.
 const QUOTE_MAX_CHARS: usize = 4_000;
@@ -36,8 +36,8 @@ impl Feishu {
         if let Some(me) = self.known.get(&key, self.env.now_ms()) {
             return Ok(me);
         }
-        let told = self.api(bot).ask_whole("/open-apis/bot/v3/info").await?;
-        let of = if told["bot"].is_object() { &told["bot"] } else { &told["data"]["bot"] };
+        let response = self.api(bot).ask_whole("/open-apis/bot/v3/info").await?;
+        let of = if response["bot"].is_object() { &response["bot"] } else { &response["data"]["bot"] };
         let name = first([text_of(of, "app_name"), text_of(of, "bot_name")]).trim();
         let me = Me { open_id: text_of(of, "open_id").to_owned(), name: name.to_owned() };
         if me.open_id.is_empty() {
@@ -47,7 +47,7 @@ impl Feishu {
         Ok(me)
     }
 
-    /// Everything that is asked about a message. `Err`: whether the bot is meant cannot be told.
+    /// Everything that is asked about a message. `Err`: whether the bot is meant is not known.
     pub(super) async fn facts(&self, bot: &Bot, said: &Said<'_>) -> Result<Facts, String> {
         let parent = async {
             match said.parent {
@@ -88,8 +88,8 @@ impl Feishu {
             return Ok(Some(known));
         }
         match self.api(bot).ask(&format!("/open-apis/im/v1/chats/{chat_id}")).await {
-            Ok(told) => {
-                let chat = chat_of(&told);
+            Ok(response) => {
+                let chat = chat_of(&response);
                 self.chats.put(key, chat.clone(), now_ms);
                 Ok(Some(chat))
             }
@@ -118,9 +118,9 @@ impl Feishu {
         }
         let path = format!("/open-apis/contact/v3/users/{id}?user_id_type={}", id_type(id));
         let name = match in_time(self.api(bot).ask(&path)).await? {
-            Ok(told) => {
+            Ok(response) => {
                 let names =
-                    ["name", "display_name", "nickname", "en_name"].map(|name| text_of(&told["user"], name).trim());
+                    ["name", "display_name", "nickname", "en_name"].map(|name| text_of(&response["user"], name).trim());
                 Some(first(names).to_owned()).filter(|name| !name.is_empty())
             }
             Err(ApiError::NoAnswer { .. }) => return None,
@@ -141,12 +141,12 @@ impl Feishu {
         if let Some(known) = self.parents.get(&key, now_ms) {
             return Ok(Some(known));
         }
-        let told = match self.api(bot).ask(&format!("/open-apis/im/v1/messages/{id}")).await {
-            Ok(told) => told,
+        let response = match self.api(bot).ask(&format!("/open-apis/im/v1/messages/{id}")).await {
+            Ok(response) => response,
             Err(error) if error.is(&OF_ANCHOR) || error.is(&OF_CHAT) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Some(item) = list_of(&told, "items").first() else { return Ok(None) };
+        let Some(item) = list_of(&response, "items").first() else { return Ok(None) };
         let me = self.known.get(&Self::key(bot, app_id(bot)), now_ms).unwrap_or_default();
         let parent = parent_of(item, app_id(bot), &me);
         self.parents.put(key, parent.clone(), now_ms);
@@ -163,16 +163,16 @@ fn parent_of(item: &Value, app_id: &str, me: &Me) -> Parent {
     Parent { text, is_own, chat_id: text_of(item, "chat_id").to_owned() }
 }
 
-/// Chats are told apart as in the gateway's own adapter: by their type, else by that of the message.
-fn chat_of(told: &Value) -> Chat {
-    let kind = text_of(told, "chat_type").trim().to_lowercase();
+/// Chats are distinguished as in the gateway's own adapter: by their type, else by that of the message.
+fn chat_of(data: &Value) -> Chat {
+    let kind = text_of(data, "chat_type").trim().to_lowercase();
     let kind = match kind.as_str() {
         kind if ["topic", "thread", "forum"].iter().any(|part| kind.contains(part)) => "forum",
         "group" => "group",
         _ => "",
     };
-    let is_direct = text_of(told, "chat_mode") == "p2p" || text_of(told, "chat_type") == "p2p";
-    Chat { name: text_of(told, "name").to_owned(), kind, is_direct }
+    let is_direct = text_of(data, "chat_mode") == "p2p" || text_of(data, "chat_type") == "p2p";
+    Chat { name: text_of(data, "name").to_owned(), kind, is_direct }
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn chats_are_told_apart() {
-        for (told, kind, is_direct) in [
+        for (data, kind, is_direct) in [
             (json!({ "chat_mode": "group", "chat_type": "private", "name": "n" }), "", false),
             (json!({ "chat_mode": "topic", "chat_type": "topic_group" }), "forum", false),
             (json!({ "chat_mode": "p2p", "chat_type": "private" }), "", true),
@@ -191,8 +191,8 @@ mod tests {
             (json!({ "chat_type": "Group" }), "group", false),
             (json!(null), "", false),
         ] {
-            let chat = chat_of(&told);
-            assert_eq!((chat.kind, chat.is_direct), (kind, is_direct), "{told}");
+            let chat = chat_of(&data);
+            assert_eq!((chat.kind, chat.is_direct), (kind, is_direct), "{data}");
         }
     }
 

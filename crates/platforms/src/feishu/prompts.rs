@@ -18,7 +18,7 @@ const LABEL_MAX_CHARS: usize = 80;
 /// Of the question that the buttons carry, all of them together.
 const QUESTION_BUDGET: usize = 6_000;
 const QUESTION_MAX_CHARS: usize = 2_000;
-/// The field of a value that tells a button of ours.
+/// The field of a value that marks a button of ours.
 const TOKEN: &str = "hp1";
 /// Between the token and the label of an option of a menu.
 const BREAK: char = '\n';
@@ -112,7 +112,7 @@ pub(super) struct Pressed {
     pub(super) label: Option<String>,
     pub(super) question: String,
     pub(super) thread: Option<String>,
-    /// Tells presses apart.
+    /// Distinguishes presses.
     pub(super) token: String,
     pub(super) chat_id: String,
     pub(super) message_id: String,

@@ -1,4 +1,4 @@
-//! What a request or a frame of the socket tells, before anything of it is stored.
+//! What a request or a frame of the socket brings, before anything of it is stored.
 
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
@@ -36,7 +36,7 @@ impl Received {
         Self { answer: Answering::Fixed(answer), ..Self::default() }
     }
 
-    pub(super) fn heard(self) -> ReceivedRequest {
+    pub(super) fn into_request(self) -> ReceivedRequest {
         let is_press = matches!(self.answer, Answering::ToPress(_));
         let answer = match self.answer {
             Answering::Nothing => Answer::Fixed(Reply::json(200, &json!({}))),
@@ -45,16 +45,16 @@ impl Received {
                 Answer::FromReceipts(Box::new(move |receipts| Reply::json(200, &make(receipts)))) //
             }
         };
-        let mut heard = ReceivedRequest::events(self.intakes, answer);
-        heard.changes = self.changes;
+        let mut request = ReceivedRequest::events(self.intakes, answer);
+        request.changes = self.changes;
         if is_press {
-            heard.if_not_stored = Some(Box::new(|error: &DeskError| Reply::json(200, &not_stored(error))));
+            request.if_not_stored = Some(Box::new(|error: &DeskError| Reply::json(200, &not_stored(error))));
         }
-        heard
+        request
     }
 }
 
-/// What the person is told whose press no agent gets. `None`: one gets it.
+/// The text for a person whose press no agent gets. `None`: one gets it.
 pub(super) fn refusal(receipt: Option<&Receipt>) -> Option<String> {
     shared::refusal(receipt, NOT_LINKED)
 }

@@ -14,7 +14,7 @@ pub(super) const IN_DOUBT: i64 = 230_049;
 pub(super) const NO_MESSAGE: i64 = 231_003;
 /// The message to answer was withdrawn, or is not there.
 pub(super) const OF_ANCHOR: [i64; 4] = [230_011, 230_019, 230_110, NO_MESSAGE];
-/// The bot is not there, as far as Feishu tells.
+/// The bot is not there, as far as Feishu says.
 pub(super) const OF_CHAT: [i64; 7] = [230_002, 232_001, 232_006, 232_009, 232_010, 232_011, 232_033];
 /// It is not a message that this call can change: cards are changed by another one.
 pub(super) const OF_KIND: [i64; 3] = [230_054, 230_055, 230_001];

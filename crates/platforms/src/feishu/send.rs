@@ -122,8 +122,8 @@ impl Sending<'_> {
             true => format!("/open-apis/im/v1/messages/{id}"),
             false => format!("/open-apis/im/v1/messages?container_id_type=thread&container_id={id}&page_size=1"),
         };
-        let told = self.api.ask(&path).await?;
-        let chat = list_of(&told, "items").first().map(|item| text_of(item, "chat_id")).filter(|chat| is_id(chat));
+        let response = self.api.ask(&path).await?;
+        let chat = list_of(&response, "items").first().map(|item| text_of(item, "chat_id")).filter(|chat| is_id(chat));
         chat.map(str::to_owned).ok_or(ApiError::Absent)
     }
 
@@ -155,8 +155,8 @@ impl Sending<'_> {
     }
 
     async fn sent(&self, path: &str, fields: Map<String, Value>) -> Result<Sent, ApiError> {
-        let told = self.api.post(path, &Value::Object(fields)).await?;
-        let of = |name: &str| Some(text_of(&told, name).to_owned()).filter(|id| !id.is_empty());
+        let response = self.api.post(path, &Value::Object(fields)).await?;
+        let of = |name: &str| Some(text_of(&response, name).to_owned()).filter(|id| !id.is_empty());
         let sent = Sent { message_id: of("message_id"), thread_id: of("thread_id") };
         let chat = of("chat_id").unwrap_or_else(|| self.place.chat_id.to_owned());
         for id in [&sent.message_id, &sent.thread_id].into_iter().flatten() {

@@ -41,7 +41,7 @@ const FINISH_LIMIT: Duration = Duration::from_secs(10);
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
 /// Feishu tries to deliver an event for about this long: the last time after six hours.
 const REPEATED_MS: u64 = 6 * 3_600_000;
-/// Without the mark at its end Feishu tells no messages of groups, as gateways found out.
+/// Without the mark at its end Feishu sends no messages of groups, as gateways found out.
 const USER_AGENT: &str = concat!("frontdesk/", env!("CARGO_PKG_VERSION"), " channel");
 /// Codes of the endpoint that another attempt will not change.
 const FINAL: [i64; 3] = [403, 514, 1_000_040_344];
@@ -102,8 +102,8 @@ impl Feishu {
         let trusted = bot.setting("base_url");
         let call = Call { trusted, headers: &headers, ..Call::post(&url, &json, ENDPOINT_MAX_BYTES) };
         let answer = self.outcall.call(call).await.map_err(|error| no_answer(&error).of_question())?;
-        let told = read(&answer).map_err(ApiError::of_question)?;
-        let (url, config) = (text_of(&told["data"], "URL"), &told["data"]["ClientConfig"]);
+        let response = read(&answer).map_err(ApiError::of_question)?;
+        let (url, config) = (text_of(&response["data"], "URL"), &response["data"]["ClientConfig"]);
         let query = url.split_once('?').map_or("", |(_, query)| query);
         let service = query.split('&').find_map(|pair| pair.strip_prefix("service_id="));
         if !url.starts_with("wss://") && !url.starts_with("ws://") {
@@ -198,8 +198,8 @@ impl Feishu {
             match frame.method {
                 CONTROL => {
                     let config = frame.payload.as_deref().and_then(|it| serde_json::from_slice::<Value>(it).ok());
-                    if let Some(told) = config.as_ref().and_then(ping_of) {
-                        ping = told;
+                    if let Some(interval) = config.as_ref().and_then(ping_of) {
+                        ping = interval;
                         ping_at = ping_at.min(Instant::now() + ping);
                     }
                 }
@@ -221,9 +221,9 @@ impl Feishu {
     /// What is answered, if anything is.
     async fn store(&self, bot: &Bot, inlet: &dyn Inlet, payload: &Value) -> Result<Option<Value>, Unstored> {
         let proof = Verified::by("a socket that this server opened with its secret");
-        let told = self.events(bot, proof, payload, self.env.now_ms()).await;
+        let received = self.events(bot, proof, payload, self.env.now_ms()).await;
         let Received { intakes, changes, answer } =
-            told.map_err(|why| Unstored { answer: None, why, is_of_store: false })?;
+            received.map_err(|why| Unstored { answer: None, why, is_of_store: false })?;
         let is_press = matches!(answer, Answering::ToPress(_));
         for change in changes {
             let changed = inlet.changed(change).await;

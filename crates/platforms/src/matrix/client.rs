@@ -209,8 +209,8 @@ pub(super) fn fault(status: u16, json: &Value, retry_after: Option<&str>) -> Fau
     let errcode = text("errcode");
     if status == 429 || errcode == "M_LIMIT_EXCEEDED" {
         let seconds = retry_after.and_then(|text| text.parse::<u64>().ok());
-        let told_ms = json["retry_after_ms"].as_u64().or_else(|| seconds.map(|s| s.saturating_mul(1_000)));
-        return Fault::Limited { retry_after_ms: told_ms.unwrap_or(LIMITED_MS).max(LIMITED_MIN_MS) };
+        let wait_ms = json["retry_after_ms"].as_u64().or_else(|| seconds.map(|s| s.saturating_mul(1_000)));
+        return Fault::Limited { retry_after_ms: wait_ms.unwrap_or(LIMITED_MS).max(LIMITED_MIN_MS) };
     }
     let errcode = if errcode.is_empty() { "no error code".into() } else { errcode };
     Fault::Refused { status, errcode, error: text("error") }

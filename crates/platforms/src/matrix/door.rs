@@ -238,7 +238,7 @@ impl Attempts {
     }
 }
 
-/// Transactions are told apart by their token alone, so two bots cannot have the same one.
+/// Transactions are distinguished by their token alone, so two bots cannot have the same one.
 pub(super) fn clash(bot: &Bot, others: &[Arc<Bot>]) -> Result<(), String> {
     let is_pushed = |bot: &Bot| Account::of(bot).is_ok_and(|account| account.mode == Mode::AppService);
     let Some(own) = bot.secret("hs_token").filter(|_| is_pushed(bot)) else { return Ok(()) };

@@ -172,15 +172,15 @@ impl Homeservers {
     async fn answer_encrypted(&self, stage: &Stage<'_>, intake: &mut Intake, into: &mut Gathered) {
         let Stage { client, room_id, deadline, .. } = *stage;
         let bot = &client.account.bot.id;
-        let Err(why) = deadline.must(self.tell_encrypted(client, room_id)).await else { return };
+        let Err(why) = deadline.must(self.send_encryption_notice(client, room_id)).await else { return };
         intake.refused = Some(format!("{ENCRYPTED}; sending a notice to the room failed: {why}"));
         if self.notes.may_try(bot, room_id) {
             into.tasks.push(Task::Tell { room_id: room_id.to_owned() });
         }
     }
 
-    /// Tells the room once per start. `Ok` also if that was done before.
-    pub(super) async fn tell_encrypted(&self, client: &Client<'_>, room_id: &str) -> Result<(), Fault> {
+    /// Notifies the room once per start. `Ok` also if that was done before.
+    pub(super) async fn send_encryption_notice(&self, client: &Client<'_>, room_id: &str) -> Result<(), Fault> {
         let bot = &client.account.bot.id;
         let begun = self.notes.begin(bot, room_id, || self.env.random_hex(16));
         let Some(txn) = begun.map_err(Fault::Final)? else { return Ok(()) };

@@ -72,13 +72,13 @@ impl Homeservers {
             Err(fault) => BotFinding::new("rooms", false, fault.to_string()),
         };
         let mut found = vec![token, rooms];
-        let untold = self.notes.failures(&bot.id);
-        if !untold.is_empty() {
+        let failures = self.notes.failures(&bot.id);
+        if !failures.is_empty() {
             let named: Vec<String> =
-                untold.iter().take(NAMED_MAX).map(|(room_id, why)| format!("{room_id}: {why}")).collect();
+                failures.iter().take(NAMED_MAX).map(|(room_id, why)| format!("{room_id}: {why}")).collect();
             let text = format!(
                 "the notice about encryption could not be sent to {} rooms: {}",
-                untold.len(),
+                failures.len(),
                 named.join("; ")
             );
             found.push(BotFinding::new("encryption", false, text));

@@ -162,8 +162,8 @@ impl Homeservers {
 
     /// What a push asks for is noted before the push is answered.
     async fn take_handed(&self, cursor: &mut Cursor, handed: Handed, inlet: &dyn Inlet) -> Result<Vec<Try>, Stop> {
-        let (mut task, told) = handed;
-        if told.is_closed() {
+        let (mut task, confirm) = handed;
+        if confirm.is_closed() {
             return Ok(Vec::new()); // who asked did not wait, and does it
         }
         if let Task::Behind { room_id, since } = &mut task {
@@ -179,7 +179,7 @@ impl Homeservers {
         }
         let new = note(cursor, vec![task], inlet, self.env.now_ms());
         save(cursor, inlet).await?;
-        let _ = told.send(()); // who asked may be gone
+        let _ = confirm.send(()); // who asked may be gone
         Ok(begun(new, cursor))
     }
 

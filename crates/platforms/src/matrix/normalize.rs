@@ -172,7 +172,7 @@ fn said(known: &Known<'_>, kind: &str, content: &Value) -> Option<Made> {
 
 fn file(content: &Value, msgtype: &str, uri: &str, filename: &str) -> RemoteFile {
     let info = &content["info"];
-    // The type is optional, but agents tell pictures from documents by it.
+    // The type is optional, but agents distinguish pictures from documents by it.
     let usual = match msgtype {
         "m.image" | "m.sticker" => "image/png",
         "m.audio" => "audio/mpeg",

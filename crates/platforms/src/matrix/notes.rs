@@ -1,11 +1,11 @@
-//! Notices about encryption: each room is told once per start, with a bounded number of attempts.
+//! Notices about encryption: each room is notified once per start, with a bounded number of attempts.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use super::lock::locked;
 
-/// Rooms that are told.
+/// Rooms that are notified.
 const NOTED_MAX: usize = 10_000;
 const NOTE_ATTEMPTS: u32 = 5;
 const UNANSWERED: &str = "the homeserver did not answer in time";
@@ -67,7 +67,7 @@ impl Notes {
         noted.get(&key(bot, room_id)).is_some_and(|note| !note.is_done && note.attempts < NOTE_ATTEMPTS)
     }
 
-    /// Encrypted rooms that were not told, with the reason.
+    /// Encrypted rooms that were not notified, with the reason.
     pub(super) fn failures(&self, bot: &str) -> Vec<(String, String)> {
         let noted = locked(&self.0);
         let failed = |((of, room_id), note): (&Key, &Note)| {
@@ -82,7 +82,7 @@ impl Notes {
 mod tests {
     use super::*;
 
-    /// Regression: a room whose notice was cut off counted as told.
+    /// Regression: a room whose notice was cut off counted as notified.
     #[test]
     fn an_attempt_that_does_not_end_is_a_failure() {
         let notes = Notes::default();
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!((notes.begin("b", "!r", || "t".into()), notes.failures("b")), (Ok(None), vec![]));
     }
 
-    /// Regression: rooms beyond the bound counted as told.
+    /// Regression: rooms beyond the bound counted as notified.
     #[test]
     fn rooms_beyond_the_bound_are_reported() {
         let notes = Notes::default();

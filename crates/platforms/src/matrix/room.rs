@@ -29,7 +29,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// What can be told from its id alone.
+    /// What is known from its id alone.
     pub(super) fn unknown(room_id: &str) -> Self {
         Self { scope: server_of(room_id).map(str::to_owned), ..Self::default() }
     }

@@ -43,7 +43,7 @@ impl Homeservers {
                 Ok(None)
             }
             Task::Tell { room_id } => {
-                deadline.must(self.tell_encrypted(client, room_id)).await?;
+                deadline.must(self.send_encryption_notice(client, room_id)).await?;
                 Ok(None)
             }
             Task::Behind { room_id, since } => {
@@ -69,7 +69,7 @@ impl Homeservers {
             tracing::warn!(bot, room_id, to, sender, "a room upgrade that the room does not state was ignored");
             return Ok(());
         }
-        // Our homeserver may know nobody in the new room, so it is told whom to ask.
+        // Our homeserver may know nobody in the new room, so the servers to ask are named.
         let via: BTreeSet<&str> = [to, sender, room_id].into_iter().filter_map(server_of).collect();
         match token_checked(client, client.join(to, &via).await).await {
             Ok(_) => {}

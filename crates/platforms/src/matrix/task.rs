@@ -35,7 +35,7 @@ pub(super) enum Task {
     Earlier { room_id: String },
     /// Follow an upgraded room.
     Moved { room_id: String, to: String, sender: String },
-    /// Tell the room that it is encrypted.
+    /// Notify the room that the bot cannot read encrypted messages.
     Tell { room_id: String },
     /// Read the events since this token. Without one: since the token of the listener that it is handed to.
     Behind { room_id: String, since: String },
@@ -220,7 +220,7 @@ impl Cursor {
     }
 }
 
-/// A task for a listener, and whom to tell when it is saved.
+/// A task for a listener, and the channel that confirms that it is saved.
 pub(super) type Handed = (Task, oneshot::Sender<()>);
 
 /// The listeners of bots whose events are pushed.
@@ -228,7 +228,7 @@ pub(super) type Handed = (Task, oneshot::Sender<()>);
 pub(super) struct TaskQueue(Mutex<HashMap<String, mpsc::Sender<Handed>>>);
 
 impl TaskQueue {
-    /// For the listener of this bot. One that ended is told apart by its closed channel.
+    /// For the listener of this bot. One that ended is recognized by its closed channel.
     pub(super) fn open(&self, bot: &str) -> mpsc::Receiver<Handed> {
         let (sender, receiver) = mpsc::channel(OTHERS_MAX);
         locked(&self.0).insert(bot.to_owned(), sender);
@@ -238,8 +238,8 @@ impl TaskQueue {
     /// `false`: no listener of this bot runs here, or it did not save the task in time.
     pub(super) async fn hand_over(&self, bot: &str, task: &Task) -> bool {
         let Some(listener) = locked(&self.0).get(bot).cloned() else { return false };
-        let (told, saved) = oneshot::channel();
-        let handing = async { listener.send((task.clone(), told)).await.is_ok() && saved.await.is_ok() };
+        let (confirm, saved) = oneshot::channel();
+        let handing = async { listener.send((task.clone(), confirm)).await.is_ok() && saved.await.is_ok() };
         tokio::time::timeout(FIRST_LIMIT, handing).await.unwrap_or(false)
     }
 }

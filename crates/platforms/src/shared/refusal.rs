@@ -1,4 +1,4 @@
-//! What a person is told whose command or press no agent gets.
+//! The text for a person whose command or press no agent gets.
 
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::Receipt;

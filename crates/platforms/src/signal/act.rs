@@ -149,7 +149,7 @@ fn done(outcome: Result<Value, RpcError>) -> Acted {
     }
 }
 
-/// Of a person, whose name only their messages tell.
+/// Of a person, whose name is only in their messages.
 pub(super) fn person(chat_id: &str) -> ChatInfo {
     ChatInfo { name: chat_id.to_owned(), chat_type: "dm".into() }
 }

@@ -11,7 +11,7 @@ use frontdesk_core::port::platform::Bot;
 /// How long they wait for somebody who listens to the bot again.
 const LEFT_MAX_MS: u64 = 3_600_000;
 
-/// Bot, tenant and account: what was said to one of them is not told to whoever has its name later.
+/// Bot, tenant and account: what was said to one of them does not reach whoever has its name later.
 type Key = (String, String, String);
 
 fn key(bot: &Bot) -> Key {

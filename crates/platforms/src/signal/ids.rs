@@ -1,7 +1,7 @@
 //! Ids of chats and messages.
 //!
-//! A chat is the account id (ACI) of a person, or `group:` and the id of a group. A message is told by its time and its author:
-//! `1700000000000:ACI`, or the time alone if the bot sent it.
+//! A chat is the account id (ACI) of a person, or `group:` and the id of a group. A message is identified by its
+//! time and its author: `1700000000000:ACI`, or the time alone if the bot sent it.
 
 use std::fmt;
 

@@ -66,7 +66,7 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
     let text = with_mentions(message.message.as_deref().unwrap_or_default(), &message.mentions, me);
     let files = files(&message.attachments, &chat_id);
     let sticker = message.sticker.as_ref().map(|it| match it.emoji.as_deref().unwrap_or_default() {
-        "" => "[Sticker]".to_owned(), // as most versions of the daemon tell it
+        "" => "[Sticker]".to_owned(), // as most versions of the daemon report it
         emoji => format!("[Sticker {emoji}]"),
     });
     let text = if text.trim().is_empty() { sticker.unwrap_or(text) } else { text };

@@ -112,7 +112,7 @@ impl Outcall for Table {
     }
 }
 
-/// Notes what it is given; fails as often as it is told.
+/// Notes what it is given; fails as often as a test asks for.
 #[derive(Default)]
 struct Notes {
     taken: Mutex<Vec<Intake>>,
@@ -202,7 +202,7 @@ async fn events_of_the_stream_are_stored_also_after_the_store_failed() {
     assert_eq!(texts, ["one", "two"], "in order, each once");
     assert!(notes.gaps.lock().unwrap().is_empty(), "nothing was before it");
 
-    // A stream that is silent is left, and the time without one is told.
+    // A stream that is silent is left, and the time without one is reported.
     world.env.advance_ms(5_000);
     world.table.streams.lock().unwrap().push_back((vec![":\n", ":\n"], true));
     let until = world.env.now_ms();
@@ -345,7 +345,7 @@ async fn a_file_is_fetched_from_the_daemon_when_it_is_needed() {
 #[test]
 fn settings_that_cannot_work_are_refused_with_a_reason() {
     let world = world();
-    for (url, account, told) in [
+    for (url, account, expected) in [
         ("127.0.0.1:8080", ME, "must begin with http"),
         (BASE, "15550001", "country code"),
         (BASE, "+1 555", "country code"),
@@ -354,7 +354,7 @@ fn settings_that_cannot_work_are_refused_with_a_reason() {
         let settings = [("url", url), ("account", account)].map(|(name, value)| (name.to_owned(), value.to_owned()));
         let bot = Bot::new("b", None, settings.into(), [].into());
         let why = world.signal.check_bot(&bot).unwrap_err();
-        assert!(why.contains(told), "{why}");
+        assert!(why.contains(expected), "{why}");
     }
     assert_eq!(world.signal.check_bot(&world.bot), Ok(()));
     let other = Arc::new(Bot::new("c", None, [("account".to_owned(), ME.to_owned())].into(), [].into()));

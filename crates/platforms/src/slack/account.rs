@@ -93,7 +93,7 @@ pub(super) fn account_of(bot: &Bot) -> Option<String> {
 /// Where the token of a workspace comes from.
 #[derive(Clone, Copy)]
 pub(super) struct Workspace<'a> {
-    /// `None`: that of `bot_token`, which tells its workspace only when it is used.
+    /// `None`: that of `bot_token`, whose workspace is known only when it is used.
     pub(super) team: Option<&'a str>,
     pub(super) token: &'a Secret,
 }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_bot_that_cannot_work_is_refused_with_what_to_give() {
         let token = ("bot_token", "xoxb-1-2-abc");
-        for (settings, secrets, told) in [
+        for (settings, secrets, expected) in [
             (&[][..], &[SIGNING][..], "bot_token"),
             (&[], &[("bot_token", "xoxp-1"), SIGNING], "xoxb-"),
             (&[], &[token, ("app_token", "xoxb-1")], "xapp-"),
@@ -168,7 +168,7 @@ mod tests {
             (&[("base_url", "slack.com")], &[token, SIGNING], "https://"),
         ] {
             let why = check(&bot(settings, secrets)).unwrap_err();
-            assert!(why.contains(told), "{why}");
+            assert!(why.contains(expected), "{why}");
         }
         for (settings, secrets, mode_of) in [
             (&[][..], &[token, SIGNING][..], Mode::Events),

@@ -59,7 +59,7 @@ fn message(id: &str) -> Result<&str, ActionResult> {
 
 pub(super) fn sent(outcome: Result<Value, ApiError>) -> Acted {
     match outcome {
-        Ok(told) => ActionResult::sent(text_of(&told, "ts")).into(),
+        Ok(response) => ActionResult::sent(text_of(&response, "ts")).into(),
         Err(error) => error.into(),
     }
 }
@@ -148,7 +148,7 @@ impl Slack {
                 self.draft(acting_as, &api, target, draft_id, content, *sealed).await?
             }
             Act::GetChatInfo { .. } => match api.ask("conversations.info", &[("channel", chat_id)]).await {
-                Ok(told) => ActionResult { chat_info: Some(chat_info(&told)), ..ActionResult::done() }.into(),
+                Ok(response) => ActionResult { chat_info: Some(chat_info(&response)), ..ActionResult::done() }.into(),
                 Err(error) => error.into(),
             },
             Act::ThreadRename { .. } => {
@@ -184,7 +184,7 @@ impl Slack {
         }
     }
 
-    /// The answer to a command, for everybody in the chat. Slack tells no id of it.
+    /// The answer to a command, for everybody in the chat. Slack returns no id of it.
     async fn follow_up(&self, bot: &Bot, content: &str, capability: Option<&Secret>) -> Result<Acted, ActionResult> {
         let url = capability.and_then(|held| ResponseUrl::of(bot, held.expose()));
         let url = url.ok_or_else(ActionResult::capability_unavailable)?;
@@ -270,16 +270,16 @@ async fn begin_thread(api: &Api<'_>, chat_id: &str, name: &str) -> Result<Acted,
     }
     let fields = json!({ "channel": chat_id, "text": super::text::escaped(&name) });
     Ok(match api.post("chat.postMessage", &fields).await {
-        Ok(told) => {
-            let ts = text_of(&told, "ts").to_owned();
+        Ok(response) => {
+            let ts = text_of(&response, "ts").to_owned();
             ActionResult { thread_id: Some(ts.clone()), ..ActionResult::sent(ts) }.into()
         }
         Err(error) => error.into(),
     })
 }
 
-fn chat_info(told: &Value) -> ChatInfo {
-    info(&told["channel"])
+fn chat_info(response: &Value) -> ChatInfo {
+    info(&response["channel"])
 }
 
 /// Some of it is out there: that is said, and it is not tried again as a whole.

@@ -42,7 +42,7 @@ impl ApiError {
         self.is(&["invalid_auth", "not_authed", "token_revoked", "token_expired", "account_inactive", "no_permission"])
     }
 
-    /// The bot is not there, as far as Slack tells.
+    /// The bot is not there, as far as Slack says.
     pub(super) fn is_absent(&self) -> bool {
         self.is(&["channel_not_found", "not_in_channel", "is_archived", "method_not_supported_for_channel_type"])
     }
@@ -191,8 +191,10 @@ pub(super) fn no_answer(error: &OutcallError) -> ApiError {
 
 fn read(answer: &Answer) -> Result<Value, ApiError> {
     if answer.status == 429 {
-        let told = answer.header("retry-after").and_then(|seconds| seconds.trim().parse::<u64>().ok());
-        return Err(ApiError::Limited { retry_after_ms: told.unwrap_or(LIMITED_S).max(1).saturating_mul(1_000) });
+        let retry_after_s = answer.header("retry-after").and_then(|seconds| seconds.trim().parse::<u64>().ok());
+        return Err(ApiError::Limited {
+            retry_after_ms: retry_after_s.unwrap_or(LIMITED_S).max(1).saturating_mul(1_000),
+        });
     }
     let Ok(value) = serde_json::from_slice::<Value>(&answer.body) else {
         let may_be_done = answer.status < 400 || answer.status >= 500; // a proxy that refuses has passed nothing on

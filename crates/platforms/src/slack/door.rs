@@ -39,14 +39,14 @@ const fn door(method: Method, path: &'static str, summary: &'static str) -> Door
 /// Whoever wrote a message this lately sees its chat.
 const JUST_WRITTEN_MS: u64 = 60_000;
 
-/// The id of a message tells when it was written.
+/// The id of a message contains the time at which it was written.
 fn is_recent(ts: Option<&str>, now_ms: u64) -> bool {
     let seconds = ts.and_then(|ts| ts.split('.').next()).and_then(|seconds| seconds.parse::<u64>().ok());
     seconds.is_some_and(|seconds| seconds.saturating_mul(1_000).abs_diff(now_ms) < JUST_WRITTEN_MS)
 }
 
 impl Slack {
-    pub(super) async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
+    pub(super) async fn handle_request(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         match request.door {
             INSTALL => return self.begin_install(bot, request),
             OAUTH => return self.finish_install(bot, request).await,
@@ -64,19 +64,19 @@ impl Slack {
                     return Ok(ReceivedRequest::nothing(Reply::text(200, "")));
                 }
                 let command = SlashCommand::read(|name| field(&request.body, name));
-                Ok(self.command(bot, proof(), &command).heard())
+                Ok(self.command(bot, proof(), &command).into_request())
             }
             INTERACTIONS => {
                 let payload =
                     field(&request.body, "payload").and_then(|text| serde_json::from_str::<Value>(&text).ok());
                 let payload = payload.ok_or_else(|| Reply::text(400, "the form has no payload that is valid JSON"))?;
-                Ok(self.interaction(bot, proof(), &payload).heard())
+                Ok(self.interaction(bot, proof(), &payload).into_request())
             }
             _ => {
                 let payload: Value = serde_json::from_slice(&request.body)
                     .map_err(|_| Reply::text(400, "the body is not valid JSON"))?;
-                let told = self.events(bot, proof(), &payload, request.now_ms).await;
-                told.map(Received::heard).map_err(|why| Reply::text(503, why))
+                let received = self.events(bot, proof(), &payload, request.now_ms).await;
+                received.map(Received::into_request).map_err(|why| Reply::text(503, why))
             }
         }
     }
@@ -110,12 +110,12 @@ impl Slack {
         };
         let scene = Scene { bot, team, app_id: text_of(payload, "api_app_id"), me: &me };
         let Meaning { intake, changes, is_uninstalled } = meaning_of(&scene, proof, event);
-        let mut told = Received { changes, ..Received::default() };
+        let mut received = Received { changes, ..Received::default() };
         if is_uninstalled && self.is_removed(bot, team).await? {
             self.known.forget(&(bot.id.clone(), bot.account().to_owned(), team.to_owned()));
-            told.changes.push(Change::GrantEnded(format!("{WORKSPACE}{team}")));
+            received.changes.push(Change::GrantEnded(format!("{WORKSPACE}{team}")));
         }
-        if let Some(Change::Person(user)) = told.changes.first() {
+        if let Some(Change::Person(user)) = received.changes.first() {
             self.names.forget(&(bot.id.clone(), team.to_owned(), user.clone()));
         }
         if let Some(mut intake) = intake {
@@ -126,12 +126,12 @@ impl Slack {
                 // As gateways do: an id is better than no name.
                 source.user_name = Some(self.name_of(bot, team, &user).await.unwrap_or(user));
             }
-            told.intakes.push(*intake);
+            received.intakes.push(*intake);
         }
-        Ok(told)
+        Ok(received)
     }
 
-    /// A mention is told twice, once without the kind of its chat: both must become the same event.
+    /// A mention is sent twice, once without the kind of its chat: both must become the same event.
     async fn with_kind<'a>(&self, bot: &Bot, team: &str, event: &'a Value) -> Cow<'a, Value> {
         let (channel, kind) = (text_of(event, "channel"), text_of(event, "channel_type"));
         if !kind.is_empty() {
@@ -157,12 +157,13 @@ impl Slack {
         }
     }
 
-    /// Slack tells with each event as which user the app is installed; of old apps it must be asked.
+    /// Slack sends with each event as which user the app is installed; of old apps it must be asked.
     async fn me_of(&self, bot: &Bot, team: &str, payload: &Value) -> Result<Me, String> {
         let installed = list_of(payload, "authorizations").first();
-        let told = installed.filter(|it| it["is_bot"].as_bool() == Some(true)).map_or("", |it| text_of(it, "user_id"));
-        if !told.is_empty() {
-            return Ok(Me { user: told.to_owned(), bot: String::new(), team: team.to_owned() });
+        let user_id =
+            installed.filter(|it| it["is_bot"].as_bool() == Some(true)).map_or("", |it| text_of(it, "user_id"));
+        if !user_id.is_empty() {
+            return Ok(Me { user: user_id.to_owned(), bot: String::new(), team: team.to_owned() });
         }
         match tokio::time::timeout(ASK_LIMIT, self.me(bot, team)).await {
             Ok(asked) => asked.map_err(|error| format!("reading the identity of the bot failed: {}", error.text())),

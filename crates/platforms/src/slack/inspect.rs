@@ -33,15 +33,15 @@ impl Slack {
     }
 
     async fn of_workspace(&self, bot: &Bot, of: Workspace<'_>) -> Vec<BotFinding> {
-        let (told, headers) = match self.api(bot, of).ask_whole("auth.test", &[]).await {
+        let (response, headers) = match self.api(bot, of).ask_whole("auth.test", &[]).await {
             Ok(answer) => answer,
             Err(error) => {
                 let which = of.team.map_or_else(|| "bot_token".to_owned(), |team| format!("workspace {team}"));
                 return vec![BotFinding::new("token", false, format!("{which}: {}", error.text()))];
             }
         };
-        let (user, team) = (text_of(&told, "user"), text_of(&told, "team"));
-        let text = format!("the token is that of @{user} in {team} ({})", text_of(&told, "team_id"));
+        let (user, team) = (text_of(&response, "user"), text_of(&response, "team"));
+        let text = format!("the token is that of @{user} in {team} ({})", text_of(&response, "team_id"));
         let mut found = vec![BotFinding::new("token", true, text)];
         let scopes = headers.iter().find(|(name, _)| name == "x-oauth-scopes").map(|(_, value)| value.as_str());
         if let Some(scopes) = scopes {

@@ -105,19 +105,19 @@ impl Slack {
             ("code", &code),
             ("redirect_uri", &redirect_uri),
         ];
-        let told = api.ask("oauth.v2.access", &fields).await.map_err(|error| {
+        let response = api.ask("oauth.v2.access", &fields).await.map_err(|error| {
             let status = if matches!(error, ApiError::Refused { .. }) { 400 } else { 503 };
             page(status, "Not installed", &format!("{}. Please begin again.", error.text()))
         })?;
         let refused = |text: &str| page(409, "Not installed", text);
-        let (team, token) = (text_of(&told["team"], "id").to_owned(), text_of(&told, "access_token"));
-        if told["is_enterprise_install"].as_bool() == Some(true) || !is_id(&team) {
+        let (team, token) = (text_of(&response["team"], "id").to_owned(), text_of(&response, "access_token"));
+        if response["is_enterprise_install"].as_bool() == Some(true) || !is_id(&team) {
             return Err(refused("Please install the app in a workspace, and not in the whole organization."));
         }
         if !token.starts_with("xoxb-") {
             return Err(refused("Slack granted no token of a bot. The app needs a bot user."));
         }
-        if told.get("expires_in").is_some_and(|seconds| !seconds.is_null()) {
+        if response.get("expires_in").is_some_and(|seconds| !seconds.is_null()) {
             return Err(refused("The token would expire. Please turn off token rotation in the settings of the app."));
         }
         let installed: Vec<&str> = bot.granted(WORKSPACE).map(|(team, _)| team).collect();
@@ -127,7 +127,7 @@ impl Slack {
             )));
         }
         self.known.forget(&(bot.id.clone(), bot.account().to_owned(), team.clone()));
-        let name = Some(text_of(&told["team"], "name")).filter(|name| !name.is_empty()).unwrap_or(&team);
+        let name = Some(text_of(&response["team"], "name")).filter(|name| !name.is_empty()).unwrap_or(&team);
         let text = format!(
             "The app is installed in {name} ({team}). Whoever runs this server decides which agents are reached from there."
         );

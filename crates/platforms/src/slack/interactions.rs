@@ -47,7 +47,7 @@ impl SlashCommand {
     }
 }
 
-/// What kind of chat it is, by the name that commands and buttons tell.
+/// What kind of chat it is, by the name that commands and buttons carry.
 fn channel_type(channel: &str, name: &str) -> &'static str {
     match name {
         "directmessage" => "im",
@@ -97,7 +97,7 @@ impl Slack {
         match text_of(payload, "type") {
             "block_actions" => match pressed(payload) {
                 Some(press) => self.press(bot, proof, payload, press, response_url),
-                None => self.tell_them(response_url, "This button is not in use here."),
+                None => self.reply_to_user(response_url, "This button is not in use here."),
             },
             "view_submission" => {
                 let view = json!({
@@ -108,7 +108,9 @@ impl Slack {
                 Received::answer(json!({ "response_action": "update", "view": view }))
             }
             "block_suggestion" => Received::answer(json!({ "options": [] })),
-            "message_action" | "interactive_message" | "dialog_submission" => self.tell_them(response_url, NO_FORMS),
+            "message_action" | "interactive_message" | "dialog_submission" => {
+                self.reply_to_user(response_url, NO_FORMS)
+            }
             _ => Received::default(), // a form that was closed, a shortcut without a chat: nobody waits
         }
     }
@@ -124,10 +126,10 @@ impl Slack {
         let user = &payload["user"];
         let user_id = text_of(user, "id").to_owned();
         if !is_id(&press.chat_id) || !is_id(&user_id) || !is_ts(&press.message_ts) {
-            return self.tell_them(response_url, "Nothing was done: Slack did not tell who chose what.");
+            return self.reply_to_user(response_url, "Nothing was done: Slack did not tell who chose what.");
         }
         let Some(reserved) = self.answered.reserve(&bot.id, &press.chat_id, &press.message_ts) else {
-            return self.tell_them(response_url, "This was answered already.");
+            return self.reply_to_user(response_url, "This was answered already.");
         };
         let intake = press_event(bot, proof, payload, &press, user_id.clone());
         self.note_place(bot, &press.chat_id, text_of(&payload["team"], "id"));
@@ -140,7 +142,7 @@ impl Slack {
             let body = refused.map_or(shown, |text| only_for_them(&text));
             Box::pin(async move {
                 if let Some(url) = response_url {
-                    url.tell(outcall, body).await;
+                    url.post_or_log(outcall, body).await;
                 }
             })
         });
@@ -148,10 +150,10 @@ impl Slack {
     }
 
     /// Slack shows an answer to a button only if it is posted separately.
-    fn tell_them(&self, response_url: Option<ResponseUrl>, text: &str) -> Received {
+    fn reply_to_user(&self, response_url: Option<ResponseUrl>, text: &str) -> Received {
         let (outcall, body) = (self.outcall.clone(), only_for_them(text));
         let afterwards = response_url.map(|url| -> Afterwards {
-            Box::new(move |_: &[Receipt]| Box::pin(url.tell(outcall, body))) //
+            Box::new(move |_: &[Receipt]| Box::pin(url.post_or_log(outcall, body))) //
         });
         Received { afterwards, ..Received::default() }
     }

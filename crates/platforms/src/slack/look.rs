@@ -34,12 +34,12 @@ impl Slack {
             return Ok(None);
         }
         let Some((api, team)) = self.api_for(bot, chat_id, None).await.map_err(unknown)? else { return Ok(None) };
-        let told = match api.ask("conversations.info", &[("channel", chat_id)]).await {
-            Ok(told) => told,
+        let response = match api.ask("conversations.info", &[("channel", chat_id)]).await {
+            Ok(response) => response,
             Err(error) if error.is_absent() => return Ok(None),
             Err(error) => return Err(unknown(error)),
         };
-        let channel = &told["channel"];
+        let channel = &response["channel"];
         let is = |name: &str| channel[name].as_bool() == Some(true);
         let person = is("is_im").then(|| text_of(channel, "user").to_owned()).filter(|user| !user.is_empty());
         let visible = match viewer {
@@ -60,12 +60,12 @@ impl Slack {
 /// `None`: Slack does not say. That counts as no.
 async fn sees(api: &Api<'_>, chat_id: &str, viewer: &str, is_private: bool) -> Result<Option<bool>, ApiError> {
     if !is_private {
-        let told = match api.ask("users.info", &[("user", viewer)]).await {
-            Ok(told) => told,
+        let response = match api.ask("users.info", &[("user", viewer)]).await {
+            Ok(response) => response,
             Err(error) if error.is(&["user_not_found", "user_not_visible"]) => return Ok(Some(false)),
             Err(error) => return Err(error),
         };
-        let user = &told["user"];
+        let user = &response["user"];
         let is = |name: &str| user[name].as_bool() == Some(true);
         if is("deleted") {
             return Ok(Some(false));
@@ -78,15 +78,15 @@ async fn sees(api: &Api<'_>, chat_id: &str, viewer: &str, is_private: bool) -> R
     let mut cursor = String::new();
     for _ in 0..PAGES_MAX {
         let fields = [("channel", chat_id), ("limit", PAGE), ("cursor", &cursor)];
-        let told = match api.ask("conversations.members", &fields).await {
-            Ok(told) => told,
+        let response = match api.ask("conversations.members", &fields).await {
+            Ok(response) => response,
             Err(error) if error.is_absent() => return Ok(None),
             Err(error) => return Err(error),
         };
-        if list_of(&told, "members").iter().any(|member| member.as_str() == Some(viewer)) {
+        if list_of(&response, "members").iter().any(|member| member.as_str() == Some(viewer)) {
             return Ok(Some(true));
         }
-        text_of(&told["response_metadata"], "next_cursor").clone_into(&mut cursor);
+        text_of(&response["response_metadata"], "next_cursor").clone_into(&mut cursor);
         if cursor.is_empty() {
             return Ok(Some(false));
         }

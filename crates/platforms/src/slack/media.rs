@@ -64,11 +64,11 @@ impl Slack {
         if let Some(rendered) = &rendered {
             fields.insert("initial_comment".into(), rendered.markup.clone().into());
         }
-        let told = match api.post("files.completeUploadExternal", &Value::Object(fields)).await {
-            Ok(told) => told,
+        let response = match api.post("files.completeUploadExternal", &Value::Object(fields)).await {
+            Ok(response) => response,
             Err(error) => return Ok(error.into()),
         };
-        let message_id = self.message_of(api, target.chat_id, &id, &told).await;
+        let message_id = self.message_of(api, target.chat_id, &id, &response).await;
         for part in caption.filter(|_| rendered.is_none()).map(parts).unwrap_or_default() {
             let Some(rendered) = one_message(&part) else { continue };
             let mut fields = target.fields();
@@ -90,8 +90,8 @@ impl Slack {
         body: Body<'_>,
     ) -> Result<String, ApiError> {
         let length = length.to_string();
-        let told = api.ask("files.getUploadURLExternal", &[("filename", name), ("length", &length)]).await?;
-        let (url, id) = (text_of(&told, "upload_url"), text_of(&told, "file_id"));
+        let response = api.ask("files.getUploadURLExternal", &[("filename", name), ("length", &length)]).await?;
+        let (url, id) = (text_of(&response, "upload_url"), text_of(&response, "file_id"));
         if !is_of_vendor(bot, url) || !is_id(id) {
             return Err(ApiError::NoAnswer { may_be_done: false, why: "it returned no address for the file".into() });
         }
@@ -115,13 +115,13 @@ impl Slack {
     }
 
     /// The message that shows the file. Slack shares it a moment later; without an id the file is there all the same.
-    async fn message_of(&self, api: &Api<'_>, chat_id: &str, file_id: &str, told: &Value) -> Option<String> {
-        let known = list_of(told, "files").first().and_then(|file| shared_in(file, chat_id));
+    async fn message_of(&self, api: &Api<'_>, chat_id: &str, file_id: &str, response: &Value) -> Option<String> {
+        let known = list_of(response, "files").first().and_then(|file| shared_in(file, chat_id));
         if known.is_some() {
             return known;
         }
-        let told = api.ask("files.info", &[("file", file_id)]).await.ok()?;
-        shared_in(&told["file"], chat_id)
+        let response = api.ask("files.info", &[("file", file_id)]).await.ok()?;
+        shared_in(&response["file"], chat_id)
     }
 
     /// The handle names the workspace and the file. Addresses of files need the token, which goes to Slack only.
@@ -132,14 +132,14 @@ impl Slack {
             return Err(gone("its handle is malformed"));
         }
         let api = self.api_of(bot, team).ok_or_else(|| gone("the app was removed from the workspace"))?;
-        let told = api.ask("files.info", &[("file", id)]).await.map_err(|error| {
+        let response = api.ask("files.info", &[("file", id)]).await.map_err(|error| {
             let text = error.text();
             match error.is(&["file_not_found", "file_deleted", "access_denied"]) || error.is_of_token() {
                 true => MediaFault::Gone(text),
                 false => MediaFault::Unavailable(text),
             }
         })?;
-        let file = &told["file"];
+        let file = &response["file"];
         let urls = [text_of(file, "url_private_download"), text_of(file, "url_private")];
         let url = urls.into_iter().find(|url| !url.is_empty()).ok_or_else(|| gone("Slack names no address for it"))?;
         if !is_of_vendor(bot, url) {
@@ -154,11 +154,11 @@ impl Slack {
         };
         let answer = self.outcall.open(call).await;
         let answer = answer.map_err(|error| MediaFault::Unavailable(no_answer(&error).text()))?;
-        let told_mime = text_of(file, "mimetype");
+        let listed_mime = text_of(file, "mimetype");
         let mime = answer.header("content-type").unwrap_or("application/octet-stream").to_owned();
         match answer.status {
             // Without the scope Slack answers with a page to sign in.
-            200..300 if mime.starts_with("text/html") && !told_mime.starts_with("text/") => {
+            200..300 if mime.starts_with("text/html") && !listed_mime.starts_with("text/") => {
                 Err(MediaFault::Unavailable(
                     "Slack answered with a page to sign in; the app needs the scope files:read".to_owned(),
                 ))
@@ -196,7 +196,7 @@ fn shared_in(file: &Value, chat_id: &str) -> Option<String> {
     of("public").or_else(|| of("private")).filter(|ts| !ts.is_empty())
 }
 
-/// Slack tells the kind of a file by its name.
+/// Slack derives the kind of a file from its name.
 fn default_name(mime: &str) -> &'static str {
     match mime {
         "image/png" => "file.png",

@@ -170,7 +170,7 @@ fn written(
     Some(intake)
 }
 
-/// Of this bot, in whatever way Slack tells it.
+/// Of this bot, in whatever way Slack reports it.
 fn is_own(scene: &Scene<'_>, message: &Value) -> bool {
     let is = |name: &str, own: &str| !own.is_empty() && text_of(message, name) == own;
     let has_bot = !text_of(message, "bot_id").is_empty();
@@ -257,9 +257,9 @@ impl Files {
 
 /// Recordings made in Slack are audio, although it calls some of them videos.
 fn mime(file: &Value) -> String {
-    let told = text_of(file, "mimetype");
+    let mime_type = text_of(file, "mimetype");
     let is_recording = text_of(file, "subtype") == "slack_audio" || text_of(file, "name").starts_with("audio_message");
-    match told {
+    match mime_type {
         mime if mime.starts_with("video/") && is_recording => "audio/mp4".to_owned(),
         mime if mime.contains('/') => mime.to_owned(),
         _ => "application/octet-stream".to_owned(),

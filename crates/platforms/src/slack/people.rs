@@ -11,8 +11,8 @@ use super::api::{Api, ApiError};
 use super::normalize::Me;
 use super::rich::text_of;
 
-/// Slack waits three seconds for an answer, and up to three questions come before it. What it does not tell us in this time is
-/// left out.
+/// Slack waits three seconds for an answer, and up to three questions come before it. What it does not return in
+/// this time is left out.
 pub(super) const ASK_LIMIT: Duration = Duration::from_millis(800);
 /// Workspaces that are asked for a chat whose workspace is not known.
 const SEARCH_MAX: usize = 50;
@@ -40,8 +40,8 @@ impl Slack {
         let why = format!("the app is not installed in workspace {team:?}");
         let absent = ApiError::NoAnswer { may_be_done: false, why };
         let api = self.api_of(bot, team).ok_or(absent)?;
-        let told = api.ask("auth.test", &[]).await?;
-        let of = |name| text_of(&told, name).to_owned();
+        let response = api.ask("auth.test", &[]).await?;
+        let of = |name| text_of(&response, name).to_owned();
         let me = Me { user: of("user_id"), bot: of("bot_id"), team: of("team_id") };
         if me.user.is_empty() {
             return Err(ApiError::NoAnswer { may_be_done: false, why: "it did not return the id of the bot".into() });
@@ -64,7 +64,7 @@ impl Slack {
         let fields = [("user", user)];
         let asked = tokio::time::timeout(ASK_LIMIT, api.ask("users.info", &fields)).await;
         let name = match asked {
-            Ok(Ok(told)) => shown_name(&told["user"]),
+            Ok(Ok(response)) => shown_name(&response["user"]),
             // What Slack refuses now it refuses for the next message too.
             Ok(Err(ApiError::Refused { .. } | ApiError::Limited { .. })) => None,
             _ => return None,
@@ -79,7 +79,8 @@ impl Slack {
         }
     }
 
-    /// A mention comes without the kind of its chat. Without an answer in time the id tells it, as far as it can.
+    /// A mention comes without the kind of its chat. Without an answer in time it is guessed from the id, as far as
+    /// possible.
     pub(super) async fn kind_of(&self, bot: &Bot, team: &str, chat: &str) -> &'static str {
         if chat.starts_with('D') {
             return "im";
@@ -90,10 +91,10 @@ impl Slack {
         }
         let Some(api) = self.api_of(bot, team).filter(|_| is_id(chat)) else { return "" };
         let fields = [("channel", chat)];
-        let Ok(Ok(told)) = tokio::time::timeout(ASK_LIMIT, api.ask("conversations.info", &fields)).await else {
+        let Ok(Ok(response)) = tokio::time::timeout(ASK_LIMIT, api.ask("conversations.info", &fields)).await else {
             return "";
         };
-        let kind = if told["channel"]["is_mpim"].as_bool() == Some(true) { "mpim" } else { "channel" };
+        let kind = if response["channel"]["is_mpim"].as_bool() == Some(true) { "mpim" } else { "channel" };
         self.kinds.put(key, kind, self.env.now_ms());
         kind
     }
@@ -107,21 +108,21 @@ impl Slack {
         self.kinds.put((bot.id.clone(), chat.to_owned()), kind, self.env.now_ms());
     }
 
-    /// The Web API of the workspace that a chat is in. `told` is what the gateway says about it: it only chooses among tokens
-    /// of the bot, and Slack refuses a chat of another workspace.
+    /// The Web API of the workspace that a chat is in. `team_hint` is what the gateway says about it: it only chooses
+    /// among tokens of the bot, and Slack refuses a chat of another workspace.
     pub(super) async fn api_for<'a>(
         &'a self,
         bot: &'a Bot,
         chat: &str,
-        told: Option<&str>,
+        team_hint: Option<&str>,
     ) -> Result<Option<(Api<'a>, String)>, ApiError> {
         let all = workspaces(bot);
         if let [only] = all.as_slice() {
             return Ok(Some((self.api(bot, *only), only.team.unwrap_or_default().to_owned())));
         }
         let known = self.places.get(&(bot.id.clone(), chat.to_owned()), self.env.now_ms());
-        let told = told.filter(|team| all.iter().any(|it| it.team == Some(*team))).map(str::to_owned);
-        if let Some(team) = known.or(told)
+        let team_hint = team_hint.filter(|team| all.iter().any(|it| it.team == Some(*team))).map(str::to_owned);
+        if let Some(team) = known.or(team_hint)
             && let Some(api) = self.api_of(bot, &team)
         {
             return Ok(Some((api, team)));

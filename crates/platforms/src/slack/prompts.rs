@@ -82,7 +82,7 @@ pub(super) struct Pressed {
     pub(super) prompt_id: String,
     pub(super) option_id: String,
     pub(super) label: Option<String>,
-    /// When: it tells presses apart.
+    /// When: it distinguishes presses.
     pub(super) action_ts: String,
     pub(super) chat_id: String,
     pub(super) message_ts: String,

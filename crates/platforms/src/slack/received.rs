@@ -1,4 +1,4 @@
-//! What a request or an envelope of the socket tells, before anything of it is stored.
+//! What a request or an envelope of the socket brings, before anything of it is stored.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Received {
         Self { answer: Answering::Fixed(answer), ..Self::default() }
     }
 
-    pub(super) fn heard(self) -> ReceivedRequest {
+    pub(super) fn into_request(self) -> ReceivedRequest {
         let empty = || Reply::text(200, "");
         let is_command = matches!(self.answer, Answering::ToCommand);
         let answer = match self.answer {
@@ -50,19 +50,19 @@ impl Received {
                 to_command(receipts.first()).map_or_else(empty, |value| Reply::json(200, &value))
             })),
         };
-        let mut heard = ReceivedRequest::events(self.intakes, answer);
-        heard.changes = self.changes;
-        heard.gaps = self.gaps;
-        heard.afterwards = self.afterwards;
+        let mut request = ReceivedRequest::events(self.intakes, answer);
+        request.changes = self.changes;
+        request.gaps = self.gaps;
+        request.afterwards = self.afterwards;
         if is_command {
             // Slack does not send a command again.
-            heard.if_not_stored = Some(Box::new(|error: &DeskError| Reply::json(200, &not_stored(error))));
+            request.if_not_stored = Some(Box::new(|error: &DeskError| Reply::json(200, &not_stored(error))));
         }
-        heard
+        request
     }
 }
 
-/// What the person is told whose command or press no agent gets. `None`: one gets it.
+/// The text for a person whose command or press no agent gets. `None`: one gets it.
 pub(super) fn refusal(receipt: Option<&Receipt>) -> Option<String> {
     shared::refusal(receipt, NOT_LINKED)
 }
@@ -119,7 +119,7 @@ impl ResponseUrl {
     }
 
     /// For what is done after an answer: a failure is only logged.
-    pub(super) async fn tell(self, outcall: Arc<dyn Outcall>, body: Value) {
+    pub(super) async fn post_or_log(self, outcall: Arc<dyn Outcall>, body: Value) {
         if let Err(error) = self.post(&*outcall, &body).await {
             tracing::debug!(error = error.text(), "answering a command or a button of Slack failed");
         }

@@ -94,14 +94,14 @@ impl Slack {
             return End::Refused(Ended::Misconfigured("the bot has no app_token".into()));
         };
         let api = Api { outcall: &*self.outcall, own_base: bot.setting("base_url"), token };
-        let told = match api.ask("apps.connections.open", &[]).await {
-            Ok(told) => told,
+        let response = match api.ask("apps.connections.open", &[]).await {
+            Ok(response) => response,
             Err(error) => match ended(&error, "app_token") {
                 Ended::Lost(why) => return End::Lost(why),
                 ended => return End::Refused(ended),
             },
         };
-        let dial = Dial { url: text_of(&told, "url"), trusted: api.own_base, max_bytes: MESSAGE_MAX_BYTES };
+        let dial = Dial { url: text_of(&response, "url"), trusted: api.own_base, max_bytes: MESSAGE_MAX_BYTES };
         let mut socket = match self.outcall.socket(dial).await {
             Ok(socket) => socket,
             Err(error) => return End::Lost(format!("the socket was not opened: {error}")),
@@ -174,7 +174,8 @@ impl Slack {
         }
     }
 
-    /// Stores what an envelope tells. Returns what is acknowledged with, and what is done afterwards. `Err`: nothing was stored.
+    /// Stores what an envelope brings. Returns what is acknowledged with, and what is done afterwards. `Err`: nothing
+    /// was stored.
     #[allow(clippy::type_complexity)] // two results of one kind
     async fn take(
         &self,
@@ -195,10 +196,10 @@ impl Slack {
             Some(ack)
         };
         let (proof, payload) = (Verified::by("a socket that this server opened with its token"), &envelope["payload"]);
-        let told = match text_of(envelope, "type") {
+        let received = match text_of(envelope, "type") {
             "events_api" => {
-                let told = self.events(bot, proof, payload, self.env.now_ms()).await;
-                told.map_err(|why| (None, why))?
+                let received = self.events(bot, proof, payload, self.env.now_ms()).await;
+                received.map_err(|why| (None, why))?
             }
             "slash_commands" => {
                 let command = SlashCommand::read(|name| payload[name].as_str().map(str::to_owned));
@@ -207,7 +208,7 @@ impl Slack {
             "interactive" => self.interaction(bot, proof, payload),
             _ => return Ok((ack(None), None)),
         };
-        let Received { intakes, changes, gaps, answer, afterwards } = told;
+        let Received { intakes, changes, gaps, answer, afterwards } = received;
         let is_command = matches!(answer, Answering::ToCommand);
         let stored = store(inlet, intakes, changes).await;
         let receipts = stored.map_err(|error| match is_command {

@@ -159,7 +159,7 @@ impl Telegram {
         }
     }
 
-    async fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
+    async fn handle_request(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let given = request.only_header("x-telegram-bot-api-secret-token").unwrap_or_default();
         let expected = bot.secret("webhook_secret").ok_or_else(|| Reply::text(404, "this bot has no webhook"))?;
         if bot.setting("mode") != Some("webhook") || !same_bytes(given.as_bytes(), expected.expose().as_bytes()) {
@@ -381,7 +381,7 @@ impl Platform for Telegram {
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(async move {
             match bot {
-                Some(bot) => self.hear(bot, request).await,
+                Some(bot) => self.handle_request(bot, request).await,
                 None => Err(Reply::text(404, "no such bot")),
             }
         })

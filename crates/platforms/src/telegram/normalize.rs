@@ -291,7 +291,7 @@ impl Content {
     }
 }
 
-/// Content that an agent can only be told about.
+/// Content that an agent gets only a description of.
 const OTHER_KINDS: &[&str] = &[
     "game",
     "story",

@@ -21,7 +21,7 @@ const POLL_LIMIT: Duration = Duration::from_secs(30);
 /// The messages of an album come one by one. Nothing new of it for this time: it is complete.
 const ALBUM_PAUSE: Duration = Duration::from_secs(1);
 const ALBUM_MAX: usize = 10;
-/// A bot that is told to wait longer than this is reported as one that does not listen.
+/// A bot that has to wait longer than this is reported as one that does not listen.
 const RETRY_MAX_S: u64 = 600;
 /// Updates that one poll returns at most.
 const PAGE: usize = 100;

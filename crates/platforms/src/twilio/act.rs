@@ -117,7 +117,7 @@ fn acted(outcome: Result<Message, ApiError>, key: Option<&str>) -> Acted {
         Ok(message) => Acted { receipt_id: Some(message.sid.clone()), ..ActionResult::sent(message.sid).into() },
         Err(error) => {
             let acted = Acted::from(error);
-            // The status tells later what became of it, by the key, for its id is not known.
+            // The status callback reports later what became of it, by the key, for its id is not known.
             let receipt_id = key.filter(|_| acted.result.ambiguous).map(str::to_owned);
             Acted { receipt_id, ..acted }
         }

@@ -59,7 +59,7 @@ impl ApiError {
     }
 }
 
-/// Twilio's errors that are told apart.
+/// Twilio's errors that are distinguished.
 pub(super) const OPTED_OUT: i64 = 21_610;
 pub(super) const BAD_CALLBACK: i64 = 21_609;
 
@@ -242,8 +242,8 @@ mod tests {
             let result = acted(status, body, &[]).result;
             assert_eq!((result.code, result.ambiguous), (Some(Code::Unknown), true), "{status} {body}");
         }
-        let told = acted(400, r#"{"code":21610,"message":"x"}"#, &[]).result.error.unwrap();
-        assert!(told.contains("START"), "{told}");
+        let text = acted(400, r#"{"code":21610,"message":"x"}"#, &[]).result.error.unwrap();
+        assert!(text.contains("START"), "{text}");
     }
 
     #[test]

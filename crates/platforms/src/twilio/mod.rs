@@ -145,7 +145,7 @@ impl Sms {
         }
     }
 
-    fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
+    fn handle_request(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let fields = Self::verified(bot, request, self.webhook_url(bot))?;
         let said = normalize::said(&fields, bot).map_err(|why| Reply::text(400, why))?;
         let Some(Said { intake, from, keyword }) = said else { return Ok(ReceivedRequest::nothing(twiml())) };
@@ -235,7 +235,7 @@ impl Platform for Sms {
                     let token = request.parameters.get("token").map(String::as_str).unwrap_or_default();
                     self.show_file(bot, token, request.now_ms).await
                 }
-                _ => self.hear(bot, request),
+                _ => self.handle_request(bot, request),
             }
         })
     }

@@ -102,9 +102,9 @@ impl Scene {
         }
     }
 
-    fn hear(&self, pairs: &[(&str, &str)]) -> Result<ReceivedRequest, Reply> {
+    fn receive(&self, pairs: &[(&str, &str)]) -> Result<ReceivedRequest, Reply> {
         let all = [&[("MessageSid", "SMin"), ("AccountSid", SID), ("From", ANN), ("To", OWN)], pairs].concat();
-        self.platform.hear(&self.bot, &Self::request(MESSAGES, "https://desk.example/twilio/sms", "", &all))
+        self.platform.handle_request(&self.bot, &Self::request(MESSAGES, "https://desk.example/twilio/sms", "", &all))
     }
 
     async fn act(&self, action: Value) -> Acted {
@@ -129,12 +129,12 @@ impl Scene {
 #[test]
 fn a_genuine_message_is_taken_and_answered_with_nothing() {
     let scene = Scene::new(OWN);
-    let heard = scene.hear(&[("Body", "hello + you")]).ok().unwrap();
+    let received = scene.receive(&[("Body", "hello + you")]).ok().unwrap();
     assert_eq!(
-        (heard.intakes[0].event.text.as_str(), &heard.intakes[0].tenant_source),
+        (received.intakes[0].event.text.as_str(), &received.intakes[0].tenant_source),
         ("hello + you", &TenantSource::Tenant("home".into()))
     );
-    let Answer::Fixed(reply) = heard.answer else { panic!("no reply") };
+    let Answer::Fixed(reply) = received.answer else { panic!("no reply") };
     assert_eq!((reply.status, reply.content_type, reply.body.as_str()), (200, "text/xml", EMPTY_TWIML));
 }
 
@@ -153,18 +153,23 @@ fn the_url_is_that_of_the_configuration() {
         ("https://desk.example/twilio/sms/status", "", false),
         ("http://desk.example/twilio/sms", "", false),
     ] {
-        let heard = scene.platform.hear(&scene.bot, &Scene::request(MESSAGES, url, query, &fields));
-        assert_eq!(heard.err().map(|reply| reply.status), (!is_ours).then_some(403), "{url} {query}");
+        let received = scene.platform.handle_request(&scene.bot, &Scene::request(MESSAGES, url, query, &fields));
+        assert_eq!(received.err().map(|reply| reply.status), (!is_ours).then_some(403), "{url} {query}");
     }
     let mut twice = Scene::request(MESSAGES, "https://desk.example/twilio/sms", "", &fields);
     let again = twice.headers[1].clone();
     twice.headers.push(again);
-    assert_eq!(scene.platform.hear(&scene.bot, &twice).err().map(|reply| reply.status), Some(403), "two signatures");
-    let other = scene.hear(&[("Body", "x"), ("AccountSid", "ACother")]);
+    assert_eq!(
+        scene.platform.handle_request(&scene.bot, &twice).err().map(|reply| reply.status),
+        Some(403),
+        "two signatures"
+    );
+    let other = scene.receive(&[("Body", "x"), ("AccountSid", "ACother")]);
     assert!(other.is_ok(), "the first value counts");
     let foreign = [("MessageSid", "SM1"), ("AccountSid", "ACother"), ("From", ANN), ("Body", "x")];
-    let reply =
-        scene.platform.hear(&scene.bot, &Scene::request(MESSAGES, "https://desk.example/twilio/sms", "", &foreign));
+    let reply = scene
+        .platform
+        .handle_request(&scene.bot, &Scene::request(MESSAGES, "https://desk.example/twilio/sms", "", &foreign));
     assert!(reply.err().unwrap().body.contains("another account"));
 }
 
@@ -173,9 +178,9 @@ fn a_status_names_its_message_and_its_key() {
     let scene = Scene::new(OWN);
     let fields = [("MessageSid", "SM7"), ("MessageStatus", "failed"), ("ErrorCode", "30007"), ("To", ANN)];
     let url = "https://desk.example/twilio/sms/status?key=7.1.0";
-    let heard =
+    let received =
         scene.platform.note_status(&scene.bot, &Scene::request(STATUSES, url, "key=7.1.0", &fields)).ok().unwrap();
-    let [receipt] = &heard.receipts[..] else { panic!("{:?}", heard.receipts) };
+    let [receipt] = &received.receipts[..] else { panic!("{:?}", received.receipts) };
     assert_eq!((receipt.vendor_id.as_str(), receipt.key.as_deref()), ("SM7", Some("7.1.0")));
     assert!(receipt.note.contains("carrier filtered"), "{}", receipt.note);
     let forged = Scene::request(STATUSES, url, "key=8.1.0", &fields);
@@ -200,12 +205,12 @@ async fn a_text_goes_out_plain_and_with_a_callback() {
 #[tokio::test]
 async fn who_said_stop_gets_nothing_until_start() {
     let scene = Scene::new(OWN);
-    let heard = scene.hear(&[("Body", "Stop")]).ok().unwrap();
-    assert!(heard.intakes[0].refused.is_some(), "no agent gets it");
+    let received = scene.receive(&[("Body", "Stop")]).ok().unwrap();
+    assert!(received.intakes[0].refused.is_some(), "no agent gets it");
     let result = scene.send("are you sure?").await.result;
     assert_eq!((result.code, scene.calls().len()), (Some(Code::Forbidden), 0));
     assert!(result.error.unwrap().contains("START"));
-    let taken = scene.hear(&[("Body", "start")]).ok().unwrap();
+    let taken = scene.receive(&[("Body", "start")]).ok().unwrap();
     assert_eq!(taken.intakes[0].refused, None);
     assert!(scene.send("welcome back").await.result.success);
     // Twilio knows more than this server.
@@ -281,7 +286,7 @@ async fn while_the_token_changes_both_are_believed_and_the_first_one_calls() {
     {
         let secrets = [("auth_token".to_owned(), Secret::new(tokens))].into();
         scene.bot = Bot::new("sms", Some("home".into()), settings.clone().into(), secrets);
-        assert_eq!(scene.hear(&[("Body", "x")]).is_ok(), is_believed, "{tokens:?}");
+        assert_eq!(scene.receive(&[("Body", "x")]).is_ok(), is_believed, "{tokens:?}");
     }
     let secrets = [("auth_token".to_owned(), Secret::new("the-token another"))].into();
     scene.bot = Bot::new("sms", Some("home".into()), settings.into(), secrets);

@@ -1,4 +1,4 @@
-//! The numbers by which `WeCom` says what is wrong, in words that help.
+//! The numbers by which `WeCom` says what is wrong, with texts that help.
 
 use frontdesk_wire::Code;
 
@@ -37,8 +37,8 @@ fn hint(code: i64) -> Option<&'static str> {
     })
 }
 
-/// The vendor's own words, what they mean, and the number.
-pub(super) fn told(code: i64, message: &str) -> String {
+/// The vendor's own text, what it means, and the number.
+pub(super) fn error_text(code: i64, message: &str) -> String {
     // The vendor adds a page of hints of its own, with ids of the request and the address of the caller.
     let message = message.split(", hint:").next().unwrap_or_default().split(", more info").next().unwrap_or_default();
     let message: String = message.chars().take(300).collect();
@@ -76,10 +76,12 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        let text =
-            told(60_020, "not allow to access from your ip, hint: [1700_x], from ip: 1.2.3.4, more info at https://x");
+        let text = error_text(
+            60_020,
+            "not allow to access from your ip, hint: [1700_x], from ip: 1.2.3.4, more info at https://x",
+        );
         assert!(text.contains("Trusted IPs") && text.contains("60020") && !text.contains("1.2.3.4"), "{text}");
-        assert_eq!(told(7, ""), "without a reason (error 7)");
+        assert_eq!(error_text(7, ""), "without a reason (error 7)");
         assert_eq!((code_of(45_009), retry_after_ms(45_009)), (Code::RateLimited, Some(60_000)));
         assert_eq!(
             (code_of(81_013), code_of(48_002), code_of(-1)),

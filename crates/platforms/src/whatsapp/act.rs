@@ -54,7 +54,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The result of a message. If its answer was lost, the status tells later what became of it, by the key.
+/// The result of a message. If its answer was lost, the status webhook reports later what became of it, by the key.
 pub(super) fn acted(outcome: Result<String, ApiError>, key: Option<&str>) -> Acted {
     match outcome {
         Ok(id) => Acted { receipt_id: Some(id.clone()), ..ActionResult::sent(id).into() },
@@ -167,7 +167,7 @@ impl WhatsApp {
             "message_id": message_id,
             "typing_indicator": { "type": "text" },
         });
-        Ok(match api.tell(&body).await {
+        Ok(match api.post_status(&body).await {
             Ok(()) => ActionResult::done().into(),
             Err(error) => error.into(),
         })

@@ -164,7 +164,7 @@ impl<'a> Api<'a> {
     }
 
     /// A body that makes no message.
-    pub(super) async fn tell(&self, body: &Value) -> Result<(), ApiError> {
+    pub(super) async fn post_status(&self, body: &Value) -> Result<(), ApiError> {
         let json = body.to_string();
         self.post::<Value>("messages", Body::Json(&json), CALL_TIME).await.map(drop)
     }
@@ -215,8 +215,8 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
         400..500 => {
             // A proxy that refuses has passed nothing on.
             let problem = serde_json::from_slice::<Envelope>(&answer.body).unwrap_or_default().error;
-            let told = [problem.error_data.details, problem.message].into_iter().find(|text| !text.is_empty());
-            let message = told.unwrap_or_else(|| "without a reason".into());
+            let text = [problem.error_data.details, problem.message].into_iter().find(|text| !text.is_empty());
+            let message = text.unwrap_or_else(|| "without a reason".into());
             Err(ApiError::Refused { status, code: problem.code, message })
         }
         _ => Err(doubt(format!("status {status}"))),
@@ -253,8 +253,8 @@ mod tests {
             let result = acted(status, &body).result;
             assert_eq!((result.code, result.ambiguous), (Some(Code::Unknown), true), "{status} {body}");
         }
-        let told = acted(400, &error(WINDOW_CLOSED)).result.error.unwrap();
-        assert!(told.contains("24 hours") && told.contains("template"), "{told}");
+        let text = acted(400, &error(WINDOW_CLOSED)).result.error.unwrap();
+        assert!(text.contains("24 hours") && text.contains("template"), "{text}");
     }
 
     #[test]

@@ -118,8 +118,8 @@ impl WhatsApp {
         let answer = answer.map_err(|error| MediaFault::Unavailable(api.no_answer(&error).text()))?;
         match answer.status {
             200..300 => {
-                let told = answer.header("content-type").map(str::to_owned);
-                let mime = found.mime_type.or(told).unwrap_or_else(|| "application/octet-stream".into());
+                let content_type = answer.header("content-type").map(str::to_owned);
+                let mime = found.mime_type.or(content_type).unwrap_or_else(|| "application/octet-stream".into());
                 Ok(RemoteMedia { mime, filename: None, body: answer.body })
             }
             404 | 410 => Err(MediaFault::Gone(format!("status {}", answer.status))),

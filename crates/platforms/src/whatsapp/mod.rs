@@ -151,7 +151,7 @@ impl WhatsApp {
         }
     }
 
-    fn hear(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
+    fn handle_request(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let query = fields_of(request.query.as_bytes()).unwrap_or_default();
         if request.body.is_empty() && first(&query, "hub.mode").is_some() {
             return Self::greet_meta(bot, &query);
@@ -163,11 +163,11 @@ impl WhatsApp {
         let payload = payload_of(&request.body).ok_or_else(unreadable)?;
         let done = || Reply::json(200, &json!({}));
         let Some(meaning) = meaning_of(payload, bot) else { return Ok(ReceivedRequest::nothing(done())) };
-        let Meaning { intakes, receipts, closed, heard, foreign } = meaning;
+        let Meaning { intakes, receipts, closed, incoming, foreign } = meaning;
         if foreign > 0 {
             tracing::debug!(bot = bot.id, foreign, "changes of another phone number were skipped");
         }
-        for (chat_id, message_id) in heard {
+        for (chat_id, message_id) in incoming {
             self.chats.put(&bot.id, &chat_id, Chat { last_message: Some(message_id), closed_ms: None });
         }
         for chat_id in closed {
@@ -237,11 +237,11 @@ impl Platform for WhatsApp {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        let heard = match bot {
-            Some(bot) => self.hear(bot, request),
+        let received = match bot {
+            Some(bot) => self.handle_request(bot, request),
             None => Err(Reply::text(404, "no such bot")),
         };
-        Box::pin(std::future::ready(heard))
+        Box::pin(std::future::ready(received))
     }
 
     fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {

@@ -20,7 +20,7 @@ pub(super) struct Meaning {
     /// Chats for which Meta says that the window is closed.
     pub(super) closed: Vec<String>,
     /// Chats in which somebody wrote, with the id of the message.
-    pub(super) heard: Vec<(String, String)>,
+    pub(super) incoming: Vec<(String, String)>,
     /// Changes that are about another number.
     pub(super) foreign: usize,
 }
@@ -75,7 +75,7 @@ fn read(messages: News, bot: &Bot, meaning: &mut Meaning) {
         let place = (message.person().to_owned(), message.id.clone());
         if let Some(intake) = said(message, name, &metadata, bot) {
             if intake.refused.is_none() {
-                meaning.heard.push(place);
+                meaning.incoming.push(place);
             }
             meaning.intakes.push(intake);
         }
@@ -115,7 +115,7 @@ fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) 
     }
     let edit = message.edit.as_ref().filter(|edit| message.kind == "edit" && !edit.original_message_id.is_empty());
     let content = Content::of(edit.map_or(&message, |edit| &edit.message))?;
-    // An edit is told under the id of its message, and has one of its own.
+    // An edit is reported under the id of its message, and has one of its own.
     let (message_id, edit_id) = match edit {
         Some(edit) => (edit.original_message_id.clone(), Some(message.id.clone())),
         None => (message.id.clone(), None),
@@ -146,7 +146,7 @@ fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) 
         message_type: if pressed.is_some() { "command".into() } else { content.kind.into() },
         source,
         message_id: Some(message_id),
-        // The text of a quoted message is not told.
+        // The text of a quoted message is not included.
         reply_to: replied.as_ref().filter(|_| pressed.is_none()).map(|_| ReplyTo { is_own, ..ReplyTo::default() }),
         reply_to_message_id: replied,
         prompt_response: pressed.map(|(response, _)| response),
@@ -287,9 +287,9 @@ fn receipt(status: Report) -> Option<LateReceipt> {
     }
     let note = match (outcome, status.errors.first()) {
         (Outcome::Rejected, Some(Trouble { code, title, message, error_data })) => {
-            let told = [&error_data.details, message, title].into_iter().find(|text| !text.is_empty());
-            let told = told.map_or("without a reason", String::as_str);
-            format!("failed: {} (WhatsApp error {code})", reason(*code, told))
+            let text = [&error_data.details, message, title].into_iter().find(|text| !text.is_empty());
+            let text = text.map_or("without a reason", String::as_str);
+            format!("failed: {} (WhatsApp error {code})", reason(*code, text))
         }
         _ => status.status.clone(),
     };

@@ -63,7 +63,7 @@ pub(super) struct Profile {
 #[serde(default)]
 pub(super) struct Message {
     pub(super) id: String,
-    /// The phone number. Meta does not tell it of people who have a user name.
+    /// The phone number. Meta leaves it out for people who have a user name.
     pub(super) from: String,
     /// The id of the person for this business.
     pub(super) from_user_id: String,

@@ -86,10 +86,10 @@ impl Scene {
         let body = body.to_string();
         let headers = vec![("x-hub-signature-256".to_owned(), signature::sign("app", body.as_bytes()))];
         let request = RawRequest { door: DOOR, headers, body: body.into_bytes().into(), ..RawRequest::default() };
-        self.platform.hear(&self.bot, &request)
+        self.platform.handle_request(&self.bot, &request)
     }
 
-    fn hear(&self, messages: Value, statuses: Value) -> ReceivedRequest {
+    fn receive(&self, messages: Value, statuses: Value) -> ReceivedRequest {
         self.post(&webhook(NUMBER_ID, messages, statuses)).ok().unwrap()
     }
 
@@ -97,9 +97,9 @@ impl Scene {
     fn said(&self, content: Value) -> frontdesk_core::intake::Intake {
         let mut message = json!({ "id": "wamid.in", "from": ANN, "timestamp": "1" });
         message.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
-        let mut heard = self.hear(json!([message]), json!([]));
-        assert_eq!(heard.intakes.len(), 1);
-        heard.intakes.remove(0)
+        let mut received = self.receive(json!([message]), json!([]));
+        assert_eq!(received.intakes.len(), 1);
+        received.intakes.remove(0)
     }
 
     async fn act(&self, action: Value) -> Acted {
@@ -131,7 +131,7 @@ fn the_address_is_confirmed_to_whoever_knows_the_token() {
     let scene = Scene::new(&[]);
     let ask = |query: &str| {
         let request = RawRequest { door: DOOR, query: query.into(), ..RawRequest::default() };
-        match scene.platform.hear(&scene.bot, &request) {
+        match scene.platform.handle_request(&scene.bot, &request) {
             Ok(ReceivedRequest { answer: Answer::Fixed(reply), .. }) => (reply.status, reply.body),
             Ok(_) => panic!("no reply"),
             Err(reply) => (reply.status, String::new()),
@@ -233,7 +233,7 @@ fn every_kind_of_message_is_told_or_skipped() {
         { "id": "3", "from": "15559990000", "type": "text", "text": { "body": "our own" } },
         { "id": "4", "from": ANN, "type": "text", "text": { "body": "" } },
     ]);
-    assert!(scene.hear(skipped, json!([])).intakes.is_empty());
+    assert!(scene.receive(skipped, json!([])).intakes.is_empty());
 }
 
 #[test]
@@ -257,11 +257,11 @@ fn what_is_malformed_or_of_a_group_is_recorded_and_does_not_hide_the_rest() {
         { "id": "2", "from": ANN, "type": "text", "text": { "body": "fine" } },
         { "id": "3", "from": ANN, "group_id": "g", "type": "text", "text": { "body": "in a group" } },
     ]);
-    let heard = scene.hear(messages.clone(), json!([]));
-    let refused: Vec<bool> = heard.intakes.iter().map(|intake| intake.refused.is_some()).collect();
+    let received = scene.receive(messages.clone(), json!([]));
+    let refused: Vec<bool> = received.intakes.iter().map(|intake| intake.refused.is_some()).collect();
     assert_eq!(refused, [true, true, false, true]);
-    let again = scene.hear(messages, json!([]));
-    assert_eq!(again.intakes[0].event.message_id, heard.intakes[0].event.message_id, "a retry is the same event");
+    let again = scene.receive(messages, json!([]));
+    assert_eq!(again.intakes[0].event.message_id, received.intakes[0].event.message_id, "a retry is the same event");
 }
 
 #[test]
@@ -285,9 +285,9 @@ fn statuses_close_what_was_sent() {
     let mut failed = status("failed");
     failed["errors"] = json!([{ "code": 131_047, "title": "Re-engagement message", "message": "Re-engagement message",
         "error_data": { "details": "24 hours have passed" } }]);
-    let heard = scene.hear(json!([]), json!([status("sent"), status("delivered"), failed, { "status": 1 }]));
-    assert!(heard.intakes.is_empty());
-    let [delivered, failed] = &heard.receipts[..] else { panic!("{:?}", heard.receipts) };
+    let received = scene.receive(json!([]), json!([status("sent"), status("delivered"), failed, { "status": 1 }]));
+    assert!(received.intakes.is_empty());
+    let [delivered, failed] = &received.receipts[..] else { panic!("{:?}", received.receipts) };
     assert_eq!((delivered.outcome, delivered.event.is_none()), (Outcome::Delivered, true));
     assert_eq!(
         (failed.outcome, failed.vendor_id.as_str(), failed.key.as_deref()),
@@ -322,11 +322,11 @@ async fn somebody_with_a_user_name_has_no_number() {
     );
     webhook["entry"][0]["changes"][0]["value"]["contacts"] =
         json!([{ "user_id": "US.1349120", "profile": { "name": "Ann" } }]);
-    let heard = scene.post(&webhook).ok().unwrap();
-    let source = &heard.intakes[0].event.source;
+    let received = scene.post(&webhook).ok().unwrap();
+    let source = &received.intakes[0].event.source;
     assert_eq!((source.chat_id.as_str(), source.user_id.as_deref()), ("US.1349120", Some("US.1349120")));
     assert_eq!(source.user_name.as_deref(), Some("Ann"));
-    assert_eq!(heard.receipts[0].event.as_ref().unwrap().source.chat_id.as_str(), "US.1349120");
+    assert_eq!(received.receipts[0].event.as_ref().unwrap().source.chat_id.as_str(), "US.1349120");
     assert!(scene.act(json!({ "op": "send", "chat_id": "US.1349120", "content": "x" })).await.result.success);
     let sent = scene.sent().remove(0);
     assert_eq!((&sent["recipient"], sent.get("to")), (&json!("US.1349120"), None));

@@ -59,18 +59,18 @@ pub(super) fn cut(label: &str, max: usize) -> String {
 }
 
 /// Meta's reasons, where more can be said than Meta does.
-pub(super) fn reason(code: i64, told: &str) -> String {
+pub(super) fn reason(code: i64, message: &str) -> String {
     match code {
         WINDOW_CLOSED => {
             "the person has not written for 24 hours, and WhatsApp then takes templates only; wait until they \
              write, or set a template (`bot add ... --set template=NAME`)"
                 .to_owned()
         }
-        131_026 => format!("the person cannot be reached by WhatsApp: {told}"),
-        131_030 => format!("the app is in test mode, and this number is not on its list: {told}"),
-        131_049 => format!("Meta holds it back, because the person gets too many such messages: {told}"),
-        190 => format!("the access_token is not valid or has expired: {told}"),
-        _ => told.to_owned(),
+        131_026 => format!("the person cannot be reached by WhatsApp: {message}"),
+        131_030 => format!("the app is in test mode, and this number is not on its list: {message}"),
+        131_049 => format!("Meta holds it back, because the person gets too many such messages: {message}"),
+        190 => format!("the access_token is not valid or has expired: {message}"),
+        _ => message.to_owned(),
     }
 }
 

@@ -13,8 +13,12 @@ fn a_machine_without_certificates_is_told_of() {
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", "certificates::without_certificates", "--ignored", "--nocapture"]);
     let output = again.env("SSL_CERT_FILE", nowhere).env("SSL_CERT_DIR", nowhere).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("1 passed"), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{stdout}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -189,13 +189,13 @@ impl Outcall for Vendor {
 
 /// A socket that a test holds the other end of.
 pub(super) struct Script {
-    says: mpsc::UnboundedReceiver<SocketMessage>,
-    hears: mpsc::UnboundedSender<SocketMessage>,
+    incoming: mpsc::UnboundedReceiver<SocketMessage>,
+    outgoing: mpsc::UnboundedSender<SocketMessage>,
 }
 
 pub(super) struct OtherEnd {
     pub(super) say: mpsc::UnboundedSender<SocketMessage>,
-    heard: mpsc::UnboundedReceiver<SocketMessage>,
+    received: mpsc::UnboundedReceiver<SocketMessage>,
 }
 
 impl OtherEnd {
@@ -204,7 +204,7 @@ impl OtherEnd {
     }
 
     pub(super) async fn next(&mut self) -> Frame {
-        match self.heard.recv().await.expect("the socket was left") {
+        match self.received.recv().await.expect("the socket was left") {
             SocketMessage::Binary(bytes) => Frame::read(bytes).unwrap(),
             other => panic!("{other:?}"),
         }
@@ -222,17 +222,17 @@ impl OtherEnd {
 }
 
 pub(super) fn script() -> (Script, OtherEnd) {
-    let ((say, says), (hears, heard)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-    (Script { says, hears }, OtherEnd { say, heard })
+    let ((say, incoming), (outgoing, received)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+    (Script { incoming, outgoing }, OtherEnd { say, received })
 }
 
 impl Socket for Script {
     fn next(&mut self) -> BoxFuture<'_, Result<SocketMessage, String>> {
-        Box::pin(async move { self.says.recv().await.ok_or_else(|| "the connection was closed".to_owned()) })
+        Box::pin(async move { self.incoming.recv().await.ok_or_else(|| "the connection was closed".to_owned()) })
     }
 
     fn send(&mut self, message: SocketMessage) -> BoxFuture<'_, Result<(), String>> {
-        let sent = self.hears.send(message).map_err(|_| "the connection was lost".to_owned());
+        let sent = self.outgoing.send(message).map_err(|_| "the connection was lost".to_owned());
         Box::pin(std::future::ready(sent))
     }
 }
@@ -256,8 +256,8 @@ pub(super) fn stage_with(settings: &[(&str, &str)], secrets: &[(&str, &str)]) ->
     vendor.answers("GET /contact/v3/users/ann", json!({ "user": { "name": "Ann" } }));
     for (chat, mode) in [("oc_group", "group"), ("oc_direct", "p2p")] {
         let name = if mode == "group" { "Team" } else { "" };
-        let told = json!({ "name": name, "chat_mode": mode, "chat_type": "private" });
-        vendor.answers(&format!("GET /im/v1/chats/{chat}"), told);
+        let response = json!({ "name": name, "chat_mode": mode, "chat_type": "private" });
+        vendor.answers(&format!("GET /im/v1/chats/{chat}"), response);
     }
     let env = Arc::new(TestEnv::default());
     let kit = Kit {
@@ -305,7 +305,7 @@ pub(super) fn receipt(outcome: &str, text: &str) -> Receipt {
     Receipt { event_id: "e1".into(), verdict, fresh: true, line: None }
 }
 
-/// Keeps what is stored; fails while it is told to.
+/// Keeps what is stored; fails while a test asks for it.
 pub(super) struct Store {
     pub(super) taken: mpsc::UnboundedSender<Intake>,
     pub(super) changed: Mutex<Vec<Change>>,

@@ -6,8 +6,8 @@ use frontdesk_wire::event::ReplyTo;
 use super::*;
 
 async fn intake(stage: &Stage, payload: &Value) -> Option<Intake> {
-    let told = stage.feishu.events(&stage.bot, Verified::by("a test"), payload, 1_700_000_000_000).await;
-    told.unwrap().intakes.pop()
+    let received = stage.feishu.events(&stage.bot, Verified::by("a test"), payload, 1_700_000_000_000).await;
+    received.unwrap().intakes.pop()
 }
 
 fn mentions() -> Value {
@@ -62,9 +62,9 @@ async fn people_of_another_organization_are_known_by_the_id_of_the_app() {
     }
     let users = json!([{ "user_id": { "open_id": "ou_ann", "user_id": "ann" }, "tenant_key": "other" }]);
     let added = payload("im.chat.member.user.added_v1", json!({ "chat_id": "oc_group", "users": users }));
-    let told = stage.feishu.events(&stage.bot, Verified::by("a test"), &added, 0).await.unwrap();
+    let received = stage.feishu.events(&stage.bot, Verified::by("a test"), &added, 0).await.unwrap();
     let member = Change::Member { chat_id: "oc_group".into(), user_id: "ou_ann".into() };
-    assert_eq!(told.changes, [member]);
+    assert_eq!(received.changes, [member]);
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ fn press(message_id: &str) -> Value {
     )
 }
 
-fn told(frame: &Frame) -> Value {
+fn payload_of(frame: &Frame) -> Value {
     serde_json::from_slice(frame.payload.as_deref().unwrap()).unwrap()
 }
 
@@ -70,7 +70,7 @@ async fn a_frame_is_answered_after_its_event_is_stored() {
         let answer = end.next_data().await;
         assert_eq!(taken.recv().await.unwrap().event.text, "hello");
         assert_eq!((answer.seq_id, answer.log_id, answer.header("message_id")), (7, 8, "m1"));
-        assert_eq!((&told(&answer)["code"], &told(&answer)["data"]), (&json!(200), &Value::Null));
+        assert_eq!((&payload_of(&answer)["code"], &payload_of(&answer)["data"]), (&json!(200), &Value::Null));
         assert!(!answer.header("biz_rt").is_empty());
         // A message in three parts, and nonsense between them.
         let whole = said("oc_direct", "in parts", json!({ "message_id": "om_2" })).to_string().into_bytes();
@@ -89,7 +89,7 @@ async fn a_frame_is_answered_after_its_event_is_stored() {
         let mut other = said("oc_direct", "not for us", json!({}));
         other["header"]["app_id"] = "cli_2".into();
         end.frame(&event(&other));
-        assert_eq!(told(&end.next_data().await)["code"], 200);
+        assert_eq!(payload_of(&end.next_data().await)["code"], 200);
         assert!(taken.try_recv().is_err());
         drop(end);
     };
@@ -108,14 +108,14 @@ async fn a_press_is_answered_in_its_frame() {
         end.frame(&event(&press("om_7")));
         let answer = end.next_data().await;
         assert_eq!(taken.recv().await.unwrap().event.text, "/yes");
-        let data = STANDARD.decode(told(&answer)["data"].as_str().unwrap()).unwrap();
+        let data = STANDARD.decode(payload_of(&answer)["data"].as_str().unwrap()).unwrap();
         let data: Value = serde_json::from_slice(&data).unwrap();
         assert_eq!(data["toast"]["type"], "success");
         // A press that cannot be stored is answered, because it does not come again.
         store.is_down.store(true, Ordering::SeqCst);
         end.frame(&event(&press("om_8")));
         let answer = end.next_data().await;
-        assert!(STANDARD.decode(told(&answer)["data"].as_str().unwrap()).unwrap().starts_with(b"{\"toast\""));
+        assert!(STANDARD.decode(payload_of(&answer)["data"].as_str().unwrap()).unwrap().starts_with(b"{\"toast\""));
     };
     let (ended, ()) = tokio::join!(listening, scene);
     assert!(matches!(ended, Ended::Lost(_)), "{ended:?}");
@@ -132,9 +132,9 @@ async fn what_is_not_stored_is_not_acknowledged() {
     let scene = async {
         end.frame(&event(&said("oc_direct", "hello", json!({}))));
         end.frame(&event(&said("oc_direct", "later", json!({ "message_id": "om_2" }))));
-        assert_eq!(told(&end.next_data().await)["code"], 500);
+        assert_eq!(payload_of(&end.next_data().await)["code"], 500);
         store.is_down.store(false, Ordering::SeqCst);
-        assert!(end.heard.recv().await.is_none(), "what came later is not stored before it");
+        assert!(end.received.recv().await.is_none(), "what came later is not stored before it");
     };
     let (ended, ()) = tokio::join!(listening, scene);
     assert!(matches!(ended, Ended::Lost(_)), "{ended:?}");
@@ -153,9 +153,9 @@ async fn a_question_that_fails_does_not_end_the_socket() {
     let listening = stage.feishu.listen(&stage.bot, Part::WHOLE, None, &store);
     let scene = async {
         end.frame(&event(&payload("im.message.reaction.created_v1", reaction)));
-        assert_eq!(told(&end.next_data().await)["code"], 500, "it comes again");
+        assert_eq!(payload_of(&end.next_data().await)["code"], 500, "it comes again");
         end.frame(&event(&said("oc_direct", "hello", json!({}))));
-        assert_eq!(told(&end.next_data().await)["code"], 200);
+        assert_eq!(payload_of(&end.next_data().await)["code"], 200);
         assert_eq!(taken.recv().await.unwrap().event.text, "hello");
         drop(end);
     };
@@ -189,7 +189,7 @@ async fn a_press_does_not_wait_for_slow_events_and_messages_keep_their_order() {
             end.frame(&numbered("oc_direct", number));
         }
         for number in 0..200 {
-            assert_eq!(told(&end.next_data().await)["code"], 200);
+            assert_eq!(payload_of(&end.next_data().await)["code"], 200);
             assert_eq!(taken.recv().await.unwrap().event.text, number.to_string());
         }
         drop(end);
@@ -227,7 +227,7 @@ async fn what_is_ignored_is_acknowledged_and_logged_now_and_then() {
         end.frame(&frame(&headers, b"no JSON"));
         end.frame(&event(&json!({ "uuid": "u", "event": { "type": "message" } })));
         for _ in 0..2 {
-            assert_eq!(told(&end.next_data().await)["code"], 200);
+            assert_eq!(payload_of(&end.next_data().await)["code"], 200);
         }
         assert!(taken.try_recv().is_err());
         drop(end);

@@ -32,15 +32,15 @@ fn outcome(case: &Value) -> Value {
     let files: Vec<Value> = intake.remote_media.iter().map(|file| {
         json!({ "handle": file.handle.expose(), "mime": file.mime, "filename": file.filename, "size": file.size })
     }).collect();
-    let mut told = json!({ "event": intake.event, "addressed": intake.addressed });
+    let mut output = json!({ "event": intake.event, "addressed": intake.addressed });
     for (name, value) in [("files", json!(files)), ("refusal", json!(intake.refused)), ("needs", json!(event.needs()))]
     {
         if !value.is_null() && value != json!([]) {
-            told[name] = value;
+            output[name] = value;
         }
     }
     // What is the same in all of them is left out of the file.
-    let source = told["event"]["source"].as_object_mut().unwrap();
+    let source = output["event"]["source"].as_object_mut().unwrap();
     assert_eq!((&source["platform"], &source["chat_id"]), (&json!("matrix"), &json!(ROOM)));
     assert_eq!((&source["scope_id"], &source["guild_id"]), (&json!("example.org"), &json!("example.org")));
     assert_eq!(source["chat_name"], "Ops");
@@ -48,7 +48,7 @@ fn outcome(case: &Value) -> Value {
         source.remove(name);
     }
     source.retain(|_, value| !value.is_null() && *value != json!(false));
-    told
+    output
 }
 
 /// `UPDATE_GOLDENS=1` writes the file anew; read the difference.

@@ -189,12 +189,12 @@ fn a_slow_room_of_a_transaction_is_left_to_the_listener() {
         let began = Instant::now();
         let bot = bot("appservice");
         let request = request(Some("pushed"), "", &body);
-        let heard = desk.receive(Some(&bot), &request).await.unwrap_or_else(|it| panic!("{it:?}"));
+        let received = desk.receive(Some(&bot), &request).await.unwrap_or_else(|it| panic!("{it:?}"));
         assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
-        let texts: Vec<&str> = heard.intakes.iter().map(|it| it.event.text.as_str()).collect();
+        let texts: Vec<&str> = received.intakes.iter().map(|it| it.event.text.as_str()).collect();
         assert_eq!(texts, ["quick"]);
         let is_noted = |it: &Report| matches!(it, Report::Cursor(cursor) if cursor.contains("behind"));
-        assert!(record.told.lock().unwrap().iter().any(is_noted), "noted before it is answered");
+        assert!(record.reports.lock().unwrap().iter().any(is_noted), "noted before it is answered");
         while record.texts().is_empty() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
@@ -240,9 +240,9 @@ fn a_refused_look_up_does_not_hold_up_transactions_for_ever() {
     for _ in 0..2 {
         assert_eq!(push_one(&desk, &body).err().map(|reply| reply.status), Some(503));
     }
-    let heard = push_one(&desk, &body).unwrap_or_else(|reply| panic!("{reply:?}"));
-    assert_eq!((heard.intakes.len(), heard.gaps.len()), (1, 1));
-    assert!(heard.gaps[0].reason.contains("!odd:x"), "{:?}", heard.gaps);
+    let received = push_one(&desk, &body).unwrap_or_else(|reply| panic!("{reply:?}"));
+    assert_eq!((received.intakes.len(), received.gaps.len()), (1, 1));
+    assert!(received.gaps[0].reason.contains("!odd:x"), "{:?}", received.gaps);
 }
 
 /// Regression: joins that the homeserver limits held all slots.
@@ -331,15 +331,15 @@ fn tasks_are_handed_over_after_all_rooms_were_read() {
         let listening = async {
             let mut tasks = Vec::new();
             for _ in 0..2 {
-                let (task, told) = handed.recv().await.unwrap();
+                let (task, confirm) = handed.recv().await.unwrap();
                 assert!(began.elapsed() >= Duration::from_secs(2), "{task:?} at {:?}", began.elapsed());
-                told.send(()).unwrap();
+                confirm.send(()).unwrap();
                 tasks.push(task);
             }
             tasks
         };
-        let (heard, tasks) = tokio::join!(desk.receive(Some(&bot), &request), listening);
-        assert!(heard.is_ok_and(|heard| heard.intakes.len() == 1));
+        let (received, tasks) = tokio::join!(desk.receive(Some(&bot), &request), listening);
+        assert!(received.is_ok_and(|received| received.intakes.len() == 1));
         assert!(matches!(&tasks[..], [Task::Invited { .. }, Task::Moved { .. }]), "{tasks:?}");
     });
 }
@@ -398,5 +398,5 @@ fn a_saved_task_that_is_not_known_is_told() {
     let cursor = r#"{"since":"s1","tasks":[{"kind":"new","room_id":"!n:x"}]}"#;
     listen(&desk, &bot("sync"), Some(cursor), &record);
     assert!(table.seen("GET client/v3/sync")[0].what.contains("since=s1"));
-    assert!(matches!(&record.told.lock().unwrap()[..], [Report::Gap(why)] if why.contains("!n:x")));
+    assert!(matches!(&record.reports.lock().unwrap()[..], [Report::Gap(why)] if why.contains("!n:x")));
 }

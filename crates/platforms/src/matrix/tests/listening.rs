@@ -15,7 +15,7 @@ use super::{BASE, ME, Table, bot, bot_with, path, run, with_room, world};
 
 const ROOM: &str = super::ROOM;
 
-/// In the order in which it was told.
+/// In the order in which it was reported.
 #[derive(Debug, PartialEq)]
 pub(super) enum Report {
     Text(String),
@@ -28,34 +28,34 @@ pub(super) enum Report {
 
 #[derive(Default)]
 pub(super) struct Record {
-    pub(super) told: Mutex<Vec<Report>>,
+    pub(super) reports: Mutex<Vec<Report>>,
     pub(super) is_full: bool,
 }
 
 impl Record {
-    fn say(&self, told: Report) {
-        self.told.lock().unwrap().push(told);
+    fn say(&self, report: Report) {
+        self.reports.lock().unwrap().push(report);
     }
 
     pub(super) fn gaps(&self) -> Vec<String> {
-        let told = self.told.lock().unwrap();
-        told.iter().filter_map(|it| if let Report::Gap(why) = it { Some(why.clone()) } else { None }).collect()
+        let reports = self.reports.lock().unwrap();
+        reports.iter().filter_map(|it| if let Report::Gap(why) = it { Some(why.clone()) } else { None }).collect()
     }
 
     pub(super) fn refusals(&self) -> Vec<String> {
-        let told = self.told.lock().unwrap();
-        told.iter().filter_map(|it| if let Report::Refused(why) = it { Some(why.clone()) } else { None }).collect()
+        let reports = self.reports.lock().unwrap();
+        reports.iter().filter_map(|it| if let Report::Refused(why) = it { Some(why.clone()) } else { None }).collect()
     }
 
     /// The one that was saved last.
     pub(super) fn cursor(&self) -> Option<String> {
-        let told = self.told.lock().unwrap();
-        told.iter().rev().find_map(|it| if let Report::Cursor(cursor) = it { Some(cursor.clone()) } else { None })
+        let reports = self.reports.lock().unwrap();
+        reports.iter().rev().find_map(|it| if let Report::Cursor(cursor) = it { Some(cursor.clone()) } else { None })
     }
 
     pub(super) fn texts(&self) -> Vec<String> {
-        let told = self.told.lock().unwrap();
-        told.iter().filter_map(|it| if let Report::Text(text) = it { Some(text.clone()) } else { None }).collect()
+        let reports = self.reports.lock().unwrap();
+        reports.iter().filter_map(|it| if let Report::Text(text) = it { Some(text.clone()) } else { None }).collect()
     }
 }
 
@@ -141,9 +141,9 @@ fn the_first_poll_takes_no_history_and_the_token_is_saved_after_the_events() {
     let ended = listen(&desk, &bot("sync"), None, &record);
     let Ended::Misconfigured(why) = ended else { panic!("{ended:?}") };
     assert!(why.contains("M_UNKNOWN_TOKEN") && why.contains("logged out"), "{why}");
-    let told = record.told.into_inner().unwrap();
+    let reports = record.reports.into_inner().unwrap();
     let cursor = |it: &str| Report::Cursor(it.into());
-    assert_eq!(told, [cursor("s1"), Report::Text("one".into()), Report::Text("two".into()), cursor("s2")]);
+    assert_eq!(reports, [cursor("s1"), Report::Text("one".into()), Report::Text("two".into()), cursor("s2")]);
     let polls = table.seen("GET client/v3/sync");
     assert!(!polls[0].what.contains("since=") && polls[1].what.contains("since=s1"), "{}", polls[1].what);
 }
@@ -155,7 +155,7 @@ fn what_is_not_stored_is_polled_again() {
     table.rule("GET client/v3/sync", 200, joined("s2", vec![text("$1", "one")]));
     let record = Record { is_full: true, ..Record::default() };
     assert!(matches!(listen(&desk, &bot("sync"), Some("s1"), &record), Ended::Lost(why) if why.contains("full")));
-    assert!(record.told.into_inner().unwrap().is_empty(), "no token was saved");
+    assert!(record.reports.into_inner().unwrap().is_empty(), "no token was saved");
 }
 
 #[test]
@@ -251,9 +251,9 @@ fn an_encrypted_message_is_recorded_and_the_room_is_told_once() {
     table.rule(&path("PUT", "send/"), 200, json!({ "event_id": "$notice" }));
     let record = Record::default();
     listen(&desk, &bot("sync"), Some("s1"), &record);
-    let told = record.told.into_inner().unwrap();
-    let refused = told.iter().filter(|it| matches!(it, Report::Refused(why) if why.contains("encrypted"))).count();
-    assert_eq!(refused, 2, "{told:?}");
+    let reports = record.reports.into_inner().unwrap();
+    let refused = reports.iter().filter(|it| matches!(it, Report::Refused(why) if why.contains("encrypted"))).count();
+    assert_eq!(refused, 2, "{reports:?}");
     let notices = table.seen(&path("PUT", "send/m.room.message/"));
     assert_eq!(notices.len(), 1);
     assert_eq!(notices[0].body["msgtype"], "m.notice");
@@ -274,7 +274,7 @@ fn a_token_of_somebody_else_is_a_wrong_setting() {
 fn a_bot_that_cannot_work_is_refused_in_words() {
     let (_, desk) = world();
     let good = [("homeserver_url", "https://example.org"), ("user_id", ME)];
-    for (settings, secrets, told) in [
+    for (settings, secrets, expected) in [
         (good.to_vec(), vec![], "access_token"),
         ([&good[..], &[("mode", "appservice")]].concat(), vec![("as_token", "x")], "hs_token"),
         ([&good[..], &[("mode", "push")]].concat(), vec![("access_token", "x")], "sync or appservice"),
@@ -282,7 +282,7 @@ fn a_bot_that_cannot_work_is_refused_in_words() {
         (vec![good[0], ("user_id", "bot")], vec![("access_token", "x")], "@name:server"),
     ] {
         let why = desk.check_bot(&bot_with(&settings, &secrets)).unwrap_err();
-        assert!(why.contains(told), "{why}");
+        assert!(why.contains(expected), "{why}");
     }
     assert_eq!(desk.check_bot(&bot("appservice")), Ok(()));
 }
@@ -329,8 +329,8 @@ fn a_room_moves_only_if_its_state_and_the_new_room_say_so() {
         table.rule("GET client/v3/rooms/%21room%3Aexample.org/state/m.room.tombstone/", 200, stated);
         let record = Record::default();
         listen(&desk, &bot("sync"), Some("s1"), &record);
-        let told = record.told.into_inner().unwrap();
-        assert_eq!(told.contains(&Report::Moved(new.into())), moved, "{told:?}");
+        let reports = record.reports.into_inner().unwrap();
+        assert_eq!(reports.contains(&Report::Moved(new.into())), moved, "{reports:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Homeservers that are slow, ill or restored from a backup: what waits, what goes on, and what is told.
+//! Homeservers that are slow, ill or restored from a backup: what waits, what goes on, and what is reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ fn with_quick(table: &Table) {
     table.rule("GET client/v3/rooms/%21quick%3Aexample.org/joined_members", 200, joined);
 }
 
-fn place_of(told: &[Report], wanted: &Report) -> usize {
-    told.iter().position(|it| it == wanted).unwrap_or_else(|| panic!("{wanted:?} in {told:?}"))
+fn place_of(reports: &[Report], wanted: &Report) -> usize {
+    reports.iter().position(|it| it == wanted).unwrap_or_else(|| panic!("{wanted:?} in {reports:?}"))
 }
 
 /// Regression: a room whose members, state or history came slowly held up all others.
@@ -61,12 +61,12 @@ fn a_slow_room_holds_up_no_other_room() {
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert_eq!(record.texts(), ["quick", "slow"], "and nothing is lost");
     assert_eq!(record.cursor().as_deref(), Some("s3"));
-    let told = record.told.lock().unwrap();
+    let reports = record.reports.lock().unwrap();
     // While the room is behind, the cursor says so: a restart reads it again.
     let behind =
         |it: &Report| matches!(it, Report::Cursor(cursor) if cursor.contains("behind") && cursor.contains("s1"));
-    let noted = told.iter().position(behind).unwrap();
-    assert!(noted < place_of(&told, &Report::Text("slow".into())), "{told:?}");
+    let noted = reports.iter().position(behind).unwrap();
+    assert!(noted < place_of(&reports, &Report::Text("slow".into())), "{reports:?}");
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn an_invitation_is_accepted_after_the_homeserver_is_back() {
     greeted(&table);
     table.rule(&path("POST", "join"), 200, json!({}));
     stopped_later(&table, Duration::from_secs(5));
-    let saved = record.told.lock().unwrap().iter().find_map(|it| match it {
+    let saved = record.reports.lock().unwrap().iter().find_map(|it| match it {
         Report::Cursor(cursor) if cursor.contains("invited") => Some(cursor.clone()),
         _ => None,
     });
@@ -337,7 +337,7 @@ fn an_upgraded_room_is_joined_by_servers_that_know_it() {
     for server in ["example.org", "far.net"] {
         assert!(asked.contains(&format!("via={server}&server_name={server}")), "{asked}");
     }
-    assert!(record.told.lock().unwrap().contains(&Report::Moved("!new".into())));
+    assert!(record.reports.lock().unwrap().contains(&Report::Moved("!new".into())));
 }
 
 /// The members of an upgraded room that is not public are invited to the new one: the routes move then.
@@ -355,7 +355,7 @@ fn a_room_moves_also_by_an_invitation() {
         table.rule(&path("GET", "state/m.room.tombstone/"), 200, json!({ "replacement_room": stated }));
         let record = Record::default();
         listen(&desk, &bot("sync"), Some("s1"), &record);
-        assert_eq!(record.told.lock().unwrap().contains(&Report::Moved(new.into())), moved);
+        assert_eq!(record.reports.lock().unwrap().contains(&Report::Moved(new.into())), moved);
     }
 }
 
@@ -382,8 +382,8 @@ fn strangers_who_come_and_go_do_not_disable_the_memory_of_rooms() {
     listen(&desk, &bot("sync"), Some("s1"), &record);
     assert_eq!(record.texts().len(), 100);
     assert_eq!(table.seen(&path("GET", "joined_members")).len(), 1);
-    let told = record.told.lock().unwrap();
-    let changed: Vec<_> = told.iter().filter(|it| matches!(it, Report::Changed(_))).collect();
+    let reports = record.reports.lock().unwrap();
+    let changed: Vec<_> = reports.iter().filter(|it| matches!(it, Report::Changed(_))).collect();
     assert_eq!(changed.len(), 10, "one for each of them, and nobody else is asked about again: {changed:?}");
     assert!(changed.iter().all(|it| matches!(it, Report::Changed(what) if what.starts_with("Member"))));
 }
@@ -409,7 +409,7 @@ fn secret(id: &str) -> Value {
     json!({ "event_id": id, "sender": "@ann:example.org", "type": "m.room.encrypted", "content": { "ciphertext": "x" } })
 }
 
-/// Regression: if the notice about encryption failed, nobody was told, and it was not tried again.
+/// Regression: if the notice about encryption failed, nobody was notified, and it was not tried again.
 #[test]
 fn the_notice_about_encryption_is_tried_again_and_its_failure_is_told() {
     let (table, desk) = world();
@@ -458,9 +458,10 @@ fn a_long_talk_before_the_join_is_read_page_by_page() {
     table.rule(&path("GET", "messages?dir=b&limit=100"), 200, first);
     let invite = json!({ "event_id": "$i", "room_id": ROOM, "sender": "@ann:example.org", "state_key": ME,
                          "type": "m.room.member", "content": { "membership": "invite" } });
-    let heard = super::pushing::push_one(&desk, &json!({ "events": [invite] })).unwrap_or_else(|it| panic!("{it:?}"));
-    assert_eq!((heard.intakes.len(), heard.gaps.len()), (300, 0));
-    assert!(heard.intakes.iter().all(|it| it.event.text == "x"));
+    let received =
+        super::pushing::push_one(&desk, &json!({ "events": [invite] })).unwrap_or_else(|it| panic!("{it:?}"));
+    assert_eq!((received.intakes.len(), received.gaps.len()), (300, 0));
+    assert!(received.intakes.iter().all(|it| it.event.text == "x"));
 }
 
 /// Regression: while the talk before the join came slowly, the homeserver repeated the transaction.
@@ -481,8 +482,8 @@ fn a_slow_talk_before_the_join_does_not_repeat_the_transaction() {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let began = Instant::now();
             let request = super::pushing::request(Some("pushed"), "", &json!({ "events": [invite] }));
-            let heard = desk.receive(Some(&bot), &request).await.unwrap_or_else(|it| panic!("{it:?}"));
-            assert!(heard.intakes.is_empty() && began.elapsed() < Duration::from_secs(1));
+            let received = desk.receive(Some(&bot), &request).await.unwrap_or_else(|it| panic!("{it:?}"));
+            assert!(received.intakes.is_empty() && began.elapsed() < Duration::from_secs(1));
             assert!(record.cursor().unwrap().contains("invited"), "noted before it is answered");
             while record.texts().is_empty() {
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -56,10 +56,10 @@ fn the_token_finds_the_bot_and_a_wrong_one_is_refused() {
     with_people(&table);
     let body = json!({ "events": [said("one"), said("two")] });
     for right in [request(Some("pushed"), "", &body), request(None, "x=1&access_token=%70ushed", &body)] {
-        let heard = push(&desk, &bots(), &right).unwrap_or_else(|reply| panic!("{reply:?}"));
-        let texts: Vec<&str> = heard.intakes.iter().map(|it| it.event.text.as_str()).collect();
+        let received = push(&desk, &bots(), &right).unwrap_or_else(|reply| panic!("{reply:?}"));
+        let texts: Vec<&str> = received.intakes.iter().map(|it| it.event.text.as_str()).collect();
         assert_eq!(texts, ["one", "two"]);
-        assert!(matches!(heard.answer, Answer::Fixed(reply) if reply.status == 200 && reply.body == "{}"));
+        assert!(matches!(received.answer, Answer::Fixed(reply) if reply.status == 200 && reply.body == "{}"));
     }
     // The user in whose name it acts is in every request.
     assert!(table.seen(&path("GET", "joined_members"))[0].what.ends_with("?user_id=%40bot%3Aexample.org"));
@@ -84,8 +84,8 @@ fn what_is_no_transaction_is_refused_and_odd_events_are_left_out() {
     assert_eq!(status(&json!([])), Some(400));
     assert_eq!(status(&json!({ "events": 1 })), Some(400));
     let odd = json!({ "events": [null, {}, { "room_id": 7 }, { "room_id": super::ROOM }, said("good")] });
-    let heard = push(&desk, &bots(), &request(Some("pushed"), "", &odd)).unwrap_or_else(|reply| panic!("{reply:?}"));
-    assert_eq!(heard.intakes.len(), 1);
+    let received = push(&desk, &bots(), &request(Some("pushed"), "", &odd)).unwrap_or_else(|reply| panic!("{reply:?}"));
+    assert_eq!(received.intakes.len(), 1);
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn an_invitation_in_a_transaction_is_accepted() {
     table.rule(&path("POST", "join"), 200, json!({}));
     let invite = json!({ "event_id": "$i", "room_id": super::ROOM, "sender": "@ann:example.org", "state_key": ME,
                          "type": "m.room.member", "content": { "membership": "invite" } });
-    let heard = push(&desk, &bots(), &request(Some("pushed"), "", &json!({ "events": [invite] })));
-    assert_eq!(heard.unwrap_or_else(|reply| panic!("{reply:?}")).changes.len(), 1);
+    let received = push(&desk, &bots(), &request(Some("pushed"), "", &json!({ "events": [invite] })));
+    assert_eq!(received.unwrap_or_else(|reply| panic!("{reply:?}")).changes.len(), 1);
     assert_eq!(table.seen(&path("POST", "join")).len(), 1);
 }
 
@@ -122,13 +122,13 @@ fn a_slow_room_delays_a_transaction_only_shortly() {
     for _ in 0..2 {
         assert_eq!(push_one(&desk, &body).err().map(|reply| reply.status), Some(503));
     }
-    let (heard, took) = run(async {
+    let (received, took) = run(async {
         let began = tokio::time::Instant::now();
         let request = request(Some("pushed"), "", &body);
         (desk.receive(Some(&bot("appservice")), &request).await, began.elapsed())
     });
-    let heard = heard.unwrap_or_else(|reply| panic!("{reply:?}"));
-    let texts: Vec<&str> = heard.intakes.iter().map(|it| it.event.text.as_str()).collect();
+    let received = received.unwrap_or_else(|reply| panic!("{reply:?}"));
+    let texts: Vec<&str> = received.intakes.iter().map(|it| it.event.text.as_str()).collect();
     assert_eq!(texts, ["one", "two", "quick"], "all of them, with what is known");
     assert!(took <= Duration::from_secs(11), "{took:?}");
 }
@@ -147,9 +147,9 @@ fn a_reaction_that_cannot_be_resolved_comes_again_and_is_recorded_in_the_end() {
     for _ in 0..2 {
         assert_eq!(push_one(&desk, &body).err().map(|reply| reply.status), Some(503));
     }
-    let heard = push_one(&desk, &body).unwrap_or_else(|reply| panic!("{reply:?}"));
-    assert!(heard.intakes[0].refused.as_ref().is_some_and(|why| why.contains("could not be understood")));
-    assert_eq!(heard.intakes[1].event.text, "next");
+    let received = push_one(&desk, &body).unwrap_or_else(|reply| panic!("{reply:?}"));
+    assert!(received.intakes[0].refused.as_ref().is_some_and(|why| why.contains("could not be understood")));
+    assert_eq!(received.intakes[1].event.text, "next");
 }
 
 #[test]

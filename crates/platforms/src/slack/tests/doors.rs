@@ -24,8 +24,8 @@ async fn receive(stage: &Stage, request: &RawRequest) -> Result<ReceivedRequest,
     stage.slack.receive(Some(&stage.bot), request).await
 }
 
-fn reply(heard: ReceivedRequest, receipts: &[Receipt]) -> Reply {
-    match heard.answer {
+fn reply(received: ReceivedRequest, receipts: &[Receipt]) -> Reply {
+    match received.answer {
         Answer::Fixed(reply) => reply,
         Answer::FromReceipts(make) => make(receipts),
         Answer::File(..) => panic!("a file"),
@@ -56,8 +56,8 @@ fn command(channel: &str, name: &str) -> String {
 async fn the_address_is_confirmed_and_strangers_are_refused() {
     let stage = stage();
     let body = json!({ "type": "url_verification", "challenge": "abc", "token": "x" }).to_string();
-    let heard = receive(&stage, &request(door::EVENTS, body.clone())).await.ok().unwrap();
-    assert_eq!(reply(heard, &[]).body, r#"{"challenge":"abc"}"#);
+    let received = receive(&stage, &request(door::EVENTS, body.clone())).await.ok().unwrap();
+    assert_eq!(reply(received, &[]).body, r#"{"challenge":"abc"}"#);
     let mut forged = request(door::EVENTS, body);
     forged.body = bytes::Bytes::from_static(b"{\"type\":\"url_verification\",\"challenge\":\"abd\"}");
     assert_eq!(receive(&stage, &forged).await.err().unwrap().status, 401);
@@ -73,31 +73,31 @@ async fn the_address_is_confirmed_and_strangers_are_refused() {
 async fn a_message_has_the_name_of_its_author_and_a_late_answer_does_not_hold_it_up() {
     let stage = stage();
     let body = envelope(said("C1", "channel", "hello")).to_string();
-    let heard = receive(&stage, &request(door::EVENTS, body.clone())).await.ok().unwrap();
-    assert_eq!(heard.intakes[0].event.source.user_name.as_deref(), Some("Ann"));
+    let received = receive(&stage, &request(door::EVENTS, body.clone())).await.ok().unwrap();
+    assert_eq!(received.intakes[0].event.source.user_name.as_deref(), Some("Ann"));
     receive(&stage, &request(door::EVENTS, body)).await.ok().unwrap();
     assert_eq!(stage.vendor.calls("users.info").len(), 1, "asked once");
     assert_eq!(stage.vendor.calls("auth.test").len(), 0, "the event says who the bot is");
     let mut old = envelope(said("C1", "channel", "<@UBOT> hello"));
     old["authorizations"] = Value::Null;
-    let heard = receive(&stage, &request(door::EVENTS, old.to_string())).await.ok().unwrap();
-    assert!(heard.intakes[0].addressed, "an old app does not, so Slack is asked");
+    let received = receive(&stage, &request(door::EVENTS, old.to_string())).await.ok().unwrap();
+    assert!(received.intakes[0].addressed, "an old app does not, so Slack is asked");
 }
 
 #[tokio::test]
 async fn other_events_are_confirmed_and_gaps_reported() {
     let stage = stage();
     for event in [json!({ "type": "reaction_added" }), json!({}), Value::Null] {
-        let heard = receive(&stage, &request(door::EVENTS, envelope(event).to_string())).await.ok().unwrap();
-        assert!(heard.intakes.is_empty() && heard.changes.is_empty());
-        assert_eq!(reply(heard, &[]).status, 200);
+        let received = receive(&stage, &request(door::EVENTS, envelope(event).to_string())).await.ok().unwrap();
+        assert!(received.intakes.is_empty() && received.changes.is_empty());
+        assert_eq!(reply(received, &[]).status, 200);
     }
     let limited = json!({ "type": "app_rate_limited", "minute_rate_limited": 1_700_000_000, "team_id": "T1" });
-    let heard = receive(&stage, &request(door::EVENTS, limited.to_string())).await.ok().unwrap();
-    assert_eq!((heard.gaps[0].since_ms, heard.gaps[0].until_ms), (1_700_000_000_000, 1_700_000_060_000));
+    let received = receive(&stage, &request(door::EVENTS, limited.to_string())).await.ok().unwrap();
+    assert_eq!((received.gaps[0].since_ms, received.gaps[0].until_ms), (1_700_000_000_000, 1_700_000_060_000));
     let left = json!({ "type": "member_left_channel", "channel": "C1", "user": "UANN" });
-    let heard = receive(&stage, &request(door::EVENTS, envelope(left).to_string())).await.ok().unwrap();
-    assert_eq!(heard.changes, [Change::Member { chat_id: "C1".into(), user_id: "UANN".into() }]);
+    let received = receive(&stage, &request(door::EVENTS, envelope(left).to_string())).await.ok().unwrap();
+    assert_eq!(received.changes, [Change::Member { chat_id: "C1".into(), user_id: "UANN".into() }]);
 }
 
 #[tokio::test]
@@ -109,8 +109,8 @@ async fn a_token_ends_with_the_app_unless_slack_still_takes_it() {
     }
     // First the token is good: the app was installed again before the report came.
     assert_eq!(receive(&stage, &gone).await.ok().unwrap().changes, []);
-    let heard = receive(&stage, &gone).await.ok().unwrap();
-    assert_eq!(heard.changes, [Change::GrantEnded("workspace:T1".into())]);
+    let received = receive(&stage, &gone).await.ok().unwrap();
+    assert_eq!(received.changes, [Change::GrantEnded("workspace:T1".into())]);
     let refused = receive(&stage, &gone).await.err().unwrap();
     assert_eq!(refused.status, 503, "Slack should tell it again");
 }
@@ -124,8 +124,8 @@ async fn a_command_is_an_event_and_its_address_a_capability() {
         ("G1", "mpdm-ann--ben-1", "dm"),
         ("G1", "privategroup", "group"),
     ] {
-        let heard = receive(&stage, &request(door::COMMANDS, command(channel, name))).await.ok().unwrap();
-        let intake = &heard.intakes[0];
+        let received = receive(&stage, &request(door::COMMANDS, command(channel, name))).await.ok().unwrap();
+        let intake = &received.intakes[0];
         assert_eq!((intake.event.text.as_str(), intake.event.message_type.as_str()), ("/model gpt & co", "command"));
         assert_eq!((intake.event.source.chat_type.as_str(), intake.addressed), (chat_type, true));
         assert!(intake.is_interaction && intake.event.source.thread_id.is_none());
@@ -133,15 +133,15 @@ async fn a_command_is_an_event_and_its_address_a_capability() {
         let json = serde_json::to_string(&intake.event).unwrap();
         assert!(!json.contains("secret") && !json.contains("1.2.abc") && !json.contains("deprecated"), "{json}");
     }
-    let heard = receive(&stage, &request(door::COMMANDS, command("C1", "x"))).await.ok().unwrap();
-    let not_stored = heard.if_not_stored.unwrap();
+    let received = receive(&stage, &request(door::COMMANDS, command("C1", "x"))).await.ok().unwrap();
+    let not_stored = received.if_not_stored.unwrap();
     let error = frontdesk_core::DeskError::BadRequest("too large".into());
     assert!(not_stored(&error).body.contains("Nothing was done: too large"));
     let check = receive(&stage, &request(door::COMMANDS, "ssl_check=1&token=x".into())).await.ok().unwrap();
     assert!(check.intakes.is_empty());
     let foreign = command("C1", "x").replace("hooks.slack.com", "hooks.evil.example");
-    let heard = receive(&stage, &request(door::COMMANDS, foreign)).await.ok().unwrap();
-    assert!(heard.intakes[0].capabilities.is_empty());
+    let received = receive(&stage, &request(door::COMMANDS, foreign)).await.ok().unwrap();
+    assert!(received.intakes[0].capabilities.is_empty());
     let nowhere = receive(&stage, &request(door::COMMANDS, "command=%2Fx".into())).await.ok().unwrap();
     assert!(nowhere.intakes.is_empty() && reply(nowhere, &[]).body.contains("Nothing was done"));
 }
@@ -150,14 +150,14 @@ async fn a_command_is_an_event_and_its_address_a_capability() {
 async fn whoever_gives_a_command_is_told_why_no_agent_gets_it() {
     let stage = stage();
     let answer = async |receipts: &[Receipt]| {
-        let heard = receive(&stage, &request(door::COMMANDS, command("C1", "x"))).await.ok().unwrap();
-        reply(heard, receipts)
+        let received = receive(&stage, &request(door::COMMANDS, command("C1", "x"))).await.ok().unwrap();
+        reply(received, receipts)
     };
     assert_eq!(answer(&[receipt("delivered", "")]).await.body, "");
-    let told = answer(&[receipt("withheld", "no <agent>")]).await.body;
-    assert!(told.contains("ephemeral") && told.contains("no &lt;agent&gt;"), "{told}");
-    let told = answer(&[receipt("withheld", "run `frontdesk route add slack T1 --tenant home`")]).await.body;
-    assert!(told.contains("!link") && !told.contains("home"), "{told}");
+    let body = answer(&[receipt("withheld", "no <agent>")]).await.body;
+    assert!(body.contains("ephemeral") && body.contains("no &lt;agent&gt;"), "{body}");
+    let body = answer(&[receipt("withheld", "run `frontdesk route add slack T1 --tenant home`")]).await.body;
+    assert!(body.contains("!link") && !body.contains("home"), "{body}");
 }
 
 fn press(value: &str) -> Value {
@@ -181,8 +181,8 @@ async fn interact(stage: &Stage, payload: &Value) -> ReceivedRequest {
 async fn a_press_is_an_answer_of_the_person_and_closes_the_prompt() {
     let stage = stage();
     stage.vendor.answers("secret", json!({ "ok": true }));
-    let mut heard = interact(&stage, &press("hp1:p1:yes")).await;
-    let event = &heard.intakes[0].event;
+    let mut received = interact(&stage, &press("hp1:p1:yes")).await;
+    let event = &received.intakes[0].event;
     let response = event.prompt_response.as_ref().unwrap();
     assert_eq!((response.prompt_id.as_str(), response.option_id.as_str()), ("p1", "yes"));
     assert_eq!((response.label.as_deref(), event.text.as_str()), (Some("Yes"), "/yes"));
@@ -190,7 +190,7 @@ async fn a_press_is_an_answer_of_the_person_and_closes_the_prompt() {
     assert_eq!((event.source.user_id.as_deref(), event.source.scope_id.as_deref()), (Some("UANN"), Some("T1")));
     let again = interact(&stage, &press("hp1:p1:yes")).await;
     assert!(again.intakes.is_empty(), "somebody is at it");
-    heard.afterwards.take().unwrap()(&[receipt("delivered", "")]).await;
+    received.afterwards.take().unwrap()(&[receipt("delivered", "")]).await;
     let shown = stage.vendor.calls("secret").pop().unwrap().body;
     assert_eq!((&shown["replace_original"], &shown["text"]), (&json!(true), &json!("Sure?\n<@UANN>: Yes")));
     assert!(interact(&stage, &press("hp1:p1:yes")).await.intakes.is_empty(), "it was answered");
@@ -200,10 +200,10 @@ async fn a_press_is_an_answer_of_the_person_and_closes_the_prompt() {
 async fn a_press_that_no_agent_gets_can_be_repeated() {
     let stage = stage();
     stage.vendor.answers("secret", json!({ "ok": true }));
-    let mut heard = interact(&stage, &press("hp1:p1:yes")).await;
-    heard.afterwards.take().unwrap()(&[receipt("withheld", "not linked")]).await;
-    let told = stage.vendor.calls("secret").pop().unwrap().body;
-    assert_eq!((&told["response_type"], &told["text"]), (&json!("ephemeral"), &json!("not linked")));
+    let mut received = interact(&stage, &press("hp1:p1:yes")).await;
+    received.afterwards.take().unwrap()(&[receipt("withheld", "not linked")]).await;
+    let body = stage.vendor.calls("secret").pop().unwrap().body;
+    assert_eq!((&body["response_type"], &body["text"]), (&json!("ephemeral"), &json!("not linked")));
     assert_eq!(interact(&stage, &press("hp1:p1:yes")).await.intakes.len(), 1);
 }
 
@@ -216,18 +216,18 @@ async fn forms_and_foreign_buttons_are_refused_readably() {
     foreign.afterwards.take().unwrap()(&[]).await;
     assert_eq!(stage.vendor.calls("secret")[0].body["text"], "This button is not in use here.");
     let form = interact(&stage, &json!({ "type": "view_submission", "view": { "id": "V1" } })).await;
-    let told = reply(form, &[]).body;
-    assert!(told.contains("response_action") && told.contains("Forms are not supported here"), "{told}");
+    let body = reply(form, &[]).body;
+    assert!(body.contains("response_action") && body.contains("Forms are not supported here"), "{body}");
     for kind in ["view_closed", "shortcut", "block_suggestion", "x", ""] {
-        let heard = interact(&stage, &json!({ "type": kind })).await;
-        assert!(heard.intakes.is_empty());
-        assert_eq!(reply(heard, &[]).status, 200);
+        let received = interact(&stage, &json!({ "type": kind })).await;
+        assert!(received.intakes.is_empty());
+        assert_eq!(reply(received, &[]).status, 200);
     }
     let mut elsewhere = press("hp1:p1:yes");
     elsewhere["response_url"] = "https://evil.example/secret".into();
-    let mut heard = interact(&stage, &elsewhere).await;
+    let mut received = interact(&stage, &elsewhere).await;
     let before = stage.vendor.made.lock().unwrap().len();
-    heard.afterwards.take().unwrap()(&[receipt("delivered", "")]).await;
+    received.afterwards.take().unwrap()(&[receipt("delivered", "")]).await;
     assert_eq!(stage.vendor.made.lock().unwrap().len(), before, "nothing is posted elsewhere");
 }
 
@@ -251,8 +251,8 @@ async fn a_mention_that_comes_alone_is_of_the_same_chat() {
         request(door::EVENTS, envelope(event).to_string())
     };
     let chat_type = async |request: RawRequest| {
-        let heard = receive(&stage, &request).await.ok().unwrap();
-        heard.intakes[0].event.source.chat_type.clone()
+        let received = receive(&stage, &request).await.ok().unwrap();
+        received.intakes[0].event.source.chat_type.clone()
     };
     assert_eq!(chat_type(mention("C1")).await, "group", "Slack does not say");
     stage.vendor.answers("conversations.info", json!({ "ok": true, "channel": { "is_mpim": true } }));
@@ -271,8 +271,8 @@ async fn a_vendor_that_stalls_does_not_hold_up_an_event_for_three_seconds() {
     let mut event = said("C1", "", "<@UBOT> x");
     event["type"] = "app_mention".into();
     let began = tokio::time::Instant::now();
-    let heard = receive(&stage, &request(door::EVENTS, envelope(event.clone()).to_string())).await.ok().unwrap();
-    assert_eq!(heard.intakes[0].event.source.user_name.as_deref(), Some("UANN"), "an id is better than no name");
+    let received = receive(&stage, &request(door::EVENTS, envelope(event.clone()).to_string())).await.ok().unwrap();
+    assert_eq!(received.intakes[0].event.source.user_name.as_deref(), Some("UANN"), "an id is better than no name");
     assert!(began.elapsed() < std::time::Duration::from_millis(2_500));
     stage.vendor.stalls(&["auth.test", "users.info", "conversations.info"]);
     let mut old = envelope(event);

@@ -26,8 +26,8 @@ fn get(door: &'static str, query: String, cookie: Option<&str>) -> RawRequest {
     RawRequest { door, query, headers, now_ms: NOW_MS, ..RawRequest::default() }
 }
 
-fn fixed(heard: &ReceivedRequest) -> &Reply {
-    match &heard.answer {
+fn fixed(received: &ReceivedRequest) -> &Reply {
+    match &received.answer {
         Answer::Fixed(reply) => reply,
         Answer::FromReceipts(_) | Answer::File(..) => panic!("not fixed"),
     }
@@ -39,8 +39,8 @@ fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
 
 /// The state and the cookie of a browser that begins.
 async fn begin(stage: &Stage) -> (String, String) {
-    let heard = stage.slack.receive(Some(&stage.bot), &get(door::INSTALL, String::new(), None)).await.ok().unwrap();
-    let reply = fixed(&heard);
+    let received = stage.slack.receive(Some(&stage.bot), &get(door::INSTALL, String::new(), None)).await.ok().unwrap();
+    let reply = fixed(&received);
     assert_eq!(reply.status, 302);
     let location = header(reply, "location");
     let query = location.strip_prefix("https://slack.com/oauth/v2/authorize?").unwrap().as_bytes();
@@ -62,10 +62,10 @@ async fn finish(stage: &Stage, state: &str, cookie: Option<&str>, now_ms: u64) -
 async fn a_workspace_that_agrees_grants_a_token() {
     let stage = app();
     let (state, cookie) = begin(&stage).await;
-    let heard = finish(&stage, &state, Some(&format!("a=b; {cookie}")), NOW_MS).await.ok().unwrap();
-    assert_eq!(heard.granted[0].name, "workspace:T7");
-    assert_eq!(heard.granted[0].value.expose(), "xoxb-9-9-z");
-    let page = fixed(&heard);
+    let received = finish(&stage, &state, Some(&format!("a=b; {cookie}")), NOW_MS).await.ok().unwrap();
+    assert_eq!(received.granted[0].name, "workspace:T7");
+    assert_eq!(received.granted[0].value.expose(), "xoxb-9-9-z");
+    let page = fixed(&received);
     assert!(page.body.contains("Seven &lt;b&gt; (T7)") && !page.body.contains("xoxb"), "{}", page.body);
     let asked = stage.vendor.calls("oauth.v2.access").pop().unwrap();
     assert_eq!((&asked.body["code"], &asked.body["client_secret"]), (&json!("abc"), &json!("very-secret")));
@@ -106,7 +106,7 @@ fn secrets() -> std::collections::BTreeMap<String, frontdesk_wire::Secret> {
 
 #[tokio::test]
 async fn what_cannot_be_used_is_refused_with_a_reason() {
-    for (change, told) in [
+    for (change, expected) in [
         (json!({ "is_enterprise_install": true }), "whole organization"),
         (json!({ "team": null }), "whole organization"),
         (json!({ "access_token": "xoxp-1" }), "bot user"),
@@ -119,7 +119,7 @@ async fn what_cannot_be_used_is_refused_with_a_reason() {
         stage.vendor.answers("oauth.v2.access", answer);
         let (state, cookie) = begin(&stage).await;
         let refused = finish(&stage, &state, Some(&cookie), NOW_MS).await.err().unwrap();
-        assert!(refused.status == 409 && refused.body.contains(told), "{refused:?}");
+        assert!(refused.status == 409 && refused.body.contains(expected), "{refused:?}");
     }
     let stage = app();
     let (state, cookie) = begin(&stage).await;

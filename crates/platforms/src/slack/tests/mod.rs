@@ -146,18 +146,18 @@ impl Outcall for Vendor {
 
 /// A socket that a test holds the other end of.
 pub(super) struct Script {
-    says: mpsc::UnboundedReceiver<Value>,
-    hears: mpsc::UnboundedSender<SocketMessage>,
+    incoming: mpsc::UnboundedReceiver<Value>,
+    outgoing: mpsc::UnboundedSender<SocketMessage>,
 }
 
 pub(super) struct OtherEnd {
     pub(super) say: mpsc::UnboundedSender<Value>,
-    pub(super) heard: mpsc::UnboundedReceiver<SocketMessage>,
+    pub(super) received: mpsc::UnboundedReceiver<SocketMessage>,
 }
 
 impl OtherEnd {
     pub(super) async fn next(&mut self) -> Value {
-        match self.heard.recv().await.expect("the socket was left") {
+        match self.received.recv().await.expect("the socket was left") {
             SocketMessage::Text(text) => serde_json::from_str(&text).unwrap(),
             other => panic!("{other:?}"),
         }
@@ -165,14 +165,14 @@ impl OtherEnd {
 }
 
 pub(super) fn script() -> (Script, OtherEnd) {
-    let ((say, says), (hears, heard)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-    (Script { says, hears }, OtherEnd { say, heard })
+    let ((say, incoming), (outgoing, received)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+    (Script { incoming, outgoing }, OtherEnd { say, received })
 }
 
 impl Socket for Script {
     fn next(&mut self) -> BoxFuture<'_, Result<SocketMessage, String>> {
         Box::pin(async move {
-            match self.says.recv().await {
+            match self.incoming.recv().await {
                 Some(Value::Null) => Ok(SocketMessage::Alive),
                 Some(value) => Ok(SocketMessage::Text(value.to_string())),
                 None => Err("the connection was closed".to_owned()),
@@ -181,7 +181,7 @@ impl Socket for Script {
     }
 
     fn send(&mut self, message: SocketMessage) -> BoxFuture<'_, Result<(), String>> {
-        let sent = self.hears.send(message).map_err(|_| "the connection was lost".to_owned());
+        let sent = self.outgoing.send(message).map_err(|_| "the connection was lost".to_owned());
         Box::pin(std::future::ready(sent))
     }
 }
@@ -218,7 +218,7 @@ pub(super) fn stage() -> Stage {
     stage_with(&[("mode", "socket")], &secrets)
 }
 
-/// A message of Ann, as the Events API tells it.
+/// A message of Ann, as the Events API sends it.
 pub(super) fn envelope(event: Value) -> Value {
     json!({
         "type": "event_callback", "team_id": "T1", "api_app_id": "A1", "event_id": "Ev1", "event": event,
@@ -239,7 +239,7 @@ pub(super) fn receipt(outcome: &str, text: &str) -> Receipt {
     Receipt { event_id: "e1".into(), verdict, fresh: true, line: None }
 }
 
-/// Keeps what is stored; fails while it is told to.
+/// Keeps what is stored; fails while a test asks for it.
 pub(super) struct Store {
     pub(super) taken: mpsc::UnboundedSender<Intake>,
     pub(super) changed: Mutex<Vec<Change>>,

@@ -57,7 +57,7 @@ async fn what_is_not_stored_is_not_acknowledged() {
     slack.say.send(events("e1", said("C1", "channel", "hello"))).unwrap();
     let Ended::Lost(why) = listen(&stage, &store).await else { panic!() };
     assert!(why.contains("down"), "{why}");
-    assert!(slack.heard.recv().await.is_none(), "nothing was acknowledged");
+    assert!(slack.received.recv().await.is_none(), "nothing was acknowledged");
     let (again, mut slack) = script();
     stage.vendor.script(again);
     slack.say.send(hello()).unwrap();
@@ -111,7 +111,7 @@ async fn a_silent_socket_is_pinged_and_then_given_up() {
     slack.say.send(hello()).unwrap();
     let began = tokio::time::Instant::now();
     assert_eq!(listen(&stage, &store).await, Ended::Lost("the socket was silent".into()));
-    assert_eq!(slack.heard.recv().await, Some(SocketMessage::Alive));
+    assert_eq!(slack.received.recv().await, Some(SocketMessage::Alive));
     assert!(began.elapsed() < Duration::from_secs(70));
 }
 

@@ -18,7 +18,7 @@ pub(super) const BASE_URL: &str = "https://qyapi.weixin.qq.com";
 const ANSWER_MAX_BYTES: usize = 1 << 20;
 const CALL_TIME: Duration = Duration::from_secs(10);
 const UPLOAD_TIME: Duration = Duration::from_secs(20);
-/// Of a token whose time the vendor does not tell.
+/// Of a token whose lifetime the vendor does not give.
 const VALID_S: u64 = 7_200;
 
 /// How each answer begins.
@@ -160,7 +160,7 @@ impl<'a> Api<'a> {
         Err(Some(error).filter(|error| !error.is_of_token()))
     }
 
-    /// Secrets that were sent are not in what is told.
+    /// Secrets that were sent are not in the error text.
     fn read<T: DeserializeOwned>(&self, answer: &Answer, sent: &Secret) -> Result<T, ApiError> {
         let clean = |text: &str| text.replace(sent.expose(), "***").replace(self.secret.expose(), "***");
         read(answer).map_err(|error| match error {

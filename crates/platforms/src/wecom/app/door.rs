@@ -12,7 +12,7 @@ use crate::wecom::crypt::{Forged, Signed, key_of, open, verify};
 const ECHO_MAX_BYTES: usize = 1_024;
 
 impl App {
-    pub(super) fn hear(bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
+    pub(super) fn handle_request(bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let query = fields_of(request.query.as_bytes()).unwrap_or_default();
         if request.body.is_empty() {
             let missing = || Reply::text(400, "echostr is missing: this is the address that WeCom calls for an app");
@@ -37,7 +37,7 @@ impl App {
 fn greet_vendor(bot: &Bot, query: &[(String, String)], echo: &str, now_ms: u64) -> Result<ReceivedRequest, Reply> {
     let text = opened(bot, query, echo, now_ms)?;
     match String::from_utf8(text) {
-        // A message is signed in the same way. Whoever has caught one must not be told what is in it.
+        // A message is signed in the same way. Whoever has intercepted one must not learn what is in it.
         Ok(text) if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with('<') => {
             Err(Reply::text(400, "echostr is a message, and not the text by which WeCom checks the address"))
         }

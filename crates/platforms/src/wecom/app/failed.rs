@@ -3,7 +3,7 @@
 use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code};
 
-use crate::wecom::errors::{TOKEN, code_of, retry_after_ms, told};
+use crate::wecom::errors::{TOKEN, code_of, error_text, retry_after_ms};
 
 /// Why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl ApiError {
 
     pub(super) fn text(&self) -> String {
         match self {
-            Self::Refused { code, message } => format!("WeCom refused it: {}", told(*code, message)),
+            Self::Refused { code, message } => format!("WeCom refused it: {}", error_text(*code, message)),
             Self::Status(status) => format!("WeCom answered with status {status}"),
             Self::NoAnswer { why, .. } => format!("WeCom did not answer: {why}"),
         }

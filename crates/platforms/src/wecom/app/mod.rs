@@ -134,11 +134,11 @@ impl Platform for App {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        let heard = match bot {
-            Some(bot) => Self::hear(bot, request),
+        let received = match bot {
+            Some(bot) => Self::handle_request(bot, request),
             None => Err(Reply::text(404, "no such bot")),
         };
-        Box::pin(std::future::ready(heard))
+        Box::pin(std::future::ready(received))
     }
 
     fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {

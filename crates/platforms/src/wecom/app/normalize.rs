@@ -33,7 +33,7 @@ pub(super) fn intake_of(bot: &Bot, message: &Fields) -> Result<Option<Intake>, F
     if message.get("ToUserName").is_some_and(|corp| corp != corp_id) {
         return Err(Foreign("the message is for another company than corp_id of the bot".into()));
     }
-    // What is told about the whole company has none.
+    // What concerns the whole company has none.
     if message.get("AgentID").is_some_and(|agent| Some(agent) != bot.setting("agent_id")) {
         return Err(Foreign(
             "the message is for another app than agent_id of the bot; each app needs the address of its own bot".into(),

@@ -17,7 +17,7 @@ const FILES_MAX: usize = 64;
 /// How long they wait for somebody who listens to the robot again.
 const LEFT_MAX_MS: u64 = 3_600_000;
 
-/// Bot, tenant and robot: what was said to one of them is not told to whoever has its name later.
+/// Bot, tenant and robot: what was said to one of them does not reach whoever has its name later.
 type Key = (String, String, String);
 
 fn key(bot: &Bot) -> Key {
@@ -36,8 +36,8 @@ struct Queue {
     messages: VecDeque<Message>,
     bytes: usize,
     files: VecDeque<String>,
-    /// When the vendor was last heard.
-    heard_ms: u64,
+    /// When the last message of the vendor was received.
+    last_received_ms: u64,
     /// When the last listener ended, if nobody listens.
     left_ms: Option<u64>,
 }
@@ -82,18 +82,20 @@ impl Backlog {
         })
     }
 
-    pub(super) fn heard(&self, bot: &Bot, now_ms: u64) {
-        self.with(bot, |queue| queue.heard_ms = now_ms);
+    pub(super) fn note_received(&self, bot: &Bot, now_ms: u64) {
+        self.with(bot, |queue| queue.last_received_ms = now_ms);
     }
 
-    /// When the vendor was last heard by this server; 0 is never.
-    pub(super) fn heard_ms(&self, bot: &Bot) -> u64 {
-        self.with(bot, |queue| queue.heard_ms)
+    /// When this server last received something from the vendor; 0 is never.
+    pub(super) fn last_received_ms(&self, bot: &Bot) -> u64 {
+        self.with(bot, |queue| queue.last_received_ms)
     }
 
     /// Everything that came before this is stored.
     pub(super) fn stored_until_ms(&self, bot: &Bot) -> u64 {
-        self.with(bot, |queue| queue.messages.front().map_or(queue.heard_ms, |first| first.at_ms.min(queue.heard_ms)))
+        self.with(bot, |queue| {
+            queue.messages.front().map_or(queue.last_received_ms, |first| first.at_ms.min(queue.last_received_ms))
+        })
     }
 
     pub(super) fn is_full(&self, bot: &Bot) -> bool {
@@ -147,7 +149,7 @@ mod tests {
     fn it_is_bounded_and_waits_for_the_same_robot_only() {
         let (backlog, own) = (Backlog::default(), bot("b", "home"));
         backlog.begin(&own, 0);
-        backlog.heard(&own, 9);
+        backlog.note_received(&own, 9);
         assert_eq!(backlog.stored_until_ms(&own), 9);
         for number in 0..MESSAGES_MAX {
             assert!(!backlog.is_full(&own));

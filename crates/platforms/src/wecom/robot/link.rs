@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::frame::{Frame, written};
-use crate::wecom::errors::{code_of, retry_after_ms, told};
+use crate::wecom::errors::{code_of, error_text, retry_after_ms};
 
 /// Requests that wait for the task, for each robot.
 pub(super) const QUEUE_MAX: usize = 64;
@@ -49,7 +49,7 @@ pub(super) enum LinkError {
 impl LinkError {
     pub(super) fn text(&self) -> String {
         match self {
-            Self::Refused { code, message } => format!("WeCom refused it: {}", told(*code, message)),
+            Self::Refused { code, message } => format!("WeCom refused it: {}", error_text(*code, message)),
             Self::NotSent(why) => format!("it was not sent to WeCom: {why}"),
             Self::Lost(why) => format!("WeCom did not answer: {why}"),
         }

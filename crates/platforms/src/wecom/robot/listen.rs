@@ -22,7 +22,7 @@ use super::link::{Outbox, Request};
 use super::normalize::intake_of;
 use super::replies::Came;
 use super::{Robot, own_base, socket_url};
-use crate::wecom::errors::{code_of, told};
+use crate::wecom::errors::{code_of, error_text};
 
 /// A frame with the longest message.
 const MESSAGE_MAX_BYTES: usize = 1 << 20;
@@ -40,7 +40,7 @@ const HOLDING_MAX: usize = 2;
 /// Somebody else has opened a socket of the robot. Two who open it in turn would both lose messages.
 const TAKEN_OVER_PAUSE: Duration = Duration::from_mins(1);
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
-/// Shorter absences are not told as a gap.
+/// Shorter absences are not reported as a gap.
 const ABSENCE_MIN_MS: u64 = 5_000;
 
 /// Numbers that mean the credentials, and not the moment.
@@ -102,7 +102,7 @@ impl Robot {
             }
         };
         self.note_gap(bot, cursor, inlet);
-        self.backlog.heard(bot, self.env.now_ms());
+        self.backlog.note_received(bot, self.env.now_ms());
         self.save_time(bot, inlet).await;
         let (open, requests) = self.links.open(&bot.id);
         tracing::info!(bot = bot.id, "the socket of WeCom was opened");
@@ -145,7 +145,7 @@ impl Robot {
         match timeout(GREETING_LIMIT, self.greet(bot, &mut *socket, hello, &req_id)).await {
             Ok(Ok(Frame { errcode: Some(0), .. })) => Ok(socket),
             Ok(Ok(Frame { errcode: Some(errcode), errmsg, .. })) => {
-                let why = told(errcode, &errmsg.replace(secret.expose(), "***"));
+                let why = error_text(errcode, &errmsg.replace(secret.expose(), "***"));
                 let remedy = match code_of(errcode) {
                     Code::Unavailable | Code::RateLimited => "this server tries again by itself",
                     _ => "check bot_id and secret, and repeat `bot add`",
@@ -178,7 +178,7 @@ impl Robot {
     fn note_gap(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) {
         let now_ms = self.env.now_ms();
         let cursor = cursor.and_then(|cursor| cursor.parse::<u64>().ok());
-        if let Some(since_ms) = cursor.map(|cursor| cursor.max(self.backlog.heard_ms(bot)))
+        if let Some(since_ms) = cursor.map(|cursor| cursor.max(self.backlog.last_received_ms(bot)))
             && now_ms.saturating_sub(since_ms) > ABSENCE_MIN_MS
         {
             let reason = "no socket of the robot was open; WeCom does not repeat what was written meanwhile".to_owned();
@@ -205,7 +205,7 @@ impl Robot {
     ) -> End {
         let mut storing: Option<BoxFuture<'_, Vec<String>>> = None;
         let mut holding: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
-        let (mut heard_at, mut ping_at, mut cursor_at) =
+        let (mut received_at, mut ping_at, mut cursor_at) =
             (Instant::now(), Instant::now() + PING_EVERY, Instant::now() + CURSOR_EVERY);
         loop {
             if storing.is_none()
@@ -229,8 +229,8 @@ impl Robot {
             let text = match next {
                 Next::Message(Err(why)) => return End::Lost(why),
                 Next::Message(Ok(message)) => {
-                    heard_at = Instant::now();
-                    self.backlog.heard(bot, self.env.now_ms());
+                    received_at = Instant::now();
+                    self.backlog.note_received(bot, self.env.now_ms());
                     let SocketMessage::Text(text) = message else { continue };
                     let Some(frame) = Frame::read(&text) else { continue };
                     if is_last_frame(&frame) {
@@ -260,7 +260,7 @@ impl Robot {
                         continue;
                     }
                     // While messages wait to be stored, the socket is not read.
-                    if now - heard_at > SILENCE_MAX && has_room {
+                    if now - received_at > SILENCE_MAX && has_room {
                         return End::Lost("the socket was silent: no ping was answered".into());
                     }
                     ping_at = now + PING_EVERY;
@@ -293,7 +293,7 @@ impl Robot {
 
     async fn try_store(&self, bot: &Bot, inlet: &dyn Inlet, frame: &Frame) -> Result<Vec<String>, DeskError> {
         let Some(intake) = intake_of(frame, bot) else { return Ok(Vec::new()) };
-        // Before it is stored: whoever is told of it may answer at once.
+        // Before it is stored: whoever receives it may answer at once.
         self.note_came(bot, &intake.event.source, &frame.req_id);
         let files = intake.remote_media.iter().map(|file| file.handle.expose().to_owned()).collect();
         let receipts = inlet.take(vec![intake]).await?;

@@ -114,7 +114,7 @@ impl Robot {
         format!("{cmd}_{}_{}", self.env.now_ms(), self.env.random_hex(8))
     }
 
-    /// Members of a group are not told: only those are known who have written.
+    /// Members of a group are not reported: only those are known who have written.
     fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Option<Look> {
         if chat_id.is_empty() {
             return None;

@@ -72,7 +72,7 @@ async fn the_token_is_asked_for_once_and_again_when_it_is_refused() {
 #[tokio::test]
 async fn failures_are_what_they_are() {
     let scene = Scene::new();
-    for (path, answer, code, ambiguous, word) in [
+    for (path, answer, code, ambiguous, expected) in [
         ("gettoken", error(40_001), Code::PlatformFailed, false, "secret"),
         ("gettoken", error(40_013), Code::PlatformFailed, false, "corp_id"),
         ("gettoken", Answering::Lost, Code::Unavailable, false, "network"),
@@ -93,7 +93,7 @@ async fn failures_are_what_they_are() {
         let acted = scene.act(send("x")).await;
         let text = acted.result.error.unwrap();
         assert_eq!((acted.result.code, acted.result.ambiguous), (Some(code), ambiguous), "{text}");
-        assert!(text.contains(word) && !text.contains("1.2.3.4") && !text.contains("the-secret"), "{text}");
+        assert!(text.contains(expected) && !text.contains("1.2.3.4") && !text.contains("the-secret"), "{text}");
         assert_eq!(acted.pace.retry_after_ms.is_some(), code == Code::RateLimited);
         scene.env.advance_ms(7_200_000);
     }
@@ -102,7 +102,7 @@ async fn failures_are_what_they_are() {
 #[tokio::test]
 async fn a_success_that_reached_nobody_is_a_failure() {
     let scene = Scene::new();
-    for (field, code, word) in
+    for (field, code, expected) in
         [("invaliduser", Code::NotFound, "visible range"), ("unlicenseduser", Code::Forbidden, "license")]
     {
         let answer = json!({ "errcode": 0, "errmsg": "ok", field: "ann", "msgid": "m" });
@@ -110,7 +110,7 @@ async fn a_success_that_reached_nobody_is_a_failure() {
         let result = scene.act(send("x")).await.result;
         let text = result.error.unwrap();
         assert_eq!((result.success, result.code), (false, Some(code)));
-        assert!(text.contains(word) && text.contains("ann"), "{text}");
+        assert!(text.contains(expected) && text.contains("ann"), "{text}");
     }
 }
 
@@ -165,14 +165,14 @@ async fn a_bot_is_inspected() {
     let all = shown().await;
     assert!(all.iter().all(|(ok, _)| *ok) && all[1].1.contains("Helper"), "{all:?}");
     assert!(all[2].1.contains("https://desk.example/wecom/wc"), "{all:?}");
-    for (path, answer, at, word) in [
+    for (path, answer, at, expected) in [
         ("agent/get", error(60_020), 1, "Trusted IPs"),
         ("agent/get", Answering::Json(200, json!({ "errcode": 0, "name": "H", "close": 1 })), 1, "disabled"),
         ("agent/get", error(301_002), 1, "agent_id"),
     ] {
         scene.vendor.answers(path, answer);
         let all = shown().await;
-        assert!(!all[at].0 && all[at].1.contains(word), "{all:?}");
+        assert!(!all[at].0 && all[at].1.contains(expected), "{all:?}");
     }
     let scene = Scene::new();
     scene.vendor.answers("gettoken", error(40_013));

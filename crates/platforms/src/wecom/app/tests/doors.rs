@@ -5,20 +5,20 @@ use frontdesk_core::port::platform::Answer;
 
 use super::*;
 
-fn hear(request: &RawRequest) -> Result<ReceivedRequest, Reply> {
-    App::hear(&Scene::new().bot, request)
+fn receive(request: &RawRequest) -> Result<ReceivedRequest, Reply> {
+    App::handle_request(&Scene::new().bot, request)
 }
 
 fn said(fields: &str) -> Option<Intake> {
-    let Ok(heard) = hear(&Scene::request(&message(fields))) else { panic!("{fields}") };
-    let Answer::Fixed(reply) = &heard.answer else { panic!() };
+    let Ok(received) = receive(&Scene::request(&message(fields))) else { panic!("{fields}") };
+    let Answer::Fixed(reply) = &received.answer else { panic!() };
     assert_eq!((reply.status, reply.body.as_str()), (200, ""), "a passive answer is empty");
-    assert!(heard.if_not_stored.is_none(), "what is not stored must be sent again");
-    heard.intakes.into_iter().next()
+    assert!(received.if_not_stored.is_none(), "what is not stored must be sent again");
+    received.intakes.into_iter().next()
 }
 
 fn refusal(request: &RawRequest) -> (u16, String) {
-    match hear(request) {
+    match receive(request) {
         Err(reply) => (reply.status, reply.body),
         Ok(_) => panic!("it was taken"),
     }
@@ -30,7 +30,7 @@ fn the_address_is_confirmed_to_whoever_knows_the_token() {
     let sealed = crypt::seal(&key, CORP, [7; 16], b"1616140317555161061").unwrap();
     let escaped = api::encoded(&sealed);
     let ask = |query: String, now_s: u64| {
-        hear(&RawRequest { door: DOOR, query, now_ms: now_s * 1_000, ..RawRequest::default() })
+        receive(&RawRequest { door: DOOR, query, now_ms: now_s * 1_000, ..RawRequest::default() })
     };
     let query = format!("{}&echostr={escaped}", Scene::query(&sealed));
     let Ok(ReceivedRequest { answer: Answer::Fixed(reply), intakes, .. }) = ask(query.clone(), NOW_S) else { panic!() };
@@ -42,8 +42,8 @@ fn the_address_is_confirmed_to_whoever_knows_the_token() {
     assert_eq!(status(format!("echostr={escaped}"), NOW_S), Some(400));
     assert_eq!(status(String::new(), NOW_S), Some(400));
     let caught = crypt::seal(&key, CORP, [7; 16], b"<xml><Content>private</Content></xml>").unwrap();
-    let told = ask(format!("{}&echostr={}", Scene::query(&caught), api::encoded(&caught)), NOW_S).err().unwrap();
-    assert!(told.status == 400 && !told.body.contains("private"), "a message is not decrypted for whoever asks");
+    let reply = ask(format!("{}&echostr={}", Scene::query(&caught), api::encoded(&caught)), NOW_S).err().unwrap();
+    assert!(reply.status == 400 && !reply.body.contains("private"), "a message is not decrypted for whoever asks");
     let other = crypt::seal(&key, "ww-other", [7; 16], b"1").unwrap();
     assert_eq!(status(format!("{}&echostr={}", Scene::query(&other), api::encoded(&other)), NOW_S), Some(403));
 }
@@ -112,7 +112,7 @@ fn of_events_only_what_people_mean_is_passed_on() {
     assert!(said("<MsgType>text</MsgType><Content> </Content><MsgId>1</MsgId>").is_none(), "nothing was said");
     assert!(said("<MsgId>1</MsgId>").is_none());
     let system = message("<MsgType>event</MsgType><Event>click</Event>").replace("ann", "sys");
-    assert!(hear(&Scene::request(&system)).is_ok_and(|heard| heard.intakes.is_empty()));
+    assert!(receive(&Scene::request(&system)).is_ok_and(|received| received.intakes.is_empty()));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn what_is_not_for_this_app_is_refused_with_a_reason() {
     assert!(status == 403 && why.contains("agent_id"), "{why}");
     let (status, why) = refusal(&Scene::request(&message(text).replace(CORP, "ww-other")));
     assert!(status == 403 && why.contains("corp_id"), "{why}");
-    for (change, status, word) in [
+    for (change, status, expected) in [
         (("msg_signature=", "msg_signature=0"), 400, "msg_signature"),
         (("nonce=n0", "nonce=n1"), 403, "token"),
         (("timestamp=1700000000", "timestamp=1700000001"), 403, "token"),
@@ -132,9 +132,9 @@ fn what_is_not_for_this_app_is_refused_with_a_reason() {
     ] {
         let query = good.query.replace(change.0, change.1);
         let (found, why) = refusal(&RawRequest { query, ..good.clone() });
-        assert!(found == status && why.contains(word), "{change:?}: {found} {why}");
+        assert!(found == status && why.contains(expected), "{change:?}: {found} {why}");
     }
-    for (body, word) in [
+    for (body, expected) in [
         (&b""[..], "echostr"),
         (b"<xml></xml>", "Encrypt"),
         (b"<xml><Encrypt>a</Encrypt><Encrypt>b</Encrypt></xml>", "two"),
@@ -142,7 +142,7 @@ fn what_is_not_for_this_app_is_refused_with_a_reason() {
         (b"{\"encrypt\":\"x\"}", "malformed"),
     ] {
         let (status, why) = refusal(&RawRequest { body: body.into(), ..good.clone() });
-        assert!(status == 400 && why.contains(word), "{status} {why}");
+        assert!(status == 400 && why.contains(expected), "{status} {why}");
     }
     // Signed by somebody who knows the token, and sealed with another key.
     let sealed = crypt::seal(&[9; 32], CORP, [7; 16], b"<xml/>").unwrap();
@@ -156,7 +156,7 @@ fn what_is_not_for_this_app_is_refused_with_a_reason() {
 #[test]
 fn incomplete_bots_are_refused_when_they_are_added() {
     let app = Scene::new().app;
-    for (name, value, word) in [
+    for (name, value, expected) in [
         ("corp_id", "", "My Company"),
         ("corp_id", "a b", "My Company"),
         ("agent_id", "app", "AgentId"),
@@ -175,6 +175,6 @@ fn incomplete_bots_are_refused_when_they_are_added() {
         let settings = if is_setting { change(&SETTINGS) } else { SETTINGS.to_vec() };
         let secrets = if is_setting { SECRETS.to_vec() } else { change(&SECRETS) };
         let why = app.check_bot(&bot_with(&settings, &secrets)).unwrap_err();
-        assert!(why.contains(word), "{name}: {why}");
+        assert!(why.contains(expected), "{name}: {why}");
     }
 }

@@ -12,8 +12,8 @@ async fn messages_are_stored_in_their_order() {
         far.accept().await;
         far.say.send(SocketMessage::Text("rubbish".into())).unwrap();
         far.say.send(SocketMessage::Binary(Bytes::from_static(b"x"))).unwrap();
-        far.tell(json!({ "cmd": "news", "headers": {} }));
-        far.tell(json!([1]));
+        far.send(json!({ "cmd": "news", "headers": {} }));
+        far.send(json!([1]));
         for number in 0..5 {
             far.said(&format!("m{number}"), "r", text(&number.to_string()));
         }
@@ -38,7 +38,7 @@ async fn a_message_waits_for_the_store_and_the_socket_lives_on() {
         far.accept().await;
         far.said("m1", "r", text("held"));
         for _ in 0..5 {
-            let ping = far.heard.recv().await.unwrap();
+            let ping = far.received.recv().await.unwrap();
             assert_eq!(ping["cmd"], "ping");
             far.answer(&ping, 0, Value::Null);
         }
@@ -173,7 +173,7 @@ async fn a_silent_socket_is_given_up() {
     assert!(why.contains("silent"), "{why}");
     assert!(began.elapsed() < Duration::from_mins(2), "{:?}", began.elapsed());
     let mut pings = 0;
-    while let Ok(frame) = far.heard.try_recv() {
+    while let Ok(frame) = far.received.try_recv() {
         pings += u32::from(frame["cmd"] == "ping");
     }
     assert!(pings >= 2, "{pings}");
@@ -214,7 +214,7 @@ async fn another_connection_of_the_robot_ends_this_one_with_a_pause() {
     let mut far = scene.vendor.socket();
     let talk = async {
         far.accept().await;
-        far.tell(json!({ "cmd": "aibot_event_callback", "headers": { "req_id": "e" },
+        far.send(json!({ "cmd": "aibot_event_callback", "headers": { "req_id": "e" },
             "body": { "msgtype": "event", "event": { "eventtype": "disconnected_event" } } }));
     };
     let began = tokio::time::Instant::now();

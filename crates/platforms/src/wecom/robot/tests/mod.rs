@@ -23,20 +23,20 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::NoMedia;
 
-/// What a socket says, and where it hears.
+/// What a socket receives, and where its messages go.
 pub(super) struct Script {
-    says: mpsc::UnboundedReceiver<SocketMessage>,
-    hears: mpsc::UnboundedSender<Value>,
+    incoming: mpsc::UnboundedReceiver<SocketMessage>,
+    outgoing: mpsc::UnboundedSender<Value>,
 }
 
 impl Socket for Script {
     fn next(&mut self) -> BoxFuture<'_, Result<SocketMessage, String>> {
-        Box::pin(async move { self.says.recv().await.ok_or_else(|| "the connection was closed".to_owned()) })
+        Box::pin(async move { self.incoming.recv().await.ok_or_else(|| "the connection was closed".to_owned()) })
     }
 
     fn send(&mut self, message: SocketMessage) -> BoxFuture<'_, Result<(), String>> {
         let SocketMessage::Text(text) = message else { panic!("{message:?}") };
-        let _ = self.hears.send(serde_json::from_str(&text).unwrap()); // the test may not look
+        let _ = self.outgoing.send(serde_json::from_str(&text).unwrap()); // the test may not look
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -44,22 +44,22 @@ impl Socket for Script {
 /// The vendor's end of a socket.
 pub(super) struct Far {
     pub(super) say: mpsc::UnboundedSender<SocketMessage>,
-    pub(super) heard: mpsc::UnboundedReceiver<Value>,
+    pub(super) received: mpsc::UnboundedReceiver<Value>,
 }
 
 impl Far {
-    pub(super) fn tell(&self, frame: Value) {
+    pub(super) fn send(&self, frame: Value) {
         self.say.send(SocketMessage::Text(frame.to_string())).unwrap();
     }
 
     pub(super) fn answer(&self, frame: &Value, errcode: i64, body: Value) {
-        self.tell(json!({ "headers": frame["headers"], "errcode": errcode, "errmsg": "m", "body": body }));
+        self.send(json!({ "headers": frame["headers"], "errcode": errcode, "errmsg": "m", "body": body }));
     }
 
     /// The next frame that is no ping.
     pub(super) async fn next(&mut self) -> Value {
         loop {
-            let frame = self.heard.recv().await.expect("the socket was closed");
+            let frame = self.received.recv().await.expect("the socket was closed");
             if frame["cmd"] != "ping" {
                 return frame;
             }
@@ -75,7 +75,7 @@ impl Far {
     }
 
     pub(super) fn said(&self, message_id: &str, req_id: &str, more: Value) {
-        self.tell(said(message_id, req_id, more));
+        self.send(said(message_id, req_id, more));
     }
 }
 
@@ -100,9 +100,9 @@ pub(super) struct Vendor {
 impl Vendor {
     /// The next socket that is dialed.
     pub(super) fn socket(&self) -> Far {
-        let ((say, says), (hears, heard)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        self.sockets.lock().unwrap().push_back(Script { says, hears });
-        Far { say, heard }
+        let ((say, incoming), (outgoing, received)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        self.sockets.lock().unwrap().push_back(Script { incoming, outgoing });
+        Far { say, received }
     }
 }
 
