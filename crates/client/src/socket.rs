@@ -441,7 +441,7 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     let mut lines = Lines::new(FRAME_MAX_BYTES);
     let mut offered = Some(line_tx);
     let mut up = false;
-    let mut heard = Instant::now();
+    let mut last_received = Instant::now();
     let mut work = tokio::time::interval(WORKING_EVERY);
     loop {
         tokio::select! {
@@ -454,10 +454,10 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     let line = GatewayLine::InboundWorking { buffer_ids: &slow }.line();
                     write(&mut sink, Message::text(line)).await?;
                 }
-                if heard.elapsed() >= SILENCE_MAX {
+                if last_received.elapsed() >= SILENCE_MAX {
                     return Err(closed(format!("the server was silent for {} s", SILENCE_MAX.as_secs())));
                 }
-                if heard.elapsed() >= PING_AFTER {
+                if last_received.elapsed() >= PING_AFTER {
                     write(&mut sink, Message::ping("")).await?;
                 }
             }
@@ -482,7 +482,7 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
                     return if up { Ok(()) } else { Err(TransportError::Closed { code, reason }) };
                 }
                 Some(Ok(message)) => {
-                    heard = Instant::now();
+                    last_received = Instant::now();
                     let Some(text) = message.as_text() else { continue };
                     let mut frames = Vec::new();
                     lines.push(text, |line| frames.extend(serde_json::from_str::<DeskFrame>(line))).map_err(|_| closed("a frame is too long".into()))?;

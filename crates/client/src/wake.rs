@@ -50,7 +50,7 @@ async fn serve(listener: TcpListener, called: Arc<Notify>, stop: CancellationTok
         };
         let Ok((stream, _)) = accepted else { continue };
         // One caller at a time; slow ones are cut off.
-        if tokio::time::timeout(HEAD_TIME, answer(stream)).await.is_ok_and(|heard| heard.is_ok()) {
+        if tokio::time::timeout(HEAD_TIME, answer(stream)).await.is_ok_and(|answered| answered.is_ok()) {
             called.notify_one();
         }
     }

@@ -50,11 +50,11 @@ pub struct ClusterPlane {
     platforms: Arc<Platforms>,
     meters: Arc<Meters>,
     tail: Arc<Tail>,
-    /// What this server told last, and under which number.
+    /// What this server reported last, and under which number.
     reported: Mutex<(DeskNo, DeskReport)>,
     /// On the steady clock.
     echo_sent_ms: AtomicU64,
-    heard_ms: AtomicU64,
+    echo_received_ms: AtomicU64,
     swept_ms: AtomicU64,
     asked_ms: AtomicU64,
 }
@@ -90,7 +90,7 @@ impl ClusterPlane {
             tail: base.tail.clone(),
             reported: Mutex::default(),
             echo_sent_ms: AtomicU64::new(0),
-            heard_ms: AtomicU64::new(now_ms),
+            echo_received_ms: AtomicU64::new(now_ms),
             swept_ms: AtomicU64::new(now_ms),
             asked_ms: AtomicU64::new(0),
         }
@@ -106,11 +106,11 @@ impl ClusterPlane {
         self.bus.hear().await
     }
 
-    pub async fn take(&self, heard: BusEvent) -> Result<(), StoreError> {
-        match heard {
+    pub async fn take(&self, event: BusEvent) -> Result<(), StoreError> {
+        match event {
             BusEvent::Missed => self.sweep().await?,
             BusEvent::Hint(Hint::Echo(of)) if DeskNo(of) == self.lease.me() => {
-                self.heard_ms.store(self.env.steady_ms(), Ordering::Relaxed);
+                self.echo_received_ms.store(self.env.steady_ms(), Ordering::Relaxed);
             }
             BusEvent::Hint(Hint::Echo(_)) => {}
             BusEvent::Hint(Hint::Rows(instances)) => {
@@ -148,7 +148,7 @@ impl ClusterPlane {
             BusEvent::Hint(Hint::Dropped(instance, seq)) => self.delivery.served().row_dropped_elsewhere(instance, seq),
             BusEvent::Hint(Hint::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),
             BusEvent::Hint(Hint::AskTail(_)) => {}
-            BusEvent::Hint(Hint::Tail(part)) => self.tail.heard(part),
+            BusEvent::Hint(Hint::Tail(part)) => self.tail.received(part),
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl ClusterPlane {
             self.bus.listen_as(me);
             self.bus.send(To::Desk(me), Hint::Echo(me.0));
         }
-        let is_cut_off = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed)) >= CUT_OFF_MS;
+        let is_cut_off = now_ms.saturating_sub(self.echo_received_ms.load(Ordering::Relaxed)) >= CUT_OFF_MS;
         if self.lease.note_cut_off(is_cut_off) {
             self.meters.bus_cut_off.set(i64::from(is_cut_off));
             if is_cut_off {
@@ -237,7 +237,7 @@ impl ClusterPlane {
         Ok(())
     }
 
-    /// The live servers, this one included, with what each tells of itself.
+    /// The live servers, this one included, with the report of each.
     pub async fn reports(&self) -> Result<Vec<(DeskRecord, DeskReport)>, StoreError> {
         let read = |(desk, _): (DeskRecord, Vec<String>)| {
             let report = DeskReport::read(&desk.report);
@@ -257,7 +257,7 @@ impl ClusterPlane {
             .collect())
     }
 
-    /// Looks at the store for what hints would have told. Costs one small query where nothing is new.
+    /// Looks at the store for what hints would have announced. Costs one small query where nothing is new.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.swept_ms.store(self.env.steady_ms(), Ordering::Relaxed);
         self.meters.bus_sweeps.inc();

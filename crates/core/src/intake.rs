@@ -86,7 +86,7 @@ pub struct Intake {
     /// Tells it from other events with the same message id, in the same chat and of the same bot: another account under
     /// the id of the bot, another edit of the message. Part of the dedup key.
     pub mark: String,
-    /// What tells this edit from others of the message, where the platform names it. Without it, the text does.
+    /// Identifies this edit among others of the message, where the platform names it. Without it, the text does.
     pub edit_id: Option<String>,
     /// The platform could not take it (it is malformed or encrypted): it is recorded with this reason, and nobody gets it.
     pub refused: Option<String>,
@@ -127,7 +127,7 @@ impl Intake {
     }
 }
 
-/// What tells an edit from others of the same message. Empty: it is no edit.
+/// Identifies an edit among others of the same message. Empty: it is no edit.
 pub(crate) fn edit_of<'a>(event: &'a MessageEvent, edit_id: Option<&'a str>) -> &'a str {
     match event.source.message_is_edit {
         true => edit_id.unwrap_or(&event.text),
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edit_is_told_by_its_name_and_else_by_its_text() {
+    fn an_edit_is_identified_by_its_name_and_else_by_its_text() {
         let event = |message_is_edit| {
             let source = Source { message_is_edit, ..Source::default() };
             MessageEvent { text: "text".into(), source, ..MessageEvent::default() }

@@ -32,9 +32,9 @@ pub struct Lease {
     /// This one is stopping, under whatever number.
     is_leaving: AtomicBool,
     attempts: AtomicU64,
-    /// Rows may have been written of which nobody was told.
+    /// Rows may have been written of which nobody was notified.
     has_doubts: AtomicBool,
-    /// Hints of other desks are not heard.
+    /// Hints of other desks do not arrive.
     is_cut_off: AtomicBool,
     /// The version of the directory that this desk has read, for whoever waits until all desks know of a change.
     directory_seen: AtomicU64,
@@ -126,7 +126,7 @@ impl Lease {
         self.others.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Whether hints of other desks are not heard.
+    /// Whether hints of other desks do not arrive.
     pub fn is_cut_off(&self) -> bool {
         self.is_cut_off.load(Ordering::Relaxed)
     }
@@ -160,7 +160,7 @@ impl Lease {
         })
     }
 
-    /// Rows may have been written without an answer, so that nobody was told of them.
+    /// Rows may have been written without an answer, so that nobody was notified of them.
     pub(crate) fn note_doubts(&self) {
         self.has_doubts.store(true, Ordering::SeqCst);
     }

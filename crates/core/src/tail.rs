@@ -1,6 +1,6 @@
 //! Live stream of what the server does, for the `tail` command and the timeline of the chat page.
 //!
-//! Best effort: a slow watcher loses notices and is told how many. The ledger is authoritative. Without watchers no
+//! Best effort: a slow watcher loses notices and is sent their number. The ledger is authoritative. Without watchers no
 //! notice is built.
 
 mod elsewhere;
@@ -77,14 +77,14 @@ impl Tail {
         self.elsewhere.parts(me, name, self.env.steady_ms())
     }
 
-    pub(crate) fn heard(&self, part: TailPart) {
-        self.elsewhere.heard(part);
+    pub(crate) fn received(&self, part: TailPart) {
+        self.elsewhere.received(part);
     }
 
-    /// Other servers are not heard.
+    /// Hints of other servers do not arrive.
     pub(crate) fn note_cut_off(&self) {
         let text = "the bus does not deliver: events of other servers are not shown";
-        self.elsewhere.tell(json!({ "step": "missed", "text": text }));
+        self.elsewhere.publish(json!({ "step": "missed", "text": text }));
     }
 
     /// Fills in the notice only if somebody watches.

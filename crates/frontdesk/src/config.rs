@@ -360,8 +360,8 @@ mod tests {
         assert!(broken.contains("at line 2") && !broken.contains("secret"), "{broken}");
         assert!(text("", &[("FRONTDESK_RELAY_WINDOW", "many")]).contains("FRONTDESK_RELAY_WINDOW"));
         for name in ["FRONTDESK_RELAY_WIDOW", "FRONTDESK_RELAY", "FRONTDESK_LISTEN_ON"] {
-            let told = text("", &[(name, "1")]);
-            assert!(told.contains("unknown setting") && told.contains(name), "{told}");
+            let message = text("", &[(name, "1")]);
+            assert!(message.contains("unknown setting") && message.contains(name), "{message}");
         }
         assert!(text("[outcall]\nallow = [\"10.0.0.0/99\"]", &[]).contains("10.0.0.0/99"));
         assert!(text("public_url = \"ftp://x\"", &[]).contains("public_url"));
@@ -397,17 +397,21 @@ mod tests {
         let typed = text("[platform.hooks]\nmax_bytes = \"5\"", &[]);
         assert!(typed.contains("platform.hooks.max_bytes must be of type integer"), "{typed}");
         for wrong in ["0", "1048577", "-1"] {
-            let told = text(&format!("[platform.hooks]\nmax_bytes = {wrong}"), &[]);
-            assert!(told.contains("[platform.hooks]") && told.contains("max_bytes"), "{told}");
+            let message = text(&format!("[platform.hooks]\nmax_bytes = {wrong}"), &[]);
+            assert!(message.contains("[platform.hooks]") && message.contains("max_bytes"), "{message}");
         }
         let absent = text("[platform.pigeons]\nloft = 1", &[]);
         assert!(absent.contains("no platform \"pigeons\"; known platforms: "), "{absent}");
         assert!(absent.contains("hooks"), "{absent}");
         assert!(text("platform = 1", &[]).contains("platform must be of type table"));
         for name in ["FRONTDESK_PLATFORM_HOOKS_MAX_BYTE", "FRONTDESK_PLATFORM_PIGEONS_LOFT", "FRONTDESK_CHAT_COLOUR"] {
-            let told = text("", &[(name, "1")]);
-            assert!(told.contains("unknown setting") && told.contains(name), "{told}");
-            assert_eq!(told.contains("platforms with settings: discord, hooks"), name.contains("PLATFORM_"), "{told}");
+            let message = text("", &[(name, "1")]);
+            assert!(message.contains("unknown setting") && message.contains(name), "{message}");
+            assert_eq!(
+                message.contains("platforms with settings: discord, hooks"),
+                name.contains("PLATFORM_"),
+                "{message}"
+            );
         }
     }
 

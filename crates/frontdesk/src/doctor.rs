@@ -119,7 +119,7 @@ pub(crate) fn command_conflicts(app: &App, platform: &str, bot: &Bot) -> Vec<Bot
     /// Agents that are named.
     const NAMED_MAX: usize = 5;
     let conflicts = app.desk.directory().offers().conflicts(platform, bot);
-    let told = conflicts.into_iter().map(|(name, agents)| {
+    let findings = conflicts.into_iter().map(|(name, agents)| {
         let (count, named) = (agents.len(), agents[..agents.len().min(NAMED_MAX)].join(", "));
         let text = format!(
             "{count} agents offer the command {name:?} with different descriptions or options, and people see one of \
@@ -127,7 +127,7 @@ pub(crate) fn command_conflicts(app: &App, platform: &str, bot: &Bot) -> Vec<Bot
         );
         BotFinding::new("commands", false, text)
     });
-    told.collect()
+    findings.collect()
 }
 
 /// Of all bots.

@@ -1,4 +1,4 @@
-//! Who is told of rows after their commit.
+//! Who is notified of rows after their commit.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

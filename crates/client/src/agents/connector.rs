@@ -32,12 +32,12 @@ fn broken(agent_id: &str, fault: Fault) -> Fault {
 impl AgentsClient {
     /// Registers an agent, or changes the given fields.
     pub async fn put_agent(&self, agent_id: &str, put: &AgentPut) -> Result<(), Fault> {
-        self.tell(self.request(Method::PUT, &agent_path(agent_id, "")?).json(put)).await
+        self.send(self.request(Method::PUT, &agent_path(agent_id, "")?).json(put)).await
     }
 
     /// Requires a token of scope operator.
     pub async fn delete_agent(&self, agent_id: &str) -> Result<(), Fault> {
-        self.tell(self.request(Method::DELETE, &agent_path(agent_id, "")?)).await
+        self.send(self.request(Method::DELETE, &agent_path(agent_id, "")?)).await
     }
 
     /// The address decides: with an `@` it wakes, otherwise it delivers.
@@ -90,7 +90,7 @@ impl AgentConnector for AgentsClient {
     }
 
     fn health_check(&self) -> Promise<'_, ()> {
-        Box::pin(async { self.tell(self.request(Method::GET, "health")).await })
+        Box::pin(async { self.send(self.request(Method::GET, "health")).await })
     }
 
     fn request_response<'a>(

@@ -77,7 +77,7 @@ impl AgentsClient {
     }
 
     /// For requests where only the status counts.
-    pub(super) async fn tell(&self, request: RequestBuilder) -> Result<(), Fault> {
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<(), Fault> {
         self.open(request.timeout(LIMIT)).await.map(drop)
     }
 }

@@ -44,7 +44,7 @@ impl SkillStore for AgentsClient {
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> Promise<'a, ()> {
-        Box::pin(async move { self.tell(self.request(Method::DELETE, &skill_path(name, "")?)).await })
+        Box::pin(async move { self.send(self.request(Method::DELETE, &skill_path(name, "")?)).await })
     }
 
     fn update_status<'a>(&'a self, name: &'a str, status: SkillStatus) -> Promise<'a, VersionInfo> {

@@ -114,7 +114,7 @@ impl Messages {
             (asks.on_stored)(stored.message.delivery_id.clone()).await;
         }
         if fresh {
-            self.agents.tell_streams(to.agent.no);
+            self.agents.notify_streams(to.agent.no);
         } else if how.asks.is_some() {
             self.ask_again(to, &NewMessage { delivery_id: &stored.message.delivery_id, ..message }, at_ms).await?;
         }
@@ -244,8 +244,9 @@ impl Messages {
             notice.chat_id = chat_of(from).into();
             notice.message_id.clone_from(&stored.message.delivery_id);
             let speaker = from.unwrap_or("the desk");
-            let told: Vec<String> = receipts.iter().map(summary).collect();
-            notice.text = format!("{} from {speaker} to {}; {}", stored.message.kind, to.agent.id, told.join(", "));
+            let summaries: Vec<String> = receipts.iter().map(summary).collect();
+            notice.text =
+                format!("{} from {speaker} to {}; {}", stored.message.kind, to.agent.id, summaries.join(", "));
         });
     }
 }
@@ -313,8 +314,8 @@ fn merged(stored: &StoredMessage, receipts: &[ConnectorReceipt], mut warnings: V
         match (&it.receipt, &it.error) {
             (Some(receipt), _) => {
                 pushed |= receipt.get("delivery_skipped").and_then(Value::as_bool) != Some(true);
-                let told = receipt.get("warnings").and_then(Value::as_array).into_iter().flatten();
-                warnings.extend(told.filter_map(Value::as_str).map(|text| format!("{}: {text}", it.connector)));
+                let reported = receipt.get("warnings").and_then(Value::as_array).into_iter().flatten();
+                warnings.extend(reported.filter_map(Value::as_str).map(|text| format!("{}: {text}", it.connector)));
             }
             (None, Some(error)) => {
                 let text = error.get("message").and_then(Value::as_str).unwrap_or("it failed");

@@ -31,8 +31,8 @@ use crate::port::stores::Stores;
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 
 /// Attempts to put an accepted answer into the inbox of an asker that disconnected, with a pause before each further one.
-const UNHEARD_TRIES: u32 = 30;
-const UNHEARD_PAUSE: Duration = Duration::from_secs(1);
+const UNDELIVERED_TRIES: u32 = 30;
+const UNDELIVERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is asked.
 pub struct Question {
@@ -173,7 +173,7 @@ impl Exchanges {
         let asking = self.ask(who, address, payload.clone().into(), timeout_ms, asker.into());
         let (answer, ()) = tokio::join!(answer, Box::pin(asking));
         let ended = |_| Err(Fault::new(Class::InternalError, "the exchange ended without a result"));
-        answer.unwrap_or_else(ended).map(|told| told.reply)
+        answer.unwrap_or_else(ended).map(|buffered| buffered.reply)
     }
 
     /// Asks, and sends the answer to `line` as soon as it is known. An asker that disconnects frees its slot at once;
@@ -236,7 +236,7 @@ impl Exchanges {
         };
         let mut question = std::pin::pin!(question.fuse());
         // Also accepts the answer while a slow connector is still being called.
-        let heard = async {
+        let outcome = async {
             let hung_up = async {
                 match line.as_mut() {
                     Some(line) => line.asker.closed().await,
@@ -250,10 +250,10 @@ impl Exchanges {
                 () = hung_up => Err(Fault::new(Class::TimeoutError, "the asker disconnected")),
             }
         };
-        let heard = tokio::time::timeout(Duration::from_millis(timeout_ms), heard).await;
-        let is_late = heard.is_err();
-        let heard = heard.unwrap_or_else(|_| Err(no_answer(&to.agent.id, timeout_ms)));
-        let answered = self.or_last_moment(token, heard).await;
+        let outcome = tokio::time::timeout(Duration::from_millis(timeout_ms), outcome).await;
+        let is_late = outcome.is_err();
+        let outcome = outcome.unwrap_or_else(|_| Err(no_answer(&to.agent.id, timeout_ms)));
+        let answered = self.or_last_moment(token, outcome).await;
         let why = match &answered {
             Ok(_) => "answered",
             Err(_) if is_late => "unanswered",
@@ -261,8 +261,8 @@ impl Exchanges {
         };
         self.meters.agent_messages.get_or_create(&Why { why }).inc();
         let is_answered = answered.is_ok();
-        let mut is_told = is_answered;
-        let unheard = line.take().and_then(|line| line.send(answered.map(|it| reply_of(to, correlation_id, it))).err());
+        let mut is_settled = is_answered;
+        let unsent = line.take().and_then(|line| line.send(answered.map(|it| reply_of(to, correlation_id, it))).err());
         if asker.is_some() && is_answered {
             // The answer may have arrived before the question was committed.
             if !question.is_terminated() {
@@ -272,12 +272,12 @@ impl Exchanges {
                     _ = &mut question => {}
                 }
             }
-            is_told = self.close_answered(who.tenant, to, correlation_id, token, unheard).await;
-        } else if let Some(UndeliveredReply { asker, .. }) = unheard {
+            is_settled = self.close_answered(who.tenant, to, correlation_id, token, unsent).await;
+        } else if let Some(UndeliveredReply { asker, .. }) = unsent {
             refuse(asker, Fate::Lost);
         }
         // After the commit: until then further replies get `Answered`. An answer that reached nobody is kept for `finish_left`.
-        if is_told {
+        if is_settled {
             self.end(token).await;
         }
         drop(ticket);
@@ -316,8 +316,8 @@ impl Exchanges {
     }
 
     /// Whoever gives up asks the store once more: the agent may have been told in this moment that its reply was accepted.
-    async fn or_last_moment(&self, token: u64, heard: Result<Answer, Fault>) -> Result<Answer, Fault> {
-        let Err(fault) = heard else { return heard };
+    async fn or_last_moment(&self, token: u64, outcome: Result<Answer, Fault>) -> Result<Answer, Fault> {
+        let Err(fault) = outcome else { return outcome };
         // It stays in the store until it has reached somebody.
         if let Some((_, answer)) = self.store.take_answers(vec![token]).await?.pop() {
             return Ok(answer);
@@ -342,24 +342,24 @@ impl Exchanges {
     ) -> Result<(), Fault> {
         let answer = self.or_last_moment(token, Err(fault)).await?;
         let Some(line) = line.take() else { return Ok(()) };
-        let unheard = line.send(Ok(reply_of(to, correlation_id, answer))).err();
-        if self.close_answered(&to.agent.tenant, to, correlation_id, token, unheard).await {
+        let undelivered = line.send(Ok(reply_of(to, correlation_id, answer))).err();
+        if self.close_answered(&to.agent.tenant, to, correlation_id, token, undelivered).await {
             self.end(token).await;
         }
         Ok(())
     }
 
-    /// Later replies are refused. `unheard`: the asker disconnected just now, or has too much to read, but the replier was
-    /// told that its reply was accepted, so it goes to the asker's inbox. False: it has to be tried again.
+    /// Later replies are refused. `undelivered`: the asker disconnected just now, or has too much to read, but the
+    /// replier knows its reply as accepted, so it goes to the asker's inbox. False: it has to be tried again.
     async fn close_answered(
         &self,
         tenant: &str,
         to: &Addressee,
         correlation_id: &str,
         token: u64,
-        unheard: Option<UndeliveredReply>,
+        undelivered: Option<UndeliveredReply>,
     ) -> bool {
-        let Some(UndeliveredReply { content, asker }) = unheard else {
+        let Some(UndeliveredReply { content, asker }) = undelivered else {
             if let Err(fault) = self.note_answered(tenant, to.agent.no, correlation_id).await {
                 tracing::warn!(%fault, "closing an answered question failed; a second answer may reach the asker");
             }
@@ -381,7 +381,7 @@ impl Exchanges {
                     tracing::error!(%fault, correlation_id, "an answer was dropped: the inbox of its asker refused it");
                     break Fate::Lost;
                 }
-                Err(fault) if tries < UNHEARD_TRIES => {
+                Err(fault) if tries < UNDELIVERED_TRIES => {
                     tracing::warn!(%fault, "storing an answer that its asker did not get failed; trying again");
                 }
                 Err(fault) => {
@@ -390,7 +390,7 @@ impl Exchanges {
                 }
             }
             tries += 1;
-            tokio::time::sleep(UNHEARD_PAUSE).await;
+            tokio::time::sleep(UNDELIVERED_PAUSE).await;
         };
         // So that `finish_left` finds it, or the same question asked again.
         if fate == Fate::Later
@@ -446,7 +446,7 @@ impl Exchanges {
         }
     }
 
-    /// The row of the exchange decides whether it is the answer. The asker is told here, or at its server.
+    /// The row of the exchange decides whether it is the answer. The asker is notified here, or at its server.
     async fn take_reply(
         &self,
         tenant: &str,
@@ -458,13 +458,13 @@ impl Exchanges {
         let answer = Answer { content, at_ms: now_ms };
         let (tenant, correlation_id) = (tenant.into(), correlation_id.to_owned());
         let reply = Reply { tenant, correlation_id, agent, answer: answer.clone(), desk: me };
-        let heard = self.store.answer_exchange(reply, self.lease.live(), now_ms).await?;
-        match heard {
+        let outcome = self.store.answer_exchange(reply, self.lease.live(), now_ms).await?;
+        match outcome {
             ReplyOutcome::At(desk, token) if desk == me => self.agents.live.waiters.answer(token, answer),
             ReplyOutcome::At(desk, token) => self.bus.send(To::Desk(desk), Hint::Answered(vec![token])),
             _ => {}
         }
-        Ok(heard)
+        Ok(outcome)
     }
 
     /// Other servers took answers to these exchanges.

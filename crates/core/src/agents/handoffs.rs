@@ -17,7 +17,7 @@ use crate::port::claims::Handoff;
 use crate::port::inbox::{Inbox, StoredMessage};
 use crate::port::store::StoreError;
 
-/// How often a server looks for messages of which no hint told it.
+/// How often a server looks for messages that no hint announced.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Messages that are handed over at once.
 const HANDOFFS_PAGE: usize = 100;

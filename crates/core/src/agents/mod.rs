@@ -133,7 +133,7 @@ pub struct AgentsPlane {
 
 impl AgentsPlane {
     /// The inbox of an agent changed: its streams read it, here and at other servers.
-    fn tell_streams(&self, agent: InstanceNo) {
+    fn notify_streams(&self, agent: InstanceNo) {
         self.live.streams.notify(agent);
         if !self.lease.is_alone() {
             self.bus.send(To::All, Hint::Inboxes(vec![agent]));
@@ -417,8 +417,8 @@ impl AgentsPlane {
             relay.iter().filter_map(|it| self.delivery.sockets().socket(it.no)).filter(|socket| !socket.is_idle());
         let traffic = sockets.map(|socket| socket.traffic_ms()).max();
         let attended = agent.as_ref().filter(|agent| self.live.streams.is_attended(agent.no));
-        let heard = attended.map(|agent| self.live.streams.traffic_ms(agent.no));
-        match traffic.max(heard) {
+        let stream_traffic = attended.map(|agent| self.live.streams.traffic_ms(agent.no));
+        match traffic.max(stream_traffic) {
             None => AgentStatus::Asleep,
             Some(last_ms) if self.env.now_ms().saturating_sub(last_ms) <= ACTIVE_MS => AgentStatus::Active,
             Some(_) => AgentStatus::Idle,
@@ -428,10 +428,10 @@ impl AgentsPlane {
     /// A number that changes when the agent sends something, reads its inbox, or opens a socket. Callers compare for
     /// inequality, not order, because the clock can be set back.
     pub fn traces_of(&self, agent_no: InstanceNo) -> u64 {
-        let heard = self.live.streams.traffic_ms(agent_no);
-        let Some(agent) = self.directory.read(|view| view.agent_no(agent_no).cloned()) else { return heard };
+        let stream_traffic = self.live.streams.traffic_ms(agent_no);
+        let Some(agent) = self.directory.read(|view| view.agent_no(agent_no).cloned()) else { return stream_traffic };
         let dials = self.ways_to(&agent).0.iter().map(|it| self.delivery.sockets().dials(it.no)).sum::<u64>();
-        heard.wrapping_add(dials)
+        stream_traffic.wrapping_add(dials)
     }
 
     /// Whether the agent is connected now, by a stream or a socket.

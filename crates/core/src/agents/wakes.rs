@@ -142,7 +142,7 @@ impl Messages {
                 return Ok(Woken { receipt, receipts: record.receipts, broke: None });
             }
         }
-        self.agents.tell_streams(to.agent.no);
+        self.agents.notify_streams(to.agent.no);
         let mut receipt = WakeReceipt { woken_at: at_ms, ..WakeReceipt::default() };
         // A wake interrupted by a crash had chosen a session that no longer exists; now the connectors are tried.
         let session = session.as_ref().filter(|_| fresh);
@@ -176,7 +176,7 @@ impl Messages {
         self.store_receipts(&stored, if receipt.woken { "wake" } else { "wake_degraded" }, session_id, &record).await;
         self.release_handoffs(&to.ways, stored.event).await;
         if is_freed {
-            self.agents.tell_streams(to.agent.no);
+            self.agents.notify_streams(to.agent.no);
         }
         drop(carrying);
         self.report_message(to, &stored, if receipt.woken { "woken" } else { "degraded" }, from, &record.receipts);

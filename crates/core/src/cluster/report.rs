@@ -1,10 +1,10 @@
-//! What a server tells of itself in the store, for whoever asks another one.
+//! What a server reports of itself in the store, for whoever asks another one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::directory::ListenerFailure;
 
-/// Listeners that are told, and the length of each reason.
+/// Listeners that are reported, and the length of each reason.
 const LISTENERS_MAX: usize = 100;
 const WHY_MAX_CHARS: usize = 300;
 
@@ -12,7 +12,7 @@ const WHY_MAX_CHARS: usize = 300;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeskReport {
-    /// It does not hear its own hints.
+    /// It does not receive its own hints.
     pub is_cut_off: bool,
     pub listeners: Vec<FailingListener>,
 }
@@ -37,7 +37,7 @@ impl DeskReport {
         Self { is_cut_off, listeners: failing.into_iter().take(LISTENERS_MAX).map(listener).collect() }
     }
 
-    /// One that cannot be read tells nothing.
+    /// One that cannot be read counts as empty.
     pub(crate) fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }

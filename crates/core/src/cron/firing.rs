@@ -47,7 +47,7 @@ impl CronPlane {
             Conclusion::Fired { .. } => Ok(()),
             Conclusion::Retry { next_ms, note } => {
                 self.schedule_alarm(next_ms, alarm.id, &instance.tenant, lane_of(&alarm.callback));
-                self.tell_owner(alarm.instance, alarm.id, next_ms, lane_of(&alarm.callback));
+                self.notify_owner(alarm.instance, alarm.id, next_ms, lane_of(&alarm.callback));
                 Err(DeskError::Elsewhere(note))
             }
             Conclusion::Dead { note } | Conclusion::Skipped { note } => Err(DeskError::Elsewhere(note)),

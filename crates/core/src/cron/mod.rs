@@ -241,7 +241,7 @@ impl CronPlane {
         }
         if arming.fresh {
             self.schedule_alarm(next_ms, arming.id, tenant, &lane);
-            self.tell_owner(instance, arming.id, next_ms, &lane);
+            self.notify_owner(instance, arming.id, next_ms, &lane);
         }
         Ok(arming)
     }
@@ -367,14 +367,14 @@ impl CronPlane {
         let tenant = self.directory.tenant_of_no(alarm.instance);
         self.clock.note_armed(&tenant);
         self.schedule_alarm(now_ms, id, &tenant, lane_of(&alarm.callback));
-        self.tell_owner(alarm.instance, id, now_ms, lane_of(&alarm.callback));
+        self.notify_owner(alarm.instance, id, now_ms, lane_of(&alarm.callback));
         Ok(())
     }
 
     // ---- schedule ------------------------------------------------------------------------
 
     /// The server that fires alarms for this host learns of one.
-    fn tell_owner(&self, instance: InstanceNo, id: u64, next_ms: u64, lane: &str) {
+    fn notify_owner(&self, instance: InstanceNo, id: u64, next_ms: u64, lane: &str) {
         let owner = Buckets::of(&self.lease).owner(lane);
         if owner != self.lease.me() {
             self.bus.send(To::Desk(owner), Hint::Alarm(instance, id, next_ms, lane.to_owned()));

@@ -12,7 +12,7 @@ use crate::port::store::StoreError;
 const TURN_MS: u64 = 30 * 60 * 1000;
 
 impl DeliveryPlane {
-    /// Interrupts this session on the given instances; true if at least one was told. Gateways name sessions in
+    /// Interrupts this session on the given instances; true if it was sent to at least one. Gateways name sessions in
     /// different ways, so each instance gets the interrupt under every possible name.
     pub(crate) async fn interrupt_live_turns(
         &self,
@@ -21,16 +21,16 @@ impl DeliveryPlane {
         names: &[String],
         now_ms: u64,
     ) -> Result<bool, StoreError> {
-        let mut told = false;
+        let mut is_sent = false;
         for &instance in receivers {
             let Some((_, chat_id)) = self.find_turn(&[instance], &[session_key], now_ms).await? else { continue };
             let this = self.interrupt(instance, session_key, &chat_id).await?;
             for name in names.iter().filter(|name| this && *name != session_key) {
                 self.interrupt(instance, name, &chat_id).await?;
             }
-            told |= this;
+            is_sent |= this;
         }
-        Ok(told)
+        Ok(is_sent)
     }
 
     /// Forwards an interrupt of a gateway to the instance of its tenant that runs the session, preferably the caller's
@@ -89,17 +89,17 @@ impl DeliveryPlane {
 
     /// Sends the interrupt to the socket of the instance, here or at another server.
     async fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> Result<bool, StoreError> {
-        let told = match self.sockets.is_live(instance) {
+        let is_sent = match self.sockets.is_live(instance) {
             true => self.served.interrupt_here(instance, session_key, chat_id),
             false => self.served.interrupt_elsewhere(instance, session_key, chat_id).await?,
         };
-        if told {
+        if is_sent {
             self.meters.interrupts.inc();
             self.tail.say(&self.directory.tenant_of_no(instance), "interrupted", |notice| {
                 notice.chat_id.clone_from(chat_id);
                 notice.text = format!("interrupt sent for {session_key}");
             });
         }
-        Ok(told)
+        Ok(is_sent)
     }
 }

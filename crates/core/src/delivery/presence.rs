@@ -126,27 +126,27 @@ impl DeliveryPlane {
         self.sessions.mark_idle(agent, None, waits).await.map(drop)
     }
 
-    /// Notifies the users whose messages wait, once per message. Returns whether there was something to tell.
+    /// Notifies the users whose messages wait, once per message. Returns whether there was something to notify them of.
     pub async fn notify_waiting(&self, instance_no: InstanceNo) -> Result<bool, StoreError> {
         let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else {
             return Ok(false);
         };
         let wanted = self.directory.read(|view| view.tenants.get(&instance.tenant).is_some_and(|t| t.notices));
-        let told_through = self.sockets.presence(instance_no).noticed_through;
-        let mut rows = self.ledger.pending(instance_no, told_through, self.rules.window.max(1)).await?;
+        let noticed_through = self.sockets.presence(instance_no).noticed_through;
+        let mut rows = self.ledger.pending(instance_no, noticed_through, self.rules.window.max(1)).await?;
         let Some(last) = rows.last().map(|(seq, _)| *seq).filter(|_| wanted) else { return Ok(false) };
-        // Stored first, so that a crash repeats no notice; and claimed, for another desk may be about to tell as well.
+        // Stored first, so that a crash repeats no notice; and claimed, for another desk may be about to send it.
         let claimed = self.sessions.claim_notice(instance_no, last).await?;
         self.sockets.set_presence(instance_no, |known| known.noticed_through = last);
-        let Some(told_through) = claimed else { return Ok(false) };
-        rows.retain(|(seq, _)| *seq > told_through);
-        let mut told = Vec::new();
+        let Some(noticed_through) = claimed else { return Ok(false) };
+        rows.retain(|(seq, _)| *seq > noticed_through);
+        let mut notified = Vec::new();
         for (_, delivery) in &rows {
             let place = (&delivery.platform, &delivery.bot, &delivery.chat_id);
-            if told.contains(&place) || told.len() >= NOTICE_CHATS_MAX {
+            if notified.contains(&place) || notified.len() >= NOTICE_CHATS_MAX {
                 continue;
             }
-            told.push(place);
+            notified.push(place);
             let Some(platform) = self.platforms.get(&delivery.platform) else { continue };
             let text = "Your agent is away and could not be woken yet. Your message is kept and will be \
                         delivered as soon as it is back.";

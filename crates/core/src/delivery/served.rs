@@ -43,7 +43,7 @@ impl Served {
         }
     }
 
-    /// A session of this server serves the instance from now on. If another server had one, it is told.
+    /// A session of this server serves the instance from now on. If another server had one, it is notified.
     pub(super) async fn attach(
         &self,
         instance: InstanceNo,
@@ -128,8 +128,9 @@ impl Served {
         }
     }
 
-    /// Finds what no hint told of: sockets that are behind the head of their ledger, instances that have no socket here
-    /// although the store says so (the answer was lost when it began or ended), sessions that were replaced, and results.
+    /// Finds what no hint announced: sockets that are behind the head of their ledger, instances that have no socket
+    /// here although the store says so (the answer was lost when it began or ended), sessions that were replaced, and
+    /// results.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
         let (me, mut sessions) = (self.lease.me(), self.sockets.sessions());
         let heads = self.ledger.heads(me).await?;
@@ -176,7 +177,7 @@ impl Served {
                 return self.sockets.park(instance, line, now_ms);
             }
         }
-        let told = match self.sessions.presence(instance).await.map(|known| known.served_by) {
+        let passed_on = match self.sessions.presence(instance).await.map(|known| known.served_by) {
             Ok(desk) if self.lease.is_other(desk) => {
                 self.bus.send(To::Desk(desk), Hint::Results(instance));
                 Ok(())
@@ -184,7 +185,7 @@ impl Served {
             Ok(_) => self.take_parked(vec![instance]).await, // it may have connected just now
             Err(error) => Err(error),
         };
-        if let Err(error) = told {
+        if let Err(error) = passed_on {
             tracing::warn!(%error, "passing on a result failed; it is delivered after the next sweep");
         }
     }

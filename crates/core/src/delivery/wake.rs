@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_once_per_wait() {
+    fn people_are_notified_once_per_wait() {
         let mut waker = Waker::new(RULES);
         waker.mail_waits(InstanceNo(1), 20_000, 0, true, 1_000);
         assert_eq!(poke(&mut waker, Ended::NoWay, 1_000), [1]);

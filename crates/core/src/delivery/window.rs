@@ -93,7 +93,7 @@ pub struct Window {
     has_acked: bool,
     /// Highest row acked on this socket.
     acked_through: Seq,
-    heard_ms: u64,
+    last_heard_ms: u64,
     probed_ms: Option<u64>,
     /// Pings that were not answered yet, oldest first: what was written before this time is in front of the ping.
     pings: VecDeque<u64>,
@@ -118,7 +118,7 @@ impl Window {
             cursor,
             flight: VecDeque::new(),
             acks,
-            heard_ms: now_ms,
+            last_heard_ms: now_ms,
             probed_ms: None,
             pings: VecDeque::new(),
             arrived_ms: 0,
@@ -148,7 +148,7 @@ impl Window {
     /// It acks, its oldest row has some age, and nothing was received since that row was sent. A slow gateway still
     /// sends acks, frames or pongs.
     fn is_frozen(&self, now_ms: u64) -> bool {
-        let silent = |sent_ms: u64| now_ms.saturating_sub(sent_ms) >= FROZEN_MS && self.heard_ms <= sent_ms;
+        let silent = |sent_ms: u64| now_ms.saturating_sub(sent_ms) >= FROZEN_MS && self.last_heard_ms <= sent_ms;
         self.acks == Acks::Seen && self.oldest_sent_ms().is_some_and(silent)
     }
 
@@ -249,13 +249,13 @@ impl Window {
     }
 
     /// Something of the peer arrived.
-    pub fn heard(&mut self, now_ms: u64) {
-        self.heard_ms = now_ms;
+    pub fn received(&mut self, now_ms: u64) {
+        self.last_heard_ms = now_ms;
     }
 
     /// A ping was answered. One answer for several pings counts for the first of them.
     pub fn ponged(&mut self, now_ms: u64) {
-        self.heard(now_ms);
+        self.received(now_ms);
         if let Some(pinged_ms) = self.pings.pop_front() {
             self.arrived_ms = self.arrived_ms.max(pinged_ms);
         }
@@ -285,7 +285,7 @@ impl Window {
     /// follows all of them.
     pub fn health(&mut self, now_ms: u64, is_flushed: bool) -> Health {
         if let Some(probed_ms) = self.probed_ms
-            && self.heard_ms < probed_ms
+            && self.last_heard_ms < probed_ms
         {
             let is_loading = !self.has_acked && !self.flight.is_empty();
             let grace_ms = if is_loading { UNACKED_GRACE_MS } else { PROBE_GRACE_MS };
@@ -294,7 +294,7 @@ impl Window {
         }
         let since_probe = now_ms.saturating_sub(self.probed_ms.unwrap_or(0).max(self.oldest_sent_ms().unwrap_or(0)));
         let waiting_for_ack = self.oldest_sent_ms().is_some() && since_probe >= self.ack_limit_ms;
-        if waiting_for_ack || now_ms.saturating_sub(self.heard_ms) >= IDLE_PROBE_MS {
+        if waiting_for_ack || now_ms.saturating_sub(self.last_heard_ms) >= IDLE_PROBE_MS {
             self.probed_ms = Some(now_ms);
             if self.pings.len() < PINGS_MAX {
                 self.pings.push_back(if is_flushed { now_ms } else { 0 });
@@ -306,7 +306,7 @@ impl Window {
 
     /// How long nothing was heard from the peer.
     pub fn silence_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.heard_ms)
+        now_ms.saturating_sub(self.last_heard_ms)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -315,7 +315,7 @@ impl Window {
 
     /// Whether a probe waits for its pong.
     pub fn is_probing(&self) -> bool {
-        self.probed_ms.is_some_and(|probed_ms| self.heard_ms < probed_ms)
+        self.probed_ms.is_some_and(|probed_ms| self.last_heard_ms < probed_ms)
     }
 
     pub fn is_unsaved(&self) -> bool {
@@ -450,7 +450,7 @@ mod tests {
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 0);
         assert_eq!(w.health(5_000, true), Health::Probe);
-        w.heard(5_001);
+        w.received(5_001);
         assert_eq!(w.health(9_999, true), Health::Fine);
         assert_eq!(w.health(10_000, true), Health::Probe, "it is probed again");
     }
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(w.acks, Acks::Never);
 
         w.sent(Seq(2), delivery("c", false), 60_000);
-        w.heard(60_001);
+        w.received(60_001);
         assert!(w.settle_unacked(70_000).is_empty(), "a frame may have been sent before it arrived");
         pinged(&mut w, 65_000);
         assert!(w.settle_unacked(69_999).is_empty());
@@ -548,7 +548,7 @@ mod tests {
     fn only_the_answer_to_a_ping_behind_a_row_proves_that_it_arrived() {
         let mut w = window();
         w.sent(Seq(1), delivery("c", true), 1_000);
-        w.heard(1_001);
+        w.received(1_001);
         assert_eq!(w.health(30_000, true), Health::Probe);
         assert!(w.settle_unacked(30_000).is_empty(), "the ping is not answered yet");
         w.ponged(30_001);
@@ -557,9 +557,9 @@ mod tests {
         assert_eq!(w.health(45_000, false), Health::Probe);
         w.ponged(45_001);
         assert!(w.settle_unacked(50_000).is_empty(), "the ping was written before the row");
-        w.heard(50_001);
+        w.received(50_001);
         assert_eq!(w.health(50_002, true), Health::Probe);
-        w.heard(50_003);
+        w.received(50_003);
         assert_eq!(w.health(55_003, true), Health::Probe);
         w.ponged(55_004);
         assert_eq!(w.settle_unacked(55_004).len(), 1, "by the answer to the ping of 50,002");
@@ -571,11 +571,11 @@ mod tests {
         for seq in 1..=3 {
             w.sent(Seq(seq), delivery("c", false), 0);
         }
-        w.heard(1);
+        w.received(1);
         w.ack(Seq(2));
         assert!(w.overdue(29_999).resend.is_empty(), "not yet");
         for round in 1..=u64::from(RESENDS_MAX) {
-            w.heard(round * 30_000);
+            w.received(round * 30_000);
             let overdue = w.overdue(round * 30_000);
             assert_eq!(overdue.resend.iter().map(|(seq, _)| seq.0).collect::<Vec<_>>(), [1], "only 1: 3 may be slow");
             assert!(overdue.given_up.is_empty() && w.overdue(round * 30_000 + 29_999).resend.is_empty());
@@ -602,7 +602,7 @@ mod tests {
         w.sent(Seq(3), delivery("c", false), 90_000);
         w.ack(Seq(3));
         for at_ms in (90_000..900_000).step_by(25_000) {
-            w.heard(at_ms);
+            w.received(at_ms);
             w.working(Seq(1), at_ms);
             w.working(Seq(2), at_ms);
             let overdue = w.overdue(at_ms + 24_999);
@@ -627,12 +627,12 @@ mod tests {
     fn a_silent_peer_gets_no_new_rows_and_a_slow_one_does() {
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 0);
-        w.heard(100);
+        w.received(100);
         w.ack(Seq(1));
         w.sent(Seq(2), delivery("c", false), 1_000);
         assert_eq!(w.room(2_999), 2);
         assert_eq!(w.room(3_000), 0, "nothing was heard since row 2 was sent");
-        w.heard(3_100); // a pong, or the ack of another row
+        w.received(3_100); // a pong, or the ack of another row
         assert_eq!(w.room(60_000), 2, "slow, not frozen");
         // A gateway that never acked may be one that does not ack.
         let mut w = window();

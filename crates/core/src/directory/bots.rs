@@ -104,7 +104,7 @@ impl Bots {
         let (part, failure) = parts.iter().find(|(_, it)| it.is_final).or_else(|| parts.first_key_value())?;
         let others: Vec<_> =
             parts.keys().filter(|it| *it != part && !it.is_whole()).map(|it| (it.index + 1).to_string()).collect();
-        let mut why = part.tell(&failure.why);
+        let mut why = part.describe(&failure.why);
         if !others.is_empty() {
             why = format!("{why} (connections that fail too: {})", others.join(", "));
         }
@@ -115,13 +115,13 @@ impl Bots {
     pub(crate) fn failures(&self) -> Vec<(String, String, ListenerFailure)> {
         let failing: Vec<String> =
             self.failing.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
-        let told = failing.iter().filter_map(|key| {
+        let failures = failing.iter().filter_map(|key| {
             let (platform, id) = key.split_once('\u{1f}')?;
             Some((platform.to_owned(), id.to_owned(), self.listener_failure(platform, id)?))
         });
-        let mut told: Vec<_> = told.collect();
-        told.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-        told
+        let mut failures: Vec<_> = failures.collect();
+        failures.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        failures
     }
 
     /// All bots of a platform that were added.

@@ -207,9 +207,9 @@ impl Registry {
         let _ = self.shared.hook.set(hook);
     }
 
-    /// Sets the function that tells other servers of a commit. It must not block. Set once, at start.
-    pub(super) fn on_commit(&self, tell: impl Fn(u64) + Send + Sync + 'static) {
-        let _ = self.shared.committed.set(Box::new(tell));
+    /// Sets the function that notifies other servers of a commit. It must not block. Set once, at start.
+    pub(super) fn on_commit(&self, notify: impl Fn(u64) + Send + Sync + 'static) {
+        let _ = self.shared.committed.set(Box::new(notify));
     }
 
     /// Reads from the view. Must be short, because writers wait.

@@ -31,8 +31,8 @@ impl Verdict {
 
     /// For the sender of the event: who got it, or why nobody did.
     pub fn brief(&self, tenant: &str, platform: &str) -> VerdictBrief {
-        let telling = self.lines.iter().find(|line| line.delivered).or_else(|| self.lines.first());
-        let text = telling.map_or_else(String::new, |line| {
+        let decisive = self.lines.iter().find(|line| line.delivered).or_else(|| self.lines.first());
+        let text = decisive.map_or_else(String::new, |line| {
             let instance = line.instance.as_ref().map_or("", |it| it.name.as_str());
             explain(tenant, platform, instance, line.layer.name(), line.rule, &line.value)
         });
@@ -66,12 +66,12 @@ pub fn read_verdict(stored: &str, tenant: &str) -> Option<StoredVerdict> {
 }
 
 impl StoredVerdict {
-    /// What the sender of the event was told.
+    /// The same brief that the sender of the event received.
     pub fn brief(self) -> VerdictBrief {
-        let telling = self.instances.iter().position(|line| line.outcome == "delivered").unwrap_or(0);
+        let decisive_index = self.instances.iter().position(|line| line.outcome == "delivered").unwrap_or(0);
         let text = match self.interrupted {
             true => STOPPED.into(),
-            false => self.instances.into_iter().nth(telling).map(|line| line.text).unwrap_or_default(),
+            false => self.instances.into_iter().nth(decisive_index).map(|line| line.text).unwrap_or_default(),
         };
         VerdictBrief { outcome: self.outcome, text, delivery: None }
     }

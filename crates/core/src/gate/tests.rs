@@ -90,7 +90,7 @@ fn ruled(view: &View, source: &Source, addressed: bool, blind: &[(&str, Option<b
 }
 
 /// `a+ b-principal/policy`: which instances were considered, and which rule decided.
-fn told(verdict: &Verdict) -> String {
+fn summary(verdict: &Verdict) -> String {
     let line = |line: &Line| {
         let name = line.instance.as_ref().map_or("nobody", |it| it.name.as_str());
         match line.delivered {
@@ -101,21 +101,21 @@ fn told(verdict: &Verdict) -> String {
     verdict.lines.iter().map(line).collect::<Vec<_>>().join(" ")
 }
 
-fn tell(view: &View, source: &Source) -> String {
-    told(&ruled(view, source, false, &[]))
+fn decision(view: &View, source: &Source) -> String {
+    summary(&ruled(view, source, false, &[]))
 }
 
 #[test]
 fn users_reach_their_own_agent_and_strangers_none() {
     let view = world([]);
     for chat_type in ["dm", "group", "channel", "thread", "forum"] {
-        assert_eq!(tell(&view, &said_by("ann", chat_type)), "a+");
-        assert_eq!(tell(&view, &said_by("bob", chat_type)), "b+");
-        assert_eq!(tell(&view, &said_by("eve", chat_type)), "nobody-owner/linked");
+        assert_eq!(decision(&view, &said_by("ann", chat_type)), "a+");
+        assert_eq!(decision(&view, &said_by("bob", chat_type)), "b+");
+        assert_eq!(decision(&view, &said_by("eve", chat_type)), "nobody-owner/linked");
     }
-    assert_eq!(tell(&view, &Source { user_id: None, ..said_by("", "dm") }), "nobody-owner/author");
-    assert_eq!(tell(&view, &said_by("", "dm")), "nobody-owner/author");
-    assert_eq!(tell(&view, &Source { platform: "other".into(), ..said_by("ann", "dm") }), "nobody-owner/linked");
+    assert_eq!(decision(&view, &Source { user_id: None, ..said_by("", "dm") }), "nobody-owner/author");
+    assert_eq!(decision(&view, &said_by("", "dm")), "nobody-owner/author");
+    assert_eq!(decision(&view, &Source { platform: "other".into(), ..said_by("ann", "dm") }), "nobody-owner/linked");
     let source = said_by("ann", "dm");
     let Ruling::Verdict(verdict) = judge(
         &view,
@@ -124,15 +124,15 @@ fn users_reach_their_own_agent_and_strangers_none() {
     ) else {
         panic!("an unknown tenant needs nobody's eyes")
     };
-    assert_eq!(told(&verdict), "nobody-tenant/known");
+    assert_eq!(summary(&verdict), "nobody-tenant/known");
     let view = world([link("gus", "ghost", 9)]);
-    assert_eq!(tell(&view, &said_by("gus", "dm")), "nobody-owner/instance");
+    assert_eq!(decision(&view, &said_by("gus", "dm")), "nobody-owner/instance");
 }
 
 #[test]
 fn an_instance_open_to_any_gets_nothing_of_unlinked_authors() {
     let view = world([grant("guild", "general", "team"), principal("team", PrincipalPolicy::Any, &[])]);
-    assert_eq!(tell(&view, &said_by("eve", "group")), "nobody-owner/linked");
+    assert_eq!(decision(&view, &said_by("eve", "group")), "nobody-owner/linked");
 }
 
 #[test]
@@ -143,17 +143,23 @@ fn several_links_the_channels_holder_then_the_dm_default_then_the_latest() {
     };
     let (dm, group) = (said_by("ann", "dm"), said_by("ann", "group"));
     let view = world([link("ann", "b", 5)]);
-    assert_eq!((tell(&view, &dm), tell(&view, &group)), ("b+ a-owner/latest".into(), "b+ a-owner/latest".into()));
+    assert_eq!(
+        (decision(&view, &dm), decision(&view, &group)),
+        ("b+ a-owner/latest".into(), "b+ a-owner/latest".into())
+    );
     let view = world([link("ann", "b", 5), dm_default("a")]);
     assert_eq!(
-        (tell(&view, &dm), tell(&view, &group)),
+        (decision(&view, &dm), decision(&view, &group)),
         ("a+ b-owner/dm-default".into(), "a+ b-owner/dm-default".into())
     );
     let view = world([link("ann", "b", 5), dm_default("a"), grant("guild", "general", "b")]);
-    assert_eq!((tell(&view, &dm), tell(&view, &group)), ("a+ b-owner/dm-default".into(), "b+ a-owner/granted".into()));
+    assert_eq!(
+        (decision(&view, &dm), decision(&view, &group)),
+        ("a+ b-owner/dm-default".into(), "b+ a-owner/granted".into())
+    );
     // A DM default for an instance to which they are no longer linked is ignored.
     let view = world([link("ann", "b", 5), dm_default("team")]);
-    assert_eq!(tell(&view, &dm), "b+ a-owner/latest");
+    assert_eq!(decision(&view, &dm), "b+ a-owner/latest");
 }
 
 #[test]
@@ -161,27 +167,27 @@ fn the_grant_is_of_one_scope_and_channel_and_a_thread_inherits_it() {
     let any = || principal("team", PrincipalPolicy::Any, &[]);
     let view = world([grant("guild", "general", "team"), any()]);
     let here = said_by("ann", "group");
-    assert_eq!(tell(&view, &here), "a+ team+");
-    assert_eq!(tell(&view, &Source { chat_id: "other".into(), ..here.clone() }), "a+");
+    assert_eq!(decision(&view, &here), "a+ team+");
+    assert_eq!(decision(&view, &Source { chat_id: "other".into(), ..here.clone() }), "a+");
     let mut elsewhere = here.clone();
     elsewhere.set_scope(Some("guild2".into()));
-    assert_eq!(tell(&view, &elsewhere), "a+");
+    assert_eq!(decision(&view, &elsewhere), "a+");
     elsewhere.set_scope(None);
-    assert_eq!(tell(&view, &elsewhere), "a+");
+    assert_eq!(decision(&view, &elsewhere), "a+");
     let thread = Source {
         chat_id: "t1".into(),
         chat_type: "thread".into(),
         parent_chat_id: Some("general".into()),
         ..here.clone()
     };
-    assert_eq!(tell(&view, &thread), "a+ team+");
-    assert_eq!(tell(&view, &Source { thread_id: Some("t2".into()), ..here.clone() }), "a+ team+");
-    assert_eq!(tell(&view, &Source { parent_chat_id: Some("other".into()), ..thread }), "a+");
+    assert_eq!(decision(&view, &thread), "a+ team+");
+    assert_eq!(decision(&view, &Source { thread_id: Some("t2".into()), ..here.clone() }), "a+ team+");
+    assert_eq!(decision(&view, &Source { parent_chat_id: Some("other".into()), ..thread }), "a+");
     // Grants do not apply to direct messages, whatever the id.
-    assert_eq!(tell(&view, &said_by("ann", "dm")), "a+");
+    assert_eq!(decision(&view, &said_by("ann", "dm")), "a+");
     // A platform without scopes.
     let view = world([grant("", "general", "team"), any()]);
-    assert_eq!(tell(&view, &elsewhere), "a+ team+");
+    assert_eq!(decision(&view, &elsewhere), "a+ team+");
 }
 
 #[test]
@@ -199,7 +205,7 @@ fn the_principal_policy_filters_authors() {
     for (set, author, expected) in table {
         let set = set.map(|(policy, allow)| principal("team", policy, allow));
         let view = world([grant("guild", "general", "team")].into_iter().chain(set));
-        assert_eq!(tell(&view, &said_by(author, "group")), expected, "{author}");
+        assert_eq!(decision(&view, &said_by(author, "group")), expected, "{author}");
     }
 }
 
@@ -215,18 +221,18 @@ fn visibility_applies_to_the_owner_too_and_unknown_is_no() {
         (&[("ann", None), ("tia", None)], "a-visibility/unknown team-visibility/unknown"),
     ];
     for (blind, expected) in table {
-        assert_eq!(told(&ruled(&view, &source, true, blind)), expected);
+        assert_eq!(summary(&ruled(&view, &source, true, blind)), expected);
     }
     // The owner is the user who was linked first; later links of others change nothing.
     let later = [link("una", "team", 1000)];
     let view = world(
         [grant("guild", "general", "team"), principal("team", PrincipalPolicy::Any, &[])].into_iter().chain(later),
     );
-    assert_eq!(told(&ruled(&view, &source, true, &[("una", Some(false))])), "a+ team+");
+    assert_eq!(summary(&ruled(&view, &source, true, &[("una", Some(false))])), "a+ team+");
     // An instance without linked users has no owner whose visibility counts.
     let mut view = world([grant("guild", "general", "team"), principal("team", PrincipalPolicy::Any, &[])]);
     view.forget("binding", &link("tia", "team", 3).key());
-    assert_eq!(told(&ruled(&view, &source, true, &[])), "a+ team-visibility/owner");
+    assert_eq!(summary(&ruled(&view, &source, true, &[])), "a+ team-visibility/owner");
 }
 
 #[test]
@@ -258,7 +264,7 @@ fn relevance_applies_to_others_and_never_to_the_owner() {
         let strict = policy("a", true, &[], false);
         let view = world([grant("guild", "general", "team"), any, strict].into_iter().chain(set));
         let source = Source { is_bot, ..said_by("ann", "group") };
-        assert_eq!(told(&ruled(&view, &source, addressed, &[])), format!("a+ {expected}"));
+        assert_eq!(summary(&ruled(&view, &source, addressed, &[])), format!("a+ {expected}"));
     }
 }
 
@@ -273,7 +279,7 @@ fn a_free_scope_counts_for_the_threads_in_it_and_for_one_thread_alone() {
     for (free, expected) in [("general", "a+ team+"), ("t1", "a+ team+"), ("t2", "a+ team-relevance/requireAddress")] {
         let any = principal("team", PrincipalPolicy::Any, &[]);
         let view = world([grant("guild", "general", "team"), any, policy("team", true, &[free], false)]);
-        assert_eq!(tell(&view, &thread), expected, "{free}");
+        assert_eq!(decision(&view, &thread), expected, "{free}");
     }
 }
 
@@ -282,8 +288,8 @@ fn an_edit_is_decided_like_the_message() {
     let any = principal("team", PrincipalPolicy::Any, &[]);
     let view = world([grant("guild", "general", "team"), any, policy("team", true, &[], false)]);
     let edit = Source { message_is_edit: true, ..said_by("ann", "group") };
-    assert_eq!(told(&ruled(&view, &edit, false, &[])), "a+ team-relevance/requireAddress");
-    assert_eq!(told(&ruled(&view, &edit, true, &[])), "a+ team+");
+    assert_eq!(summary(&ruled(&view, &edit, false, &[])), "a+ team-relevance/requireAddress");
+    assert_eq!(summary(&ruled(&view, &edit, true, &[])), "a+ team+");
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl BotInlet {
     /// vendor says so.
     async fn report(&self, entry: &JournalEntry, mut event: MessageEvent) -> Result<(), StoreError> {
         let inbound = &self.inbound;
-        if !inbound.reports.may_tell([&self.platform, &self.bot, &entry.chat_id], inbound.env.now_ms()) {
+        if !inbound.reports.may_report([&self.platform, &self.bot, &entry.chat_id], inbound.env.now_ms()) {
             tracing::warn!(
                 platform = self.platform,
                 bot = self.bot,
@@ -226,7 +226,7 @@ impl Inlet for BotInlet {
     fn gap(&self, gap: Gap) {
         let (platform, bot) = (&self.platform, &self.bot);
         let Gap { since_ms, until_ms, reason } = gap;
-        let reason = self.part.tell(&reason);
+        let reason = self.part.describe(&reason);
         self.inbound.meters.listener_gaps.inc();
         tracing::error!(platform, bot, since_ms, until_ms, reason, "events of a platform were missed");
     }

@@ -167,11 +167,11 @@ impl InboundPlane {
             } else {
                 self.meters.events_duplicate.inc();
                 // All is committed: whatever fails from here on must not make the platform send it again.
-                let told = self.told_before(accepted.event).await.unwrap_or_else(|error| {
+                let earlier = self.earlier_brief(accepted.event).await.unwrap_or_else(|error| {
                     tracing::warn!(%error, "reading the decision about a repeated event failed");
                     None
                 });
-                brief = told.unwrap_or(brief);
+                brief = earlier.unwrap_or(brief);
             }
             let step = match (accepted.fresh, brief.outcome.as_str()) {
                 (false, _) => "duplicate",
@@ -495,7 +495,7 @@ impl InboundPlane {
     }
 
     /// The verdict of the first arrival of this event.
-    async fn told_before(&self, event: EventId) -> Result<Option<VerdictBrief>, DeskError> {
+    async fn earlier_brief(&self, event: EventId) -> Result<Option<VerdictBrief>, DeskError> {
         let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
         let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };
         let sockets = self.delivery.sockets();

@@ -1,5 +1,5 @@
-//! How often agents are told of messages that failed late. An agent may answer such a report in the same chat, and that
-//! message fails as well: without a limit this would go on for ever.
+//! How often agents are notified of messages that failed late. An agent may answer such a report in the same chat, and
+//! that message fails as well: without a limit this would go on for ever.
 //!
 //! In memory and per server: it only has to slow down a loop.
 
@@ -24,7 +24,7 @@ struct Window {
 
 impl Reports {
     /// `place`: platform, bot and chat.
-    pub(super) fn may_tell(&self, place: [&str; 3], now_ms: u64) -> bool {
+    pub(super) fn may_report(&self, place: [&str; 3], now_ms: u64) -> bool {
         let mut chats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if chats.len() >= CHATS_MAX {
             chats.retain(|_, window| now_ms.saturating_sub(window.began_ms) < WINDOW_MS);
@@ -48,12 +48,12 @@ mod tests {
     #[test]
     fn a_chat_has_few_reports_in_a_window_and_the_memory_is_bounded() {
         let reports = Reports::default();
-        let told = (0..20).filter(|_| reports.may_tell(["p", "b", "c"], 1_000)).count();
-        assert_eq!(told, REPORTS_MAX as usize);
-        assert!(reports.may_tell(["p", "b", "other"], 1_000));
-        assert!(reports.may_tell(["p", "b", "c"], 1_000 + WINDOW_MS));
+        let allowed = (0..20).filter(|_| reports.may_report(["p", "b", "c"], 1_000)).count();
+        assert_eq!(allowed, REPORTS_MAX as usize);
+        assert!(reports.may_report(["p", "b", "other"], 1_000));
+        assert!(reports.may_report(["p", "b", "c"], 1_000 + WINDOW_MS));
         for number in 0..3 * CHATS_MAX {
-            reports.may_tell(["p", "b", &number.to_string()], 2_000);
+            reports.may_report(["p", "b", &number.to_string()], 2_000);
         }
         assert!(reports.0.lock().unwrap().len() <= CHATS_MAX);
     }

@@ -114,10 +114,10 @@ async fn ask(platform: &dyn Platform, bot: &Bot, handle: &Secret) -> Result<Remo
     let asked = timeout(ANSWER_TIME, platform.fetch_media(bot, handle)).await;
     let answer = asked.map_err(|_| unavailable(&format!("the platform did not answer within {ANSWER_TIME:?}")))?;
     // An adapter must not repeat the handle in its reason. If one does, nobody sees it.
-    let told = |fault: &MediaFault| fault.to_string().replace(handle.expose(), "...");
+    let redacted = |fault: &MediaFault| fault.to_string().replace(handle.expose(), "...");
     answer.map_err(|fault| match fault {
-        MediaFault::Gone(_) => FetchError::Gone(told(&fault)),
-        MediaFault::Unavailable(_) => FetchError::Unavailable(told(&fault)),
+        MediaFault::Gone(_) => FetchError::Gone(redacted(&fault)),
+        MediaFault::Unavailable(_) => FetchError::Unavailable(redacted(&fault)),
     })
 }
 
@@ -132,13 +132,13 @@ fn better_mime<'a>(sent: &'a str, known: &'a str) -> &'a str {
 /// A body that ends at its limits. The reason is left in the cell that is returned with it.
 fn bounded(body: MediaBody, max: usize) -> (MediaBody, Arc<OnceLock<Broken>>) {
     let broken = Arc::new(OnceLock::new());
-    let told = broken.clone();
+    let reason = broken.clone();
     let begun = (body, Box::pin(sleep(WHOLE_TIME)), 0);
     let pieces = stream::try_unfold(begun, move |(mut body, mut whole_time, size)| {
-        let told = told.clone();
+        let reason = reason.clone();
         async move {
             let stop = |why: Broken, error: std::io::Error| {
-                let _ = told.set(why); // the first reason counts
+                let _ = reason.set(why); // the first reason counts
                 Err(error)
             };
             let next = tokio::select! {

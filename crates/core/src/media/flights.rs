@@ -56,12 +56,12 @@ impl Flights {
         if all.len() >= FLIGHTS_MAX || own >= FLIGHTS_PER_TENANT {
             return Turn::Full;
         }
-        let (told, ended) = watch::channel(None);
+        let (sender, ended) = watch::channel(None);
         all.insert(
             id.to_owned(),
             Flight { tenant: tenant.to_owned(), ended, waiters: Arc::new(Semaphore::new(WAITERS_MAX)) },
         );
-        Turn::Mine(Mine { flights: self, id: id.to_owned(), ended: told })
+        Turn::Mine(Mine { flights: self, id: id.to_owned(), ended: sender })
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Flight>> {

@@ -32,9 +32,9 @@ use crate::tail::Tail;
 use crate::vault::{Sealer, answer_key};
 use sharing::Sharing;
 
-/// Hears what agents send, before it goes out. It may be the answer that somebody waits for.
+/// Is given what agents send, before it goes out. It may be the answer that somebody waits for.
 pub trait Listener: Send + Sync {
-    /// `None`: it is of no interest. If hearing fails, the message is not sent.
+    /// `None`: it is of no interest. If the future fails, the message is not sent.
     fn sending<'a>(&'a self, caller: &'a Caller, action: &'a Action) -> Option<BoxFuture<'a, Result<(), StoreError>>>;
 }
 
@@ -141,8 +141,8 @@ impl OutboundPlane {
         asked: Asked,
     ) -> ActionResult {
         let op = action.act.op();
-        let heard = match self.listener.get().and_then(|listener| listener.sending(caller, &action)) {
-            Some(hearing) => hearing.await.map_err(|error| unavailable(&error)),
+        let listener_result = match self.listener.get().and_then(|listener| listener.sending(caller, &action)) {
+            Some(listening) => listening.await.map_err(|error| unavailable(&error)),
             None => Ok(()),
         };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
@@ -150,7 +150,7 @@ impl OutboundPlane {
             self.typing.end(&caller.tenant, &TypingPlace::of(platform, bot, &action));
         }
         let typing = to_repeat(&action);
-        let done = match heard {
+        let done = match listener_result {
             Ok(()) => self.try_act(caller, platform, bot, identities, action, asked).await,
             Err(refused) => Err(refused),
         };
@@ -339,7 +339,7 @@ impl OutboundPlane {
 
     /// Another server sends as this bot as well.
     pub(crate) fn bot_shared(&self, desk: DeskNo, platform: &str, bot: &str) {
-        self.sharing.heard(desk, platform, bot);
+        self.sharing.note_use(desk, platform, bot);
     }
 
     /// Lets go the actions whose time has come. Returns when the next one's does, on the steady clock.

@@ -296,7 +296,7 @@ impl Timer {
 }
 
 impl Queue {
-    fn tell_followers(&mut self, ticket: Ticket, result: &ActionResult) {
+    fn notify_followers(&mut self, ticket: Ticket, result: &ActionResult) {
         for follower in self.followers.remove(&ticket).unwrap_or_default() {
             let _ = follower.send(result.clone()); // it may be gone
         }
@@ -319,7 +319,7 @@ impl QueueSlot {
         self.is_over = true;
         let mut queue = self.bot.lock();
         queue.scheduler.finished(self.ticket, pace, now_ms);
-        queue.tell_followers(self.ticket, result);
+        queue.notify_followers(self.ticket, result);
         self.bot.grant(&mut queue, now_ms, None);
     }
 
@@ -329,7 +329,7 @@ impl QueueSlot {
         if queue.is_closed || !queue.scheduler.again(self.ticket, pace, now_ms) {
             self.is_over = true;
             queue.scheduler.withdraw(self.ticket);
-            queue.tell_followers(self.ticket, result);
+            queue.notify_followers(self.ticket, result);
             self.bot.grant(&mut queue, now_ms, None);
             return None;
         }
@@ -355,7 +355,7 @@ impl Drop for QueueSlot {
         };
         queue.scheduler.withdraw(self.ticket);
         queue.waiters.remove(&self.ticket);
-        queue.tell_followers(self.ticket, &result);
+        queue.notify_followers(self.ticket, &result);
         self.bot.grant(&mut queue, now_ms, None);
     }
 }

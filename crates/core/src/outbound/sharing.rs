@@ -1,7 +1,7 @@
 //! Which other servers send as a bot at the moment. The budget of the bot is divided by their number.
 //!
-//! A server that uses a bot tells all others at once and then every second. One that was not heard for a while does not
-//! count. While hints are not heard, every live server counts.
+//! A server that uses a bot sends a hint to all others at once and then every second. One whose last hint is too old
+//! does not count. While no hints arrive, every live server counts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::port::bus::{Bus, Hint, To};
 /// How often a server says that it uses a bot.
 const HINT_MS: u64 = 1_000;
 /// For how long a hint counts.
-const HEARD_MS: u64 = 3_000;
+const HINT_TTL_MS: u64 = 3_000;
 /// Bots that are not used any more are forgotten when there are this many.
 const BOTS_MAX: usize = 4_096;
 
@@ -37,7 +37,7 @@ struct Users {
 
 impl Users {
     fn is_used(&self, now_ms: u64) -> bool {
-        let is_young = |at_ms: &u64| now_ms.saturating_sub(*at_ms) < HEARD_MS;
+        let is_young = |at_ms: &u64| now_ms.saturating_sub(*at_ms) < HINT_TTL_MS;
         self.announced_ms.as_ref().is_some_and(is_young) || self.others.values().any(is_young)
     }
 }
@@ -60,7 +60,7 @@ impl Sharing {
                 let hint = Hint::Sending(self.lease.me(), platform.to_owned(), bot.to_owned());
                 self.bus.send(To::All, hint);
             }
-            users.others.retain(|_, at_ms| now_ms.saturating_sub(*at_ms) < HEARD_MS);
+            users.others.retain(|_, at_ms| now_ms.saturating_sub(*at_ms) < HINT_TTL_MS);
             users.others.len() + 1
         });
         let count = if self.lease.is_cut_off() { self.lease.live().len() } else { count };
@@ -68,7 +68,7 @@ impl Sharing {
     }
 
     /// Another server uses it.
-    pub(super) fn heard(&self, desk: DeskNo, platform: &str, bot: &str) {
+    pub(super) fn note_use(&self, desk: DeskNo, platform: &str, bot: &str) {
         if desk != self.lease.me() {
             let now_ms = self.env.steady_ms();
             self.with(platform, bot, now_ms, |users| users.others.insert(desk, now_ms));

@@ -1,7 +1,7 @@
 //! The bus between servers that share a store: hints, which say that something changed.
 //!
-//! A hint may be lost, late or doubled. The store has the facts; whoever hears a hint looks there, and sweeps find what no
-//! hint told. So nothing depends on a hint but speed.
+//! A hint may be lost, late or doubled. The store has the facts; whoever receives a hint looks there, and sweeps find
+//! what no hint announced. So nothing depends on a hint but speed.
 
 use frontdesk_wire::{ChatId, DeskNo, InstanceNo, Seq, SessionNo};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub enum Hint {
     /// The operator dropped a row, which the socket of the instance may still hold. If the hint is lost, the agent gets the row
     /// as one that was on its way already.
     Dropped(InstanceNo, Seq),
-    /// Somebody at this server watches what all servers do; to be told for some seconds.
+    /// Somebody at this server watches what all servers do; it wants their events for some seconds.
     AskTail(DeskNo),
     /// What a server did, for one that asked.
     Tail(TailPart),

@@ -19,7 +19,7 @@ pub struct DeskRecord {
     pub sockets: u64,
     /// It is stopping: it takes no duties, and its sessions move to other desks.
     pub is_leaving: bool,
-    /// What it tells of itself (`cluster/report.rs`); empty at first.
+    /// What it reports of itself (`cluster/report.rs`); empty at first.
     pub report: String,
 }
 
@@ -61,7 +61,7 @@ pub trait Desks: Send + Sync {
     fn leave(&self, me: DeskNo) -> Stored<'_, ()>;
     /// The desk ends: its lease and its duties are free at once.
     fn resign(&self, me: DeskNo) -> Stored<'_, ()>;
-    /// What the desk tells of itself, for those who ask another one.
+    /// What the desk reports of itself, for those who ask another one.
     fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()>;
     /// Desks whose lease ran out in the last [`ABSENT_MS`], unless one of the same name is live. Of each name the last one.
     fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>>;

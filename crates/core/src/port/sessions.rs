@@ -16,7 +16,7 @@ pub struct Presence {
     /// It said `going_idle` and has not dialed since. Of an agent: a wake waits for it.
     pub idle: bool,
     pub seen_ms: u64,
-    /// People were told that rows up to this one wait.
+    /// People were notified that rows up to this one wait.
     pub noticed_through: Seq,
     /// Its gateway was proven not to ack; an ack ends that.
     pub never_acks: bool,
@@ -43,7 +43,7 @@ pub trait Sessions: Send + Sync {
     /// With a session: only while that one serves the instance.
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool>;
     fn mark_never_acks(&self, instance: InstanceNo) -> Stored<'_, ()>;
-    /// People are told that rows wait, up to this one. Returns up to which they had been told; `None`: as far already.
+    /// People are notified that rows wait, up to this one. Returns the previous such row; `None`: it is as far already.
     fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>>;
     /// This server wakes the instance, and others leave it alone for `cooldown_ms`. False: another server that is `live` does,
     /// or did so a short while ago. An instance that dials ends the claim. The list may be some seconds old: a store that

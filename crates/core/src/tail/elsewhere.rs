@@ -1,5 +1,5 @@
 //! What this server does, for those who watch at another one, and what others do, for those who watch here. It goes over the
-//! bus, and only while somebody watches. Entries have numbers, so that those which got lost are told.
+//! bus, and only while somebody watches. Entries have numbers, so that lost ones are reported.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use super::{BACKLOG, Notice};
 use crate::port::bus::TailPart;
 
-/// Others are told for this long after they asked; they ask again sooner.
+/// Others get entries for this long after they asked; they ask again sooner.
 const ASKED_MS: u64 = 5_000;
 /// Entries that wait to be sent. The oldest are dropped.
 const WAITING_MAX: usize = 1_000;
@@ -30,7 +30,7 @@ pub(super) struct Elsewhere {
 
 #[derive(Default)]
 struct Outgoing {
-    /// Servers with watchers, and until when they are told.
+    /// Servers with watchers, and until when they get entries.
     askers: BTreeMap<DeskNo, u64>,
     entries: VecDeque<(u64, usize, Value)>,
     bytes: usize,
@@ -63,7 +63,7 @@ impl Elsewhere {
     pub(super) fn is_watched(&self) -> bool {
         let is_watched = self.watchers.receiver_count() > 0;
         if !is_watched {
-            self.expected().clear(); // they do not tell meanwhile, which is no loss
+            self.expected().clear(); // they send nothing meanwhile, which is no loss
         }
         is_watched
     }
@@ -120,7 +120,7 @@ impl Elsewhere {
         outgoing.askers.keys().flat_map(for_each).collect()
     }
 
-    pub(super) fn heard(&self, part: TailPart) {
+    pub(super) fn received(&self, part: TailPart) {
         let TailPart { of, name, first, entries } = part;
         if !self.is_watched() {
             return;
@@ -131,16 +131,16 @@ impl Elsewhere {
             None => 0,
         };
         if lost > 0 {
-            self.tell(json!({ "step": "missed", "desk": name, "text": format!("{lost} entries lost") }));
+            self.publish(json!({ "step": "missed", "desk": name, "text": format!("{lost} entries lost") }));
         }
         for mut entry in entries {
             entry["desk"] = name.as_str().into();
-            self.tell(entry);
+            self.publish(entry);
         }
     }
 
-    /// Watchers here are told that they do not see everything.
-    pub(super) fn tell(&self, entry: Value) {
+    /// To the watchers here.
+    pub(super) fn publish(&self, entry: Value) {
         let _ = self.watchers.send(Arc::new(entry)); // the last watcher may just have left
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_reach_those_who_asked_and_losses_are_told() {
+    fn entries_reach_those_who_asked_and_losses_are_reported() {
         let (here, there) = (Elsewhere::new(), Elsewhere::new());
         here.add(&notice("nobody asked"));
         here.parts(DeskNo(1), "a", 0);
@@ -164,7 +164,7 @@ mod tests {
         here.add(&notice("one"));
         for (to, part) in here.parts(DeskNo(1), "a", 10) {
             assert_eq!(to, DeskNo(2));
-            there.heard(part);
+            there.received(part);
         }
         let entry = watching.try_recv().unwrap();
         assert_eq!((&entry["text"], &entry["desk"]), (&json!("one"), &json!("a")));
@@ -177,7 +177,7 @@ mod tests {
         let mut sent = 0;
         for (_, part) in parts {
             sent += part.entries.len();
-            there.heard(part);
+            there.received(part);
         }
         assert_eq!(sent, WAITING_MAX);
         assert_eq!(watching.try_recv().unwrap()["text"], "2001 entries lost");

@@ -360,8 +360,8 @@ impl Bridge {
             Err(Trouble::Again(why)) if !turn.is_last() => return Err(why),
             Err(Trouble::Again(why)) => {
                 let tries = turn.attempt + 1;
-                let told = format!("The agent failed {tries} times: {why}. Send the message again to retry.");
-                (answer.text_with(&told), Some(why))
+                let note = format!("The agent failed {tries} times: {why}. Send the message again to retry.");
+                (answer.text_with(&note), Some(why))
             }
             Err(Trouble::Final(why)) => (answer.text_with(&format!("The agent failed: {why}.")), Some(why)),
         };
@@ -381,12 +381,12 @@ impl Bridge {
 
     /// Tells the operator of the server.
     async fn report(&self, problem: Option<String>) {
-        let told = Reported::Known(self.agent.transport().connection(), problem.clone());
-        if *lock(&self.reported) == told {
+        let report = Reported::Known(self.agent.transport().connection(), problem.clone());
+        if *lock(&self.reported) == report {
             return;
         }
         match self.agent.transport().report(problem.as_deref()).await {
-            Ok(()) => *lock(&self.reported) = told,
+            Ok(()) => *lock(&self.reported) = report,
             Err(error) => tracing::warn!(%error, "reporting to the server failed"),
         }
     }

@@ -99,7 +99,7 @@ pub(super) async fn inbox(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> 
         after = last["seq"].as_u64().context("the server's response has a message without a seq")?;
         rows.extend(page["messages"].as_array().into_iter().flatten().cloned());
     }
-    tell_place(args.after, newest);
+    warn_if_beyond_end(args.after, newest);
     if desk.json {
         return desk.show(&json!({ "messages": rows, "newest": newest }));
     }
@@ -114,7 +114,7 @@ async fn page(desk: &Remote, args: &InboxArgs, after: u64) -> anyhow::Result<Val
     desk.call(Method::GET, &path, None).await
 }
 
-fn tell_place(after: u64, newest: u64) {
+fn warn_if_beyond_end(after: u64, newest: u64) {
     if after > newest {
         err_line!("frontdesk: the newest message is {newest}: --after {after} is beyond the end of this inbox");
     }
@@ -130,7 +130,7 @@ async fn follow(desk: &Remote, args: InboxArgs) -> anyhow::Result<()> {
         loop {
             let page = page(desk, &args, after).await?;
             let newest = page["newest"].as_u64().unwrap_or(after);
-            tell_place(after, newest);
+            warn_if_beyond_end(after, newest);
             after = after.min(newest);
             let messages = page["messages"].as_array().cloned().unwrap_or_default();
             let Some(last) = messages.last() else { break };

@@ -191,11 +191,11 @@ fn serve(target: &Target, args: ServeArgs) -> anyhow::Result<()> {
 
 /// Repairs the data folder directly, because a server does not start with a database that needs repair.
 fn repair(config: &Config) -> anyhow::Result<()> {
-    let told = crate::app::repair(config)?;
-    if told.is_empty() {
+    let changes = crate::app::repair(config)?;
+    if changes.is_empty() {
         out_line!("no repair needed in {}", config.data_dir.display());
     }
-    for line in told {
+    for line in changes {
         out_line!("{line}");
     }
     Ok(())

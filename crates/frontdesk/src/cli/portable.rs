@@ -31,7 +31,7 @@ pub(super) fn settings(target: &Target, args: &PortableArgs) -> anyhow::Result<C
 
 pub(super) fn export(args: &PortableArgs, config: Config) -> anyhow::Result<()> {
     super::serve::keep_files_private();
-    let (done, absent) = app::export(&config, &args.file, told("exported"))?;
+    let (done, absent) = app::export(&config, &args.file, print_progress("exported"))?;
     if absent > 0 {
         err_line!("{absent} media files were deleted meanwhile or are lost; they were left out");
     }
@@ -41,13 +41,13 @@ pub(super) fn export(args: &PortableArgs, config: Config) -> anyhow::Result<()> 
 
 pub(super) fn import(args: &PortableArgs, config: Config) -> anyhow::Result<()> {
     super::serve::keep_files_private();
-    let done = app::import(&config, &args.file, told)?;
+    let done = app::import(&config, &args.file, print_progress)?;
     out_line!("imported {} rows from {}", done.rows, args.file.display());
     Ok(())
 }
 
-/// Long work says how far it is.
-fn told(what: &str) -> app::Report {
+/// Prints the progress of long work.
+fn print_progress(what: &str) -> app::Report {
     let what = what.to_owned();
     Box::new(move |progress| err_line!("{what} {} rows, {} MiB so far", progress.rows, progress.bytes >> 20))
 }

@@ -237,8 +237,8 @@ impl Watch {
     fn timeline(&self, notice: &Notice) -> Vec<Event> {
         if notice.platform == "agents" {
             // Messages between agents have their own place on the page.
-            let told = json!({ "event_id": notice.event_id, "agent_id": notice.instance, "step": notice.step });
-            return vec![event("dispatch", &told)];
+            let data = json!({ "event_id": notice.event_id, "agent_id": notice.instance, "step": notice.step });
+            return vec![event("dispatch", &data)];
         }
         let elsewhere = notice.platform != PLATFORM || notice.chat_id != self.chat_id;
         let of_agent = matches!(notice.step, "awake" | "asleep" | "waking" | "wake_failed");

@@ -133,44 +133,44 @@ async fn try_take(
         raw.body = whole(request, door.max_bytes).await?;
     }
     let request = raw;
-    let mut heard = match platform.receive(bot.as_deref(), &request).await {
-        Ok(heard) => heard,
+    let mut received = match platform.receive(bot.as_deref(), &request).await {
+        Ok(received) => received,
         Err(reply) => {
             note_refusal(app, name, &door, &reply);
             return Ok(reply.into());
         }
     };
     let bot = bot.unwrap_or_default();
-    bots.keep_granted(name, &bot.id, &heard.granted).await?;
+    bots.keep_granted(name, &bot.id, &received.granted).await?;
     let inlet = app.desk.inbound().inlet(name, &bot);
-    take_fragment(app, platform, &bot, &mut heard).await?;
+    take_fragment(app, platform, &bot, &mut received).await?;
     // A chat that moves takes its routes with it, so what was said in the old one is stored first.
     let is_move = |change: &Change| matches!(change, Change::ChatMoved { .. });
-    let (moves, others): (Vec<Change>, Vec<Change>) = heard.changes.into_iter().partition(is_move);
+    let (moves, others): (Vec<Change>, Vec<Change>) = received.changes.into_iter().partition(is_move);
     for change in others {
         inlet.changed(change).await.map_err(DeskError::from)?;
     }
-    let stored = store(&inlet, heard.receipts, heard.intakes).await;
+    let stored = store(&inlet, received.receipts, received.intakes).await;
     for change in moves.into_iter().filter(|_| stored.is_ok()) {
         inlet.changed(change).await.map_err(DeskError::from)?;
     }
-    for gap in heard.gaps.into_iter().filter(|_| stored.is_ok()) {
+    for gap in received.gaps.into_iter().filter(|_| stored.is_ok()) {
         inlet.gap(gap);
     }
-    if let (Some(afterwards), Ok((receipts, _))) = (heard.afterwards, &stored) {
+    if let (Some(afterwards), Ok((receipts, _))) = (received.afterwards, &stored) {
         app.sessions.spawn(afterwards(receipts));
     }
     match stored {
-        Ok((receipts, refusal)) => match (heard.answer, refusal.filter(|_| receipts.is_empty())) {
+        Ok((receipts, refusal)) => match (received.answer, refusal.filter(|_| receipts.is_empty())) {
             (Answer::Fixed(reply), _) => Ok(reply.into()),
             (Answer::File(item, body), _) => Ok(Taken::File(item, body)),
             (Answer::FromReceipts(answer), None) => Ok(answer(&receipts).into()),
-            (Answer::FromReceipts(_), Some(refusal)) => match heard.if_not_stored {
+            (Answer::FromReceipts(_), Some(refusal)) => match received.if_not_stored {
                 None => Err(refusal.into()),
                 Some(reply) => Ok(reply(&refusal).into()),
             },
         },
-        Err(error) => match heard.if_not_stored {
+        Err(error) => match received.if_not_stored {
             None => Err(error.into()),
             Some(reply) => {
                 tracing::error!(%error, platform = name, "storing an event failed; its sender was notified");
@@ -185,17 +185,17 @@ async fn take_fragment(
     app: &App,
     platform: &dyn Platform,
     bot: &Bot,
-    heard: &mut ReceivedRequest,
+    received: &mut ReceivedRequest,
 ) -> Result<(), DeskError> {
     let (name, inbound) = (&platform.descriptor().platform, app.desk.inbound());
-    if let Some(chat_id) = &heard.chat_id {
-        let group = heard.fragment.as_ref().map(|fragment| fragment.group.as_str());
+    if let Some(chat_id) = &received.chat_id {
+        let group = received.fragment.as_ref().map(|fragment| fragment.group.as_str());
         inbound.complete_groups(name, bot, chat_id, group).await?;
     }
-    let Some(fragment) = heard.fragment.take() else { return Ok(()) };
+    let Some(fragment) = received.fragment.take() else { return Ok(()) };
     if !inbound.hold(name, bot, &fragment).await? {
         let alone = platform.join(bot, std::slice::from_ref(&fragment.body)).await;
-        heard.intakes.extend(alone.map_err(StoreError::Unavailable)?);
+        received.intakes.extend(alone.map_err(StoreError::Unavailable)?);
     }
     Ok(())
 }

@@ -108,16 +108,16 @@ async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
         }
     };
     let is_over = Arc::new(AtomicBool::new(false));
-    let told = is_over.clone();
+    let flag = is_over.clone();
     let begun = (Box::pin(stream::iter([Ok(first)]).chain(pieces)), 0);
     let all = stream::try_unfold(begun, move |(mut pieces, size)| {
-        let told = told.clone();
+        let flag = flag.clone();
         async move {
             let Some(piece) = pieces.next().await else { return Ok(None) };
             let piece = piece.map_err(std::io::Error::other)?;
             let size = size + piece.len();
             if size > max {
-                told.store(true, Ordering::Release);
+                flag.store(true, Ordering::Release);
                 discard(Body::from_stream(pieces)).await;
                 return Err(std::io::ErrorKind::FileTooLarge.into());
             }

@@ -224,11 +224,11 @@ fn note_refused(meters: &Meters, limit: Limit, peer: IpAddr) {
 }
 
 async fn turn_away(mut stream: TcpStream) {
-    let told = async {
+    let refusing = async {
         stream.write_all(REFUSAL).await?;
         stream.shutdown().await
     };
-    let _ = tokio::time::timeout(REFUSAL_TIME, told).await; // the peer may already be gone
+    let _ = tokio::time::timeout(REFUSAL_TIME, refusing).await; // the peer may already be gone
 }
 
 #[cfg(test)]

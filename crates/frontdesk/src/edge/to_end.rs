@@ -108,10 +108,10 @@ mod tests {
     #[tokio::test]
     async fn work_that_is_dropped_goes_on_and_is_waited_for() {
         let (tracker, abandoned) = (TaskTracker::new(), Counter::default());
-        let (go_on, told) = oneshot::channel::<()>();
+        let (go_on, resumed) = oneshot::channel::<()>();
         let (done, is_done) = oneshot::channel();
         let mut work = Box::pin(DetachOnDrop::new(&tracker, abandoned.clone(), async move {
-            let _ = told.await;
+            let _ = resumed.await;
             let _ = done.send(());
             StatusCode::OK.into_response()
         }));

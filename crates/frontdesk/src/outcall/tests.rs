@@ -334,13 +334,13 @@ async fn going_on() -> (String, Arc<tokio::sync::Notify>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let go_on = Arc::new(tokio::sync::Notify::new());
-    let told = go_on.clone();
+    let resumed = go_on.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut head = [0; 2048];
             let _ = stream.read(&mut head).await; // one packet holds these small requests
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nfirst").await;
-            told.notified().await;
+            resumed.notified().await;
             let _ = stream.write_all(b" second").await;
         }
     });

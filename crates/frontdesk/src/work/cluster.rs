@@ -1,4 +1,4 @@
-//! Hears the other servers on the same store, and looks at the store where nothing is heard.
+//! Receives hints of the other servers on the same store, and looks at the store where none arrive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 const TICK: Duration = Duration::from_millis(250);
-/// Slow hints that wait; a sweep finds what further ones would have told.
+/// Slow hints that wait; a sweep finds what further ones would have announced.
 const SLOW_MAX: usize = 1_024;
 
 pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
@@ -20,11 +20,11 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
     }
     let (slow, mut hints) = mpsc::channel::<BusEvent>(SLOW_MAX);
     let work_off = async {
-        while let Some(heard) = hints.recv().await {
-            note(cluster.take(heard).await);
+        while let Some(event) = hints.recv().await {
+            note(cluster.take(event).await);
         }
     };
-    let hear = async move {
+    let receive = async move {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -32,14 +32,14 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
                 biased;
                 () = stop.cancelled() => return,
                 _ = tick.tick() => note(cluster.tick().await),
-                heard = cluster.hear() => match heard.is_slow() {
-                    true => drop(slow.try_send(heard)),
-                    false => note(cluster.take(heard).await),
+                event = cluster.hear() => match event.is_slow() {
+                    true => drop(slow.try_send(event)),
+                    false => note(cluster.take(event).await),
                 },
             }
         }
     };
-    tokio::join!(hear, work_off); // the first one ends the second
+    tokio::join!(receive, work_off); // the first one ends the second
 }
 
 fn note(done: Result<(), StoreError>) {

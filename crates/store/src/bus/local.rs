@@ -8,7 +8,7 @@ use frontdesk_core::port::bus::{Bus, BusEvent, Hint, To};
 use frontdesk_wire::DeskNo;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
-/// Hints that a server has not heard yet. More are lost, and the server is told so when it hears again.
+/// Hints that a server has not received yet. More are lost.
 const WAITING_MAX: usize = 1_024;
 
 /// Connects the servers that were joined to it.
@@ -48,7 +48,7 @@ impl Bus for LocalBus {
     fn send(&self, to: To, hint: Hint) {
         let servers = self.hub.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, server) in servers.iter().filter(|(desk, _)| matches!(to, To::All) || to == To::Desk(**desk)) {
-            let _ = server.try_send(hint.clone()); // a full one hears nothing until it sweeps
+            let _ = server.try_send(hint.clone()); // a full one loses the hint; a sweep finds what it was about
         }
     }
 

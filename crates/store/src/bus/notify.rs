@@ -15,7 +15,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A server that does not answer in this time is taken for gone.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// `epoch` is that of the store: servers of another one in the same database are not heard.
+/// `epoch` is that of the store: hints of servers of another one in the same database are not received.
 pub fn notify_bus(url: &str, epoch: u32) -> Result<NetworkBus, StoreError> {
     let target = Target::of(url)?;
     NetworkBus::start(Queues::new(epoch), move |queues| run(target, queues))
@@ -37,14 +37,14 @@ async fn run(target: Target, queues: Arc<Queues>) {
 }
 
 async fn serve(target: &Target, queues: &Arc<Queues>, pause: &mut Duration) -> Result<std::convert::Infallible, Fault> {
-    let hears = queues.clone();
-    let connection = target.connect_hearing(move |message| hears.heard(message)).await?;
+    let inbox = queues.clone();
+    let connection = target.connect_listening(move |message| inbox.received(message)).await?;
     in_time(connection.batch("SET synchronous_commit = off")).await?;
     let mut me = queues.me();
     let mut listening = *me.borrow_and_update();
     let (all, mine) = (queues.channel(To::All), queues.channel(To::Desk(listening)));
     in_time(connection.batch(&format!("LISTEN {all}; LISTEN {mine}"))).await?;
-    queues.missed(); // nobody was heard until now
+    queues.missed(); // hints sent until now did not arrive
     *pause = PAUSE_MIN;
     loop {
         tokio::select! {

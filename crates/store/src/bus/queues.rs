@@ -1,4 +1,4 @@
-//! What every network bus has: hints that wait to be sent, merged where they can be, and hints that were heard.
+//! What every network bus has: hints that wait to be sent, merged where they can be, and hints that were received.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,8 +22,8 @@ const ROWS_PER_HINT: usize = 300;
 /// Of other hints. Longer ones are not sent.
 const HINT_MAX_BYTES: usize = 7_000;
 const HINT_AGE_MAX: Duration = Duration::from_secs(3);
-/// Hints that were heard and not taken yet.
-const HEARD_MAX: usize = 4_096;
+/// Hints that were received and not taken yet.
+const INBOX_MAX: usize = 4_096;
 
 /// A channel's name and a message.
 pub(super) type Message = (String, String);
@@ -45,12 +45,12 @@ struct Inbox {
 }
 
 pub(super) struct Queues {
-    /// Servers of one store share it; those of another store must not hear them.
+    /// Servers of one store share it; those of another store must not receive its hints.
     prefix: String,
     waiting: Mutex<Waiting>,
     to_send: Notify,
     inbox: Mutex<Inbox>,
-    to_hear: Notify,
+    to_receive: Notify,
     me: watch::Sender<DeskNo>,
 }
 
@@ -61,7 +61,7 @@ impl Queues {
             waiting: Mutex::default(),
             to_send: Notify::new(),
             inbox: Mutex::default(),
-            to_hear: Notify::new(),
+            to_receive: Notify::new(),
             me: watch::Sender::new(DeskNo::NONE),
         }
     }
@@ -134,25 +134,25 @@ impl Queues {
     }
 
     /// A message came. One that cannot be read was sent by a newer server.
-    pub(super) fn heard(&self, message: &str) {
+    pub(super) fn received(&self, message: &str) {
         let Ok(hint) = serde_json::from_str(message) else { return };
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        if inbox.hints.len() >= HEARD_MAX {
+        if inbox.hints.len() >= INBOX_MAX {
             inbox.hints.clear();
             inbox.is_missing = true;
         }
         inbox.hints.push_back(hint);
         drop(inbox);
-        self.to_hear.notify_one();
+        self.to_receive.notify_one();
     }
 
     /// Messages may have been lost.
     pub(super) fn missed(&self) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).is_missing = true;
-        self.to_hear.notify_one();
+        self.to_receive.notify_one();
     }
 
-    fn next_heard(&self) -> Option<BusEvent> {
+    fn next_event(&self) -> Option<BusEvent> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut inbox.is_missing) {
             return Some(BusEvent::Missed);
@@ -221,10 +221,10 @@ impl Bus for NetworkBus {
     fn hear(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(async move {
             loop {
-                if let Some(heard) = self.queues.next_heard() {
-                    return heard;
+                if let Some(event) = self.queues.next_event() {
+                    return event;
                 }
-                self.queues.to_hear.notified().await;
+                self.queues.to_receive.notified().await;
             }
         })
     }
@@ -253,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_kept_is_dropped_and_told() {
+    fn more_than_can_be_kept_is_dropped_and_reported() {
         let queues = Queues::new(1);
         for number in 0..5_000 {
             queues.add(To::All, Hint::Echo(number));
-            queues.heard(&encode(&Hint::Echo(number)));
+            queues.received(&encode(&Hint::Echo(number)));
         }
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
-        assert_eq!(queues.next_heard(), Some(BusEvent::Missed), "whoever hears is told to look at everything");
+        assert_eq!(queues.next_event(), Some(BusEvent::Missed), "whoever hears is told to look at everything");
         queues.add(To::All, Hint::Interrupt(InstanceNo(1), "x".repeat(9_000), "c".into()));
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
     }
@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn a_hint_of_a_newer_server_is_skipped() {
         let queues = Queues::new(1);
-        queues.heard(r#"{"something_new":[1,2]}"#);
-        queues.heard("not even JSON");
-        assert_eq!(queues.next_heard(), None);
+        queues.received(r#"{"something_new":[1,2]}"#);
+        queues.received("not even JSON");
+        assert_eq!(queues.next_event(), None);
     }
 }

@@ -16,11 +16,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A server that does not answer in this time is taken for gone.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
-/// How often the connection that hears is asked for an answer: one whose other end vanished without a word looks like one
-/// on which nobody sends.
+/// How often the connection that receives is asked for an answer: one whose other end vanished without a word looks
+/// like one on which nobody sends.
 const PING_EVERY: Duration = Duration::from_secs(1);
 
-/// `epoch` is that of the store: servers of another one on the same Redis are not heard.
+/// `epoch` is that of the store: hints of servers of another one on the same Redis are not received.
 pub fn redis_bus(url: &str, epoch: u32) -> Result<NetworkBus, StoreError> {
     let client = Client::open(url)
         .map_err(|error| StoreError::Unavailable(format!("the address of the bus is not valid: {error}")))?;
@@ -45,7 +45,7 @@ async fn serve(client: &Client, queues: &Queues, pause: &mut Duration) -> Result
     let mut listening = *me.borrow_and_update();
     in_time(channels.subscribe(queues.channel(To::All))).await?;
     in_time(channels.subscribe(queues.channel(To::Desk(listening)))).await?;
-    queues.missed(); // nobody was heard until now
+    queues.missed(); // hints sent until now did not arrive
     *pause = PAUSE_MIN;
     let mut ping = tokio::time::interval(PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -64,8 +64,8 @@ async fn serve(client: &Client, queues: &Queues, pause: &mut Duration) -> Result
                 in_time(channels.unsubscribe(queues.channel(To::Desk(listening)))).await?;
                 listening = now;
             }
-            heard = messages.next() => match heard {
-                Some(message) => queues.heard(&message.get_payload::<String>()?),
+            received = messages.next() => match received {
+                Some(message) => queues.received(&message.get_payload::<String>()?),
                 None => return Err(lost("the connection ended")),
             },
             _ = ping.tick() => drop(in_time(channels.ping::<Value>()).await?),

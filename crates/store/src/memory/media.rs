@@ -35,7 +35,7 @@ impl State {
     /// Binds the files of an event to its rows, so that they are kept while one of these is owed.
     pub(super) fn hold_media(&mut self, tenant: &str, it: &Delivery, files: Vec<EventFile>, rows: &[MadeRow]) {
         if rows.is_empty() {
-            return; // nobody was told of them
+            return; // nobody was notified of them
         }
         for file in files {
             let id = match file {

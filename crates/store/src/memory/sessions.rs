@@ -64,8 +64,8 @@ impl Sessions for MemoryStore {
 
     fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>> {
         let mut state = self.state();
-        let told = &mut state.presences.entry(instance).or_default().noticed_through;
-        now((*told < through).then(|| std::mem::replace(told, through)))
+        let noticed = &mut state.presences.entry(instance).or_default().noticed_through;
+        now((*noticed < through).then(|| std::mem::replace(noticed, through)))
     }
 
     fn claim_wake(

@@ -103,13 +103,13 @@ impl Sum {
 }
 
 fn end_of(sums: Vec<Sum>, header: Sum) -> End {
-    let told = |sum: Sum| hex::encode(sum.digest.finish());
+    let digest_hex = |sum: Sum| hex::encode(sum.digest.finish());
     let end = TABLES.iter().zip(sums).map(|(table, sum)| TableSum {
         table: table.name.to_owned(),
         rows: sum.rows,
-        sha256: told(sum),
+        sha256: digest_hex(sum),
     });
-    End { end: end.collect(), header: told(header) }
+    End { end: end.collect(), header: digest_hex(header) }
 }
 
 fn described_tables() -> Vec<(String, Vec<String>)> {

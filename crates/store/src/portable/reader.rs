@@ -132,9 +132,9 @@ impl ImportFile {
         if end.header != found.header {
             return Err(self.changed("the checksum of its header differs"));
         }
-        let differs = end.end.iter().zip(&found.end).find(|(told, found)| told != found);
-        if let Some((told, found)) = differs {
-            let (table, rows) = (&found.table, (told.rows, found.rows));
+        let differs = end.end.iter().zip(&found.end).find(|(expected, found)| expected != found);
+        if let Some((expected, found)) = differs {
+            let (table, rows) = (&found.table, (expected.rows, found.rows));
             let why =
                 format!("table {table:?} should have {} rows, {} were read, or their checksum differs", rows.0, rows.1);
             return Err(self.changed(&why));

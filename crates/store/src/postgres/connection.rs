@@ -150,11 +150,14 @@ impl Target {
     }
 
     pub(crate) async fn connect(&self) -> Result<Connection, Fault> {
-        self.connect_hearing(|_| {}).await
+        self.connect_listening(|_| {}).await
     }
 
-    /// A connection that may LISTEN: `hear` is called with each notification.
-    pub(crate) async fn connect_hearing(&self, hear: impl Fn(&str) + 'static) -> Result<Connection, Fault> {
+    /// A connection that may LISTEN: `on_notification` is called with each notification.
+    pub(crate) async fn connect_listening(
+        &self,
+        on_notification: impl Fn(&str) + 'static,
+    ) -> Result<Connection, Fault> {
         let connecting = async {
             let (client, mut connection) = self.config.connect(self.tls.clone()).await.map_err(fault)?;
             let (alive, ended) = watch::channel(());
@@ -162,9 +165,9 @@ impl Target {
                 let _alive = alive;
                 loop {
                     match std::future::poll_fn(|context| connection.poll_message(context)).await {
-                        Some(Ok(AsyncMessage::Notification(note))) => hear(note.payload()),
+                        Some(Ok(AsyncMessage::Notification(note))) => on_notification(note.payload()),
                         Some(Ok(_)) => {} // a notice for people
-                        // Whoever uses the client hears of it as well.
+                        // Whoever uses the client gets an error as well.
                         Some(Err(error)) => {
                             tracing::warn!(error = describe(&error), "a connection to Postgres ended");
                             return;

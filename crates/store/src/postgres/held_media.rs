@@ -30,7 +30,7 @@ pub(super) async fn hold(
     rows: &[MadeRow],
 ) -> Result<(), Fault> {
     if rows.is_empty() || files.is_empty() {
-        return Ok(()); // nobody was told of them
+        return Ok(()); // nobody was notified of them
     }
     let mut ids = Vec::with_capacity(files.len());
     let mut stored = Vec::new();

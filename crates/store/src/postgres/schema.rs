@@ -48,14 +48,14 @@ async fn migrate_to(database: &Database, epoch_seed: u32, migrations: &[Migratio
     let connection = database.connect().await?;
     connection.batch(UNHURRIED).await.map_err(Fault::unwritten)?;
     let mut attempts = 0;
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         let tried = try_migrate(&connection, epoch_seed, migrations).await;
         let rolled_back = if matches!(tried, Ok(Some(_))) { Ok(()) } else { connection.batch("ROLLBACK").await };
         match tried {
             Ok(Some(epoch)) => return Ok(epoch),
             Ok(None) => {
-                if !std::mem::replace(&mut is_told, true) {
+                if !std::mem::replace(&mut is_logged, true) {
                     tracing::info!("waiting for another server that migrates the database");
                 }
             }

@@ -92,13 +92,13 @@ impl Sessions for PostgresStore {
             let sql = "INSERT INTO presence (instance) VALUES ($1) ON CONFLICT (instance) DO NOTHING";
             connection.execute(sql, &[&instance]).await?;
             let sql = "SELECT noticed_through FROM presence WHERE instance = $1 FOR UPDATE";
-            let told: i64 = connection.query_one(sql, &[&instance]).await?.get(0);
-            if told >= through {
+            let noticed: i64 = connection.query_one(sql, &[&instance]).await?.get(0);
+            if noticed >= through {
                 return Ok(None);
             }
             let sql = "UPDATE presence SET noticed_through = $2 WHERE instance = $1";
             connection.execute(sql, &[&instance, &through]).await?;
-            Ok(Some(unsigned(told)))
+            Ok(Some(unsigned(noticed)))
         })
     }
 

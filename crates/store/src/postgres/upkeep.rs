@@ -62,13 +62,15 @@ async fn faults(connection: &Connection) -> Result<Vec<String>, Fault> {
                CROSS JOIN LATERAL (SELECT seq FROM mail WHERE instance = h.instance ORDER BY seq DESC LIMIT 1) AS m
                WHERE m.seq > h.last_seq LIMIT $1";
     let ahead = connection.query(sql, &[&FAULTS_MAX]).await?;
-    let told = |rows: Vec<tokio_postgres::Row>, what: &'static str| {
+    let described = |rows: Vec<tokio_postgres::Row>, what: &'static str| {
         rows.into_iter().map(move |row| {
             let (instance, seq): (i64, i64) = (row.get(0), row.get(1));
             format!("row {seq} of ledger {instance} {what}")
         })
     };
-    Ok(told(orphans, "has no event").chain(told(ahead, "has a number above the last one of its ledger")).collect())
+    Ok(described(orphans, "has no event")
+        .chain(described(ahead, "has a number above the last one of its ledger"))
+        .collect())
 }
 
 async fn risks(connection: &Connection) -> Result<Vec<String>, Fault> {
@@ -113,7 +115,7 @@ mod tests {
         for modes in [&[][..], &["sync"], &["async", "sync"], &["quorum", "quorum"], &["sync", "potential"]] {
             assert_eq!(risk(modes), None, "{modes:?}");
         }
-        let told = risk(&["async", "async"]).unwrap();
-        assert!(told.contains(r#"("s0", "s1")"#) && told.contains("synchronous_standby_names"), "{told}");
+        let text = risk(&["async", "async"]).unwrap();
+        assert!(text.contains(r#"("s0", "s1")"#) && text.contains("synchronous_standby_names"), "{text}");
     }
 }

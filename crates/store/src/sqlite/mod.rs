@@ -122,12 +122,12 @@ impl SqliteStore {
         }
         let _lock = lock(folder)?;
         let mut connection = connect(&path, false)?;
-        let mut told = Vec::new();
+        let mut changes = Vec::new();
         schema::migrate(&mut connection, 0, |connection| {
-            told = repair::separate(connection)?;
+            changes = repair::separate(connection)?;
             Ok(())
         })?;
-        Ok(told)
+        Ok(changes)
     }
 }
 

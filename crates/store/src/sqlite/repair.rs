@@ -65,19 +65,19 @@ pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
 /// Gives every instance its own number, in one transaction. Returns one sentence per change.
 pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, StoreError> {
     let transaction = connection.transaction().map_err(fault)?;
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     for (no, mut owners) in shared_numbers(&transaction)? {
         let rows = rows_by_owner(&transaction, no, &owners)?;
         // The one with the most messages keeps the ledger, so fewer rows move. Rows that no verdict assigns stay there.
         let keeper = (0..owners.len()).max_by_key(|at| (rows[*at].len(), std::cmp::Reverse(*at))).unwrap_or(0);
-        told.push(format!("{} keeps number {no}", owners[keeper].shown()));
+        changes.push(format!("{} keeps number {no}", owners[keeper].shown()));
         for (at, owner) in owners.iter_mut().enumerate().filter(|(at, _)| *at != keeper) {
             let drawn = draw(&transaction)?;
             let moved = move_rows(&transaction, no, drawn, &rows[at])?;
             owner.json["no"] = drawn.0.into();
             let put = "UPDATE record SET json = ?2, version = version + 1 WHERE kind = 'instance' AND key = ?1";
             transaction.execute(put, (&owner.key, owner.json.to_string())).map_err(fault)?;
-            told.push(format!("{} now has number {drawn}; {moved} messages were moved to it", owner.shown()));
+            changes.push(format!("{} now has number {drawn}; {moved} messages were moved to it", owner.shown()));
         }
         // The owner of an alarm is unknown, and it could be sent to the wrong agent. Agents arm their alarms at start.
         let ended = "INSERT INTO shot_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
@@ -88,13 +88,13 @@ pub(super) fn separate(connection: &mut Connection) -> Result<Vec<String>, Store
             transaction.execute(sql, [signed(no)]).map_err(fault)?;
         }
         if alarms > 0 {
-            told.push(format!(
+            changes.push(format!(
                 "{alarms} alarms of number {no}, armed or dead, were cancelled; their agents must arm them again"
             ));
         }
     }
     transaction.commit().map_err(fault)?;
-    Ok(told)
+    Ok(changes)
 }
 
 fn draw(connection: &Connection) -> Result<InstanceNo, StoreError> {

@@ -78,14 +78,14 @@ impl Sessions for SqliteStore {
 
     fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>> {
         let work = move |books: &mut Books| {
-            let told = read(&books.connection, instance)?.noticed_through;
-            if told >= through {
+            let noticed = read(&books.connection, instance)?.noticed_through;
+            if noticed >= through {
                 return Ok(None);
             }
             let sql = "INSERT INTO presence (instance, noticed_through) VALUES (?1, ?2)
                        ON CONFLICT DO UPDATE SET noticed_through = ?2";
             write(books, sql, (signed(instance), signed(through)))?;
-            Ok(Some(told))
+            Ok(Some(noticed))
         };
         self.writer.write(work, |_| {})
     }

@@ -251,7 +251,7 @@ impl Session {
     pub fn heard(&mut self, now_ms: u64, is_pong: bool) {
         match &mut self.serving {
             Some(serving) if is_pong => serving.window.ponged(now_ms),
-            Some(serving) => serving.window.heard(now_ms),
+            Some(serving) => serving.window.received(now_ms),
             None => {}
         }
     }

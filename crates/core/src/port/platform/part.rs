@@ -28,8 +28,8 @@ impl Part {
         (0..count.max(1)).map(move |index| Self { index, count: count.max(1) })
     }
 
-    /// What people are told, with the connection that it is about.
-    pub fn tell(self, text: &str) -> String {
+    /// The text for people, with the connection that it is about.
+    pub fn describe(self, text: &str) -> String {
         if self.is_whole() {
             text.to_owned()
         } else {
@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_told_only_where_there_are_several() {
-        assert_eq!(Part::WHOLE.tell("lost"), "lost");
-        assert_eq!(Part { index: 1, count: 4 }.tell("lost"), "connection 2 of 4: lost");
+    fn a_part_is_named_only_where_there_are_several() {
+        assert_eq!(Part::WHOLE.describe("lost"), "lost");
+        assert_eq!(Part { index: 1, count: 4 }.describe("lost"), "connection 2 of 4: lost");
         assert_eq!(Part::all(3).map(|part| part.to_string()).collect::<Vec<_>>(), ["1/3", "2/3", "3/3"]);
     }
 }

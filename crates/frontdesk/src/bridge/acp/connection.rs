@@ -116,9 +116,9 @@ impl Connection {
 
     /// Updates of a session, until the receiver is dropped.
     pub(super) fn follow(&self, session: &str) -> mpsc::Receiver<FromAgent> {
-        let (tell, told) = mpsc::channel(QUEUE_MAX);
-        lock(&self.shared.turns).insert(session.to_owned(), tell);
-        told
+        let (sender, updates) = mpsc::channel(QUEUE_MAX);
+        lock(&self.shared.turns).insert(session.to_owned(), sender);
+        updates
     }
 
     pub(super) fn unfollow(&self, session: &str) {
@@ -207,7 +207,7 @@ async fn take(shared: &Shared, lines: &mpsc::Sender<String>, mut message: Value)
     let params = message["params"].take();
     let session = params["sessionId"].as_str().unwrap_or_default();
     let turn = lock(&shared.turns).get(session).cloned();
-    let told = match (method.as_str(), &id) {
+    let from_agent = match (method.as_str(), &id) {
         ("session/update", _) => update(&params["update"]),
         ("session/request_permission", Some(id)) if turn.is_some() => {
             Some(FromAgent::Permission { id: id.clone(), params: params.clone() })
@@ -225,8 +225,8 @@ async fn take(shared: &Shared, lines: &mpsc::Sender<String>, mut message: Value)
         (_, None) => None,
     };
     // Without a turn it is the history of a session that is being loaded, or comes too late.
-    if let (Some(told), Some(turn)) = (told, turn) {
-        let _ = turn.send(told).await; // the turn may have ended
+    if let (Some(from_agent), Some(turn)) = (from_agent, turn) {
+        let _ = turn.send(from_agent).await; // the turn may have ended
     }
 }
 

@@ -267,8 +267,8 @@ impl Acp {
             "clientCapabilities": { "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false },
             "clientInfo": { "name": "frontdesk", "title": "Frontdesk", "version": env!("CARGO_PKG_VERSION") },
         });
-        let told = match connection.call("initialize", hello, START_TIME).await {
-            Ok(told) => told,
+        let response = match connection.call("initialize", hello, START_TIME).await {
+            Ok(response) => response,
             Err(RpcError::Gone(why)) if why == ENDED => {
                 let status = timeout(child::GRACE, process.ended()).await; // it may have closed its output only
                 let why = if let Ok(Err(status)) = status { status } else { why };
@@ -276,11 +276,11 @@ impl Acp {
             }
             Err(error) => return Err(Trouble::Again(error.to_string())),
         };
-        if told["protocolVersion"].as_u64() != Some(PROTOCOL_VERSION) {
-            let version = &told["protocolVersion"];
+        if response["protocolVersion"].as_u64() != Some(PROTOCOL_VERSION) {
+            let version = &response["protocolVersion"];
             return Err(Trouble::Final(format!("it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")));
         }
-        let can = &told["agentCapabilities"];
+        let can = &response["agentCapabilities"];
         Ok(Running {
             process,
             connection,
@@ -330,12 +330,12 @@ impl Acp {
             session = self.session(&chat) => session?,
             () = turn.stopped.cancelled() => return Err(Trouble::Stopped),
         };
-        let mut told = connection.follow(&session);
+        let mut updates = connection.follow(&session);
         let params = json!({ "sessionId": session, "prompt": blocks(&turn.event, files) });
         let outcome = match timeout(WRITE_TIME, connection.begin("session/prompt", &params)).await {
             Ok(Ok(answered)) => {
                 let mut talk = Talk::new(self, turn, &connection, &session);
-                talk.run(&mut told, answered, answer).await
+                talk.run(&mut updates, answered, answer).await
             }
             Ok(Err(error)) => Err(Trouble::Again(error.to_string())),
             Err(_) => Err(Trouble::Final("it does not read its standard input".into())),

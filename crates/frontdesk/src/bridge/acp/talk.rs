@@ -74,7 +74,7 @@ impl<'a> Talk<'a> {
 
     pub(super) async fn run(
         &mut self,
-        told: &mut mpsc::Receiver<FromAgent>,
+        updates: &mut mpsc::Receiver<FromAgent>,
         answered: Answered,
         answer: &mut Answer,
     ) -> Result<Ended, Trouble> {
@@ -86,11 +86,11 @@ impl<'a> Talk<'a> {
             let limit = leaving.as_ref().map_or(deadline, |(_, until)| *until);
             let is_news = !self.text.is_empty() && leaving.is_none();
             tokio::select! {
-                Some(told) = told.recv() => self.take(told, leaving.is_some()).await,
+                Some(update) = updates.recv() => self.take(update, leaving.is_some()).await,
                 outcome = &mut ended => {
                     // What it sent before is here already.
-                    while let Ok(told) = told.try_recv() {
-                        self.take(told, true).await;
+                    while let Ok(update) = updates.try_recv() {
+                        self.take(update, true).await;
                     }
                     self.settle(None).await;
                     return match (outcome, leaving) {
@@ -122,8 +122,8 @@ impl<'a> Talk<'a> {
         }
     }
 
-    async fn take(&mut self, told: FromAgent, is_leaving: bool) {
-        match told {
+    async fn take(&mut self, update: FromAgent, is_leaving: bool) {
+        match update {
             FromAgent::Text(more) => {
                 self.length += more.len();
                 let room = self.acp.limits.output_max.saturating_sub(self.text.len());
@@ -202,9 +202,9 @@ impl<'a> Talk<'a> {
         });
         let event = &self.turn.event;
         let prompt_id = format!("{:016x}{:016x}", files::random(), files::random());
-        let (tell, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         let (chat, user) = (event.source.chat_id.to_string(), event.source.user_id.clone());
-        lock(&self.acp.questions).insert(prompt_id.clone(), Question { chat, user, answer: tell });
+        lock(&self.acp.questions).insert(prompt_id.clone(), Question { chat, user, answer: sender });
         let again = if repeats > 0 { "Only the person who wrote the message may answer. " } else { "" };
         let act = Act::Prompt {
             chat_id: event.source.chat_id.clone(),

@@ -40,12 +40,12 @@ impl Watch {
     async fn next(&mut self) -> Option<Value> {
         loop {
             let stop = self.app.stop.clone();
-            let heard = tokio::select! {
+            let received = tokio::select! {
                 notice = self.here.recv() => notice.map(|notice| self.show(&notice)),
                 entry = self.elsewhere.recv() => entry.map(|entry| (*entry).clone()),
                 () = stop.cancelled() => return None,
             };
-            match heard {
+            match received {
                 Ok(entry) if self.is_wanted(&entry) => return Some(entry),
                 Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => {

@@ -44,11 +44,13 @@ impl Raw {
 }
 
 /// The error without the wrong value, which may be a misplaced secret.
-fn without_value(told: &str) -> String {
-    let shows = ["invalid type: ", "invalid value: ", "unknown variant "].iter().any(|it| told.starts_with(it));
-    match (told.find(['"', '`']), told.rfind(", expected")) {
-        (Some(value), Some(rest)) if shows && value < rest => format!("{}{}", told[..value].trim_end(), &told[rest..]),
-        _ => told.to_owned(),
+fn without_value(message: &str) -> String {
+    let shows = ["invalid type: ", "invalid value: ", "unknown variant "].iter().any(|it| message.starts_with(it));
+    match (message.find(['"', '`']), message.rfind(", expected")) {
+        (Some(value), Some(rest)) if shows && value < rest => {
+            format!("{}{}", message[..value].trim_end(), &message[rest..])
+        }
+        _ => message.to_owned(),
     }
 }
 
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn an_invalid_body_is_explained_without_its_value() {
-        for (body, told) in [
+        for (body, expected) in [
             (r#"{"connectors":"s3cr3t\", expected"}"#, "invalid type: string, expected a sequence at line 1 column 34"),
             (r#"{"webhook_secret":5}"#, "invalid type: integer, expected a string at line 1 column 19"),
             (r#"{"webhook_secret":["s3cr3t"]}"#, "invalid type: sequence, expected a string at line 1 column 18"),
@@ -89,7 +91,7 @@ mod tests {
             ("{", "EOF while parsing an object at line 1 column 1"),
         ] {
             let fault = Raw(Bytes::from_static(body.as_bytes())).json::<AgentPut>().err().map(|it| it.message);
-            assert_eq!(fault, Some(format!("invalid request body: {told}")));
+            assert_eq!(fault, Some(format!("invalid request body: {expected}")));
         }
         let odd = Raw(Bytes::from_static(br#"{"connectors":[{"type":"s3cr3t"}]}"#)).json::<AgentPut>().err();
         let odd = odd.map(|it| it.message).unwrap_or_default();

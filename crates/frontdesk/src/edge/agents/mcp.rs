@@ -307,9 +307,9 @@ async fn run(
             payload.meta_mut().correlation_id.get_or_insert_with(|| desk.env().uuid_v4());
             let question = Question { payload, held: Box::new(held) };
             // It is written as JSON once more.
-            let told = ask(app, who.clone(), id, question, timeout_ms.unwrap_or(TIMEOUT_MS), 2).await?;
-            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(told.room);
-            shown(&told.reply)
+            let buffered = ask(app, who.clone(), id, question, timeout_ms.unwrap_or(TIMEOUT_MS), 2).await?;
+            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(buffered.room);
+            shown(&buffered.reply)
         }
         "skill_read" => {
             let name = text(&mut given, "name")?;

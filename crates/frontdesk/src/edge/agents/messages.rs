@@ -178,7 +178,7 @@ pub(crate) async fn ask(
     app.sessions.spawn(async move { desk.exchanges().ask(who.speaker(), &id, question, timeout_ms, line).await });
     tokio::select! {
         biased;
-        told = &mut answer => told.unwrap_or_else(|_| {
+        result = &mut answer => result.unwrap_or_else(|_| {
             Err(Fault::new(Class::InternalError, "the exchange failed with an internal error; see the server log"))
         }),
         () = app.stop.cancelled() => {

@@ -137,8 +137,8 @@ impl Listener {
     async fn next(&mut self) -> Option<Event> {
         if !std::mem::replace(&mut self.greeted, true) {
             // Contains the start position, so that a client that disconnects before the first message resumes there.
-            let told = json!({ "session_id": self.session.live.session, "newest": self.newest }).to_string();
-            return Some(Event::default().id(self.cursor.to_string()).event("ready").data(told));
+            let data = json!({ "session_id": self.session.live.session, "newest": self.newest }).to_string();
+            return Some(Event::default().id(self.cursor.to_string()).event("ready").data(data));
         }
         // The next event is requested, so the previous one was written to the socket.
         self.session.live.delivered.advance(self.yielded.0);

@@ -112,7 +112,7 @@ impl Platform for AtDesk {
         inlet: &'a dyn Inlet,
     ) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
-            let _heard = self.1.begin(self.0, part, cursor.clone());
+            let _listening = self.1.begin(self.0, part, cursor.clone());
             if self.1.state.lock().unwrap().fails == Some(part) {
                 return Ended::Lost("the connection was closed".into());
             }
