@@ -39,7 +39,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub fn proven(&self) -> ProvenInstance {
+    pub fn proven_instance(&self) -> ProvenInstance {
         ProvenInstance::of(&self.instance)
     }
 }

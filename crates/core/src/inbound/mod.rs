@@ -212,20 +212,9 @@ impl InboundPlane {
     }
 
     async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
-        let Intake {
-            tenant_source,
-            bot,
-            mut event,
-            capabilities,
-            handover,
-            addressed,
-            from_program,
-            chat,
-            mark,
-            edit_id,
-            ..
-        } = intake;
-        let is_interaction = intake.is_interaction;
+        let Intake { bot, mut event, capabilities, handover, addressed, from_program, chat, mark, edit_id, .. } =
+            intake;
+        let (tenant_source, is_interaction) = (&intake.tenant_source, intake.is_interaction);
         let asking = Asking { is_interaction, author_sees: intake.author_sees || is_interaction };
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
@@ -236,14 +225,14 @@ impl InboundPlane {
         event.source.message_id = Some(message_id.clone());
         let source = &event.source;
         let session_key = build_session_key(source);
-        let marks = Marks { tenant_source: &tenant_source, bot: &bot, mark: &mark };
+        let marks = Marks { tenant_source, bot: &bot, mark: &mark };
         let dedup = marks.dedup(source, &message_id, edit_of(&event, edit_id.as_deref()));
         let command = DeskCommand::parse(&event).filter(|_| !from_program);
-        let found = self.directory.read(|view| tenant_of(view, &tenant_source, source).map(str::to_owned));
+        let found = self.directory.read(|view| tenant_of(view, tenant_source, source).map(str::to_owned));
         let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
             (Some(tenant), None) if intake.reports_to.is_some() => self.report(tenant, intake.reports_to.as_deref()),
-            (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(&tenant_source, source)),
+            (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(tenant_source, source)),
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await?,
         };
         let tenant = found.unwrap_or_default();
@@ -265,7 +254,7 @@ impl InboundPlane {
             Vec::new()
         };
         let pending = command.map(|command| {
-            let tenant = match &tenant_source {
+            let tenant = match tenant_source {
                 TenantSource::Tenant(tenant) => Some(tenant.clone()),
                 TenantSource::Shared | TenantSource::Path(_) => None,
             };

@@ -55,7 +55,7 @@ async fn take(room: &Arc<Semaphore>, kib: u32) -> Result<OwnedSemaphorePermit, B
         .map_err(|_| BodyMemoryFull)
 }
 
-impl Held {
+impl BodyReservation {
     /// So many bytes of the body have arrived.
     pub(super) async fn grow(&self, bytes: usize) -> Result<(), BodyMemoryFull> {
         let (room, more) = {
