@@ -13,6 +13,7 @@ use super::registry::{AmendError, Draft, Effect, Registry};
 use super::view::View;
 use crate::env::Env;
 use crate::error::DeskError;
+use crate::hash::short_hash;
 use crate::port::platform::{Bot, GrantedSecret, Part, Platforms};
 use crate::port::store::StoreError;
 use crate::vault::Sealer;
@@ -211,10 +212,20 @@ impl Bots {
         self.registry.write(decide).await.map_err(DeskError::from)
     }
 
-    /// Forgets such a secret. What is not there changes nothing, so that a repeated report does not stop the listener.
-    pub(crate) async fn end_grant(&self, platform: &str, id: &str, name: &str) -> Result<(), StoreError> {
+    /// Forgets such a secret, if it is the one with this hash. What is not there changes nothing, so that a repeated report
+    /// does not stop the listener.
+    pub(crate) async fn end_grant(
+        &self,
+        platform: &str,
+        id: &str,
+        name: &str,
+        hash: [u8; 16],
+    ) -> Result<(), StoreError> {
         let decide = |view: &View, draft: &mut Draft| {
-            let known = view.bot(platform, id).filter(|bot| is_granted(name) && bot.secrets.contains_key(name));
+            let is_same = |bot: &facts::Bot| {
+                self.open(bot).secret(name).is_some_and(|secret| short_hash(&[secret.expose()]) == hash)
+            };
+            let known = view.bot(platform, id).filter(|bot| is_granted(name) && is_same(bot));
             if let Some(bot) = known {
                 let mut fact = (**bot).clone();
                 fact.secrets.remove(name);

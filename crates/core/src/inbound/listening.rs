@@ -191,7 +191,9 @@ impl Inlet for BotInlet {
                 }
                 Change::Scope(_) => inbound.visibility.forget_bot(platform, bot),
                 Change::Person(user_id) => inbound.visibility.forget_person(platform, bot, &user_id),
-                Change::GrantEnded(name) => inbound.directory.bots().end_grant(platform, bot, &name).await?,
+                Change::GrantEnded { name, hash } => {
+                    inbound.directory.bots().end_grant(platform, bot, &name, hash).await?;
+                }
             }
             Ok(())
         })

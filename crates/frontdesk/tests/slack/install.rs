@@ -1,6 +1,8 @@
 //! Several workspaces with one app.
 
+use frontdesk_core::port::platform::{Change, Inlet as _};
 use frontdesk_testkit::folder::{files, holds};
+use frontdesk_wire::Secret;
 
 use super::*;
 
@@ -48,6 +50,11 @@ async fn workspaces_install_the_app_and_each_is_served_with_its_own_token() {
     // The operator adds the bot again, and the workspaces stay.
     scene.add_bot(json!({ "mode": "events", "client_id": "11.22" }), None).await;
     assert_eq!(of_ben.act(send("C2", "still here", None)).await["success"], true);
+    // A report about a token that was replaced meanwhile.
+    let (desk, old) = (&scene.harness.app.desk, Secret::new("xoxb-old"));
+    let bot = desk.directory().bots().added("slack", "sl").unwrap();
+    desk.inbound().inlet("slack", &bot).changed(Change::grant_ended("workspace:T2".into(), &old)).await.unwrap();
+    assert_eq!(of_ben.act(send("C2", "and here", None)).await["success"], true);
     scene.act(json!({"act": "uninstall", "team": "T2"}));
     let granted = || {
         let bot = scene.harness.app.desk.directory().bots().added("slack", "sl").unwrap();

@@ -111,9 +111,9 @@ impl Slack {
         let scene = Scene { bot, team, app_id: text_of(payload, "api_app_id"), me: &me };
         let Meaning { intake, changes, is_uninstalled } = meaning_of(&scene, proof, event);
         let mut received = Received { changes, ..Received::default() };
-        if is_uninstalled && self.is_removed(bot, team).await? {
+        if is_uninstalled && let Some(ended) = self.ended_grant(bot, team).await? {
             self.known.forget(&(bot.id.clone(), bot.account().to_owned(), team.to_owned()));
-            received.changes.push(Change::GrantEnded(format!("{WORKSPACE}{team}")));
+            received.changes.push(ended);
         }
         if let Some(Change::Person(user)) = received.changes.first() {
             self.names.forget(&(bot.id.clone(), team.to_owned(), user.clone()));
@@ -145,13 +145,15 @@ impl Slack {
         Cow::Owned(whole)
     }
 
-    /// A report that the app was removed may come after it was installed again, and must not take the new token with it.
-    async fn is_removed(&self, bot: &Bot, team: &str) -> Result<bool, String> {
-        let Some(api) = self.api_of(bot, team) else { return Ok(true) };
+    /// The app was removed from a workspace. The report may come while or after it is installed again, and must not take the new
+    /// token with it.
+    async fn ended_grant(&self, bot: &Bot, team: &str) -> Result<Option<Change>, String> {
+        let name = format!("{WORKSPACE}{team}");
+        let (Some(token), Some(api)) = (bot.secret(&name), self.api_of(bot, team)) else { return Ok(None) };
         let unknown = |why: &str| Err(format!("checking whether the app was removed failed: {why}"));
         match tokio::time::timeout(ASK_LIMIT, api.ask("auth.test", &[])).await {
-            Ok(Ok(_)) => Ok(false),
-            Ok(Err(error)) if error.is_of_token() => Ok(true),
+            Ok(Ok(_)) => Ok(None),
+            Ok(Err(error)) if error.is_of_token() => Ok(Some(Change::grant_ended(name, token))),
             Ok(Err(error)) => unknown(&error.text()),
             Err(_) => unknown("Slack did not answer in time"),
         }

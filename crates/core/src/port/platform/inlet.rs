@@ -1,8 +1,9 @@
 //! Receives the events of platforms that connect to their vendor: by a socket or by polling.
 
-use frontdesk_wire::MessageEvent;
+use frontdesk_wire::{MessageEvent, Secret};
 
 use crate::error::DeskError;
+use crate::hash::short_hash;
 use crate::intake::{Intake, Receipt};
 use crate::port::BoxFuture;
 use crate::port::store::{Outcome, StoreError};
@@ -20,8 +21,15 @@ pub enum Change {
     Person(String),
     /// The chat has a new id.
     ChatMoved { from: String, to: String },
-    /// A secret that the platform was granted for the bot is valid no more, by its name.
-    GrantEnded(String),
+    /// A secret that the platform was granted for the bot is valid no more. Another one that was granted under this name
+    /// meanwhile is.
+    GrantEnded { name: String, hash: [u8; 16] },
+}
+
+impl Change {
+    pub fn grant_ended(name: String, secret: &Secret) -> Self {
+        Self::GrantEnded { name, hash: short_hash(&[secret.expose()]) }
+    }
 }
 
 /// A late report of the vendor about a message that was sent earlier.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::form::encoded;
 use super::super::signature::sign;
 use super::super::{Slack, door};
-use super::{NOW_MS, SIGNING, Stage, envelope, receipt, said, stage};
+use super::{NOW_MS, SIGNING, Stage, envelope, receipt, said, stage, stage_with};
 use frontdesk_core::port::platform::Platform as _;
 
 pub(super) fn request(door: &'static str, body: String) -> RawRequest {
@@ -102,7 +102,8 @@ async fn other_events_are_confirmed_and_gaps_reported() {
 
 #[tokio::test]
 async fn a_token_ends_with_the_app_unless_slack_still_takes_it() {
-    let stage = stage();
+    let secrets = [("app_token", "xapp-1-A1-x"), ("signing_secret", SIGNING), ("workspace:T1", "xoxb-one")];
+    let stage = stage_with(&[("mode", "socket")], &secrets);
     let gone = request(door::EVENTS, envelope(json!({ "type": "app_uninstalled" })).to_string());
     for error in ["account_inactive", "internal_error"] {
         stage.vendor.answers("auth.test", json!({ "ok": false, "error": error }));
@@ -110,9 +111,12 @@ async fn a_token_ends_with_the_app_unless_slack_still_takes_it() {
     // First the token is good: the app was installed again before the report came.
     assert_eq!(receive(&stage, &gone).await.ok().unwrap().changes, []);
     let received = receive(&stage, &gone).await.ok().unwrap();
-    assert_eq!(received.changes, [Change::GrantEnded("workspace:T1".into())]);
+    assert_eq!(received.changes, [Change::grant_ended("workspace:T1".into(), &Secret::new("xoxb-one"))]);
     let refused = receive(&stage, &gone).await.err().unwrap();
     assert_eq!(refused.status, 503, "Slack should tell it again");
+    // Regression: the report came while the app was being installed again, and the new token was removed.
+    let stage = stage_with(&[("mode", "socket")], &secrets[..2]);
+    assert_eq!(receive(&stage, &gone).await.ok().unwrap().changes, [], "there is no token that could have ended");
 }
 
 #[tokio::test]
@@ -233,7 +237,7 @@ async fn forms_and_foreign_buttons_are_refused_readably() {
 
 #[tokio::test]
 async fn a_bot_without_a_signing_secret_takes_nothing() {
-    let stage = super::stage_with(&[], &[("bot_token", "xoxb-1-2-abc"), ("app_token", "xapp-1")]);
+    let stage = stage_with(&[], &[("bot_token", "xoxb-1-2-abc"), ("app_token", "xapp-1")]);
     let refused = receive(&stage, &request(door::EVENTS, "{}".into())).await.err().unwrap();
     assert_eq!(refused.status, 404);
     assert!(refused.body.contains("signing_secret"));
