@@ -40,7 +40,7 @@ impl DeliveryPlane {
         Ok(attached)
     }
 
-    /// Called only for the socket that served the instance, not for a replaced one. `silent_ms`: since when its peer is gone.
+    /// Called only for the socket that served the instance, not for a replaced one. `silent_ms`: how long its peer was silent.
     pub async fn socket_closed(&self, caller: &Caller, session: SessionNo, acks: Acks, silent_ms: u64) {
         let instance = caller.instance.no;
         let seen_ms = self.env.now_ms().saturating_sub(silent_ms);
