@@ -75,7 +75,7 @@ impl Frontdesk {
             true => shared_store(config, &keys, &*env)?,
             false => embedded_store(config, &*env)?,
         };
-        let listener = TcpListener::bind(&config.listen).await.with_context(|| {
+        let listener = edge::listen(&config.listen).await.with_context(|| {
             format!("cannot listen on {}; is the port in use? (--listen 127.0.0.1:0 picks a free port)", config.listen)
         })?;
         let address = listener.local_addr()?;

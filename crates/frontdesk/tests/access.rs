@@ -39,7 +39,7 @@ async fn a_chat_session_ends_with_its_token() {
     let short = make(Some(2)).await;
     let session = login(&harness, short["token"].as_str().unwrap()).await;
     assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 200);
-    let mut open = harness.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
+    let mut open = harness.response(harness.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session)).await;
     clock.advance_ms(2_001);
     assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401, "expired");
     let ended = async { while open.chunk().await.unwrap().is_some() {} };
@@ -48,9 +48,9 @@ async fn a_chat_session_ends_with_its_token() {
     let long = make(None).await;
     let session = login(&harness, long["token"].as_str().unwrap()).await;
     let mut by_cookie =
-        harness.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session).send().await.unwrap();
+        harness.response(harness.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session)).await;
     let bearer = long["token"].as_str().unwrap();
-    let mut by_token = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(bearer).send().await.unwrap();
+    let mut by_token = harness.open_stream("/chat/v1/chats/c/stream", bearer).await;
     assert_eq!((by_cookie.status(), by_token.status()), (reqwest::StatusCode::OK, reqwest::StatusCode::OK));
     let revoked = harness.admin("DELETE", &format!("/tokens/{}", long["id"].as_str().unwrap()), &Value::Null).await;
     assert_eq!(revoked.status, 204);

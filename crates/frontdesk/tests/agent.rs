@@ -5,7 +5,6 @@ mod harness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use frontdesk_client::agent::Failure;
 use frontdesk_client::memory::Seen;
@@ -325,5 +324,5 @@ async fn a_slow_client_does_not_block_the_wake_listener() {
     tokio::io::AsyncWriteExt::write_all(&mut rude, &[b'x'; 9000]).await.expect("written");
     let answer = reqwest::get(&listener.url).await.expect("an answer");
     assert_eq!(answer.status(), 204);
-    timeout(Duration::from_secs(10), listener.called()).await.expect("a call");
+    timeout(PATIENCE, listener.called()).await.expect("a call");
 }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 const WEBHOOK_SECRET: &str = "webhook-s3cr3t-0123456789";
 const HMAC_SECRET: &str = "hmac-s3cr3t-0123456789";
 const AUTHORIZATION: &str = "Bearer authorization-s3cr3t-0123456789";

@@ -51,7 +51,7 @@ async fn dashboards_and_alerts_name_only_metrics_of_a_running_server() {
         let text = text.as_str().unwrap_or_default().to_owned();
         text.contains("frontdesk_listeners_failing{").then_some(text)
     };
-    let text = until("a listener fails", Duration::from_secs(20), look).await;
+    let text = until("a listener fails", Duration::from_mins(1), look).await;
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let exposed: BTreeSet<String> = samples.flat_map(|line| named(line.split(['{', ' ']).next().unwrap())).collect();
     assert!(exposed.contains("frontdesk_events_accepted_total"), "{exposed:?}");

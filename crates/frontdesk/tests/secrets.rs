@@ -161,8 +161,8 @@ async fn a_capability_is_in_no_response_log_or_file() {
     begin_logging();
     let harness = Harness::open().await;
     let account = harness.add_gateway("g").await;
-    let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
-    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&account.chat).send().await.unwrap();
+    let mut tail = harness.open_stream("/admin/v1/events/stream", &harness.admin).await;
+    let mut stream = harness.open_stream("/chat/v1/chats/c/stream", &account.chat).await;
     let mut socket = harness.socket(&account).await;
     let key = command(&harness, &account, &mut socket, "/weather oslo-in-plain").await;
     assert_eq!(socket.follow_up(&key, KIND, "Rain.").await.json["result"]["success"], true);

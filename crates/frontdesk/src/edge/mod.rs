@@ -39,7 +39,7 @@ pub(crate) use body_memory::BodyMemory;
 pub use flow::Budgets;
 pub(crate) use ops::Readiness;
 pub(crate) use server::ConnectionSlot;
-pub use server::{ConnectionLimits, serve};
+pub use server::{ConnectionLimits, listen, serve};
 
 use crate::drain::Drain;
 use crate::identity::{AgentJwt, Verifier};

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -140,6 +141,30 @@ impl Drop for Counted {
     }
 }
 
+/// After a restart all agents connect at once. Of more connections than wait here the system drops the first packet, which
+/// clients repeat after a second or more. It may allow fewer (`net.core.somaxconn`).
+const BACKLOG: u32 = 4096;
+
+/// Like `TcpListener::bind`, which lets 128 connections wait.
+pub async fn listen(address: &str) -> io::Result<TcpListener> {
+    let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for address in lookup_host(address).await? {
+        match listen_on(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?; // elsewhere it means that two servers may have one port
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Serves until the app's `stop`; returns when all connections have ended or the drain time is over.
 pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     let (sessions, stop, desk) = (app.sessions.clone(), app.stop.clone(), app.desk.clone());
@@ -245,6 +270,20 @@ mod tests {
         assert_eq!(counter.admit(peer(3)).err(), Some(Limit::Total));
         drop((held, local));
         assert!(counter.open().by_peer.is_empty() && counter.open().total == 0);
+    }
+
+    #[tokio::test]
+    async fn hundreds_of_connections_may_wait_to_be_accepted() {
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
+        let allowed: usize = allowed.and_then(|text| text.trim().parse().ok()).unwrap_or(128);
+        let listener = listen("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while waiting.len() < allowed.min(400) {
+            let connected = tokio::time::timeout(Duration::from_secs(30), TcpStream::connect(address)).await;
+            waiting.push(connected.unwrap_or_else(|_| panic!("{} connections wait", waiting.len())).unwrap());
+        }
+        assert!(listen(&address.to_string()).await.is_err(), "the port is in use");
     }
 
     #[test]

@@ -6,22 +6,27 @@ use std::time::Duration;
 use frontdesk_core::Desk;
 use frontdesk_core::port::store::{DeskNo, StoreError};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
+/// From the beginning of one renewal to that of the next.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// A store that does not answer by then counts as away: the lease runs out, and the desk stops acting.
-const RENEW_TIME: Duration = Duration::from_secs(1);
+/// A renewal is valid from its beginning on, so a late one is better than none. After this time nobody is authenticated
+/// by it any more, and the next attempt is worth more.
+const RENEW_TIME: Duration = Duration::from_secs(3);
 
 /// Renews, and beside that reads what others wrote: however long that takes, it delays no renewal.
 pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
     let (renewals, renewed) = watch::channel(None);
+    let mut ticks = tokio::time::interval(RENEW_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let renewing = async {
         loop {
+            ticks.tick().await;
             match tokio::time::timeout(RENEW_TIME, desk.lease().renew()).await {
                 Ok(Ok(renewal)) => drop(renewals.send_replace(Some(renewal))),
                 Ok(Err(error)) => tracing::warn!(%error, "renewing the lease of this server failed"),
                 Err(_) => tracing::warn!("renewing the lease of this server took too long"),
             }
-            tokio::time::sleep(RENEW_EVERY).await;
         }
     };
     tokio::select! {
@@ -57,4 +62,93 @@ async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskN
 async fn take_over(desk: &Desk, live: &[DeskNo]) -> Result<(), StoreError> {
     desk.outbound().doubt(live.to_vec()).await?;
     desk.delivery().served().look_for_unserved().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use frontdesk_core::Stores;
+    use frontdesk_core::port::store::{DeskRecord, Desks, Renewal, Stored};
+    use frontdesk_store::memory::MemoryStore;
+    use frontdesk_testkit::TestEnv;
+    use frontdesk_testkit::desk::desk_over_stores;
+
+    use super::*;
+
+    /// A store that takes its time for each renewal.
+    struct Slow {
+        store: Arc<MemoryStore>,
+        latency: Duration,
+    }
+
+    impl Desks for Slow {
+        fn renew(&self, me: DeskNo, seen: u64, now_ms: u64) -> Stored<'_, Renewal> {
+            Box::pin(async move {
+                tokio::time::sleep(self.latency).await;
+                self.store.renew(me, seen, now_ms).await
+            })
+        }
+
+        fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo> {
+            self.store.enlist(name, version, now_ms)
+        }
+
+        fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>> {
+            self.store.take_duty(me, duty, now_ms)
+        }
+
+        fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()> {
+            self.store.drop_duty(me, duty)
+        }
+
+        fn leave(&self, me: DeskNo) -> Stored<'_, ()> {
+            self.store.leave(me)
+        }
+
+        fn resign(&self, me: DeskNo) -> Stored<'_, ()> {
+            self.store.resign(me)
+        }
+
+        fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()> {
+            self.store.put_report(me, report)
+        }
+
+        fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>> {
+            self.store.absent(now_ms)
+        }
+
+        fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {
+            self.store.desks(now_ms)
+        }
+    }
+
+    /// Keeps the lease for half a minute; returns for how much of that time the directory was known to be current.
+    async fn current_ms(latency: Duration) -> u64 {
+        const STEP_MS: u64 = 10;
+        let (store, env) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+        let stores = Stores { desks: Arc::new(Slow { store: store.clone(), latency }), ..store.into() };
+        let desk = desk_over_stores(stores, env.clone()).await;
+        let keeping = desk.clone();
+        let keeper = tokio::spawn(async move { match keep_lease(&keeping).await {} });
+        let mut current_ms = 0;
+        for _ in 0..30_000 / STEP_MS {
+            tokio::time::sleep(Duration::from_millis(STEP_MS)).await;
+            env.advance_ms(STEP_MS);
+            current_ms += if desk.lease().knows_directory() { STEP_MS } else { 0 };
+        }
+        keeper.abort();
+        current_ms
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_store_is_not_an_absent_one() {
+        assert_eq!(current_ms(Duration::ZERO).await, 30_000);
+        assert_eq!(current_ms(Duration::from_millis(1_400)).await, 30_000, "each renewal is late, and none is missing");
+        let seldom_ms = current_ms(Duration::from_millis(2_500)).await;
+        assert!(
+            (1..15_000).contains(&seldom_ms),
+            "current for {seldom_ms} ms: a late renewal counts from its beginning"
+        );
+    }
 }

@@ -115,7 +115,7 @@ impl Plane {
     /// Opens a stream of an agent's inbox and reads its `ready`.
     pub(crate) async fn listen(&self, id: &str, query: &str) -> Listener {
         let path = format!("/v1/agents/{}/inbox/stream{query}", encoded(id));
-        let response = self.harness.request("GET", &path).bearer_auth(&self.token).send().await.unwrap();
+        let response = self.harness.open_stream(&path, &self.token).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let mut listener = Listener { response, text: String::new() };

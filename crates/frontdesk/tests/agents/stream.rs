@@ -24,7 +24,7 @@ async fn rule_30_a_stream_gets_new_messages_or_replays_from_a_position() {
     }
     let path = "/v1/agents/alice/inbox/stream?after=0";
     let resumed = plane.harness.request("GET", path).bearer_auth(&plane.token).header("Last-Event-ID", "3");
-    let mut response = resumed.send().await.unwrap();
+    let mut response = plane.harness.response(resumed).await;
     let came = plane.harness.follow(&mut response, &["event: message", "\"4\""]).await;
     assert!(came.contains("event: ready") && !came.contains("\"text\":\"3\""), "{came}");
     drop((fresh, from_one, response));
@@ -89,7 +89,7 @@ async fn a_position_after_the_newest_replays_nothing_and_is_reported() {
         assert_eq!(page, json!({ "messages": [], "newest": newest }), "after {after}");
     }
     let path = format!("/v1/agents/alice/inbox/stream?after={}", newest + 1_000);
-    let mut stream = plane.harness.request("GET", &path).bearer_auth(&plane.token).send().await.unwrap();
+    let mut stream = plane.harness.open_stream(&path, &plane.token).await;
     let ready = plane.harness.follow(&mut stream, &["event: ready", "\n\n"]).await;
     assert!(ready.contains(&format!("\"newest\":{newest}")) && ready.contains(&format!("id: {newest}\n")), "{ready}");
     plane.deliver("alice", &plane.augment("3")).await.expect(200);
@@ -107,7 +107,7 @@ async fn a_position_that_is_not_a_number_is_refused() {
     }
     for (id, status) in [("junk", 400), ("-1", 400), ("1.5", 400), ("", 200), (" 3 ", 200)] {
         let request = plane.harness.request("GET", "/v1/agents/alice/inbox/stream").bearer_auth(&plane.token);
-        let reply = request.header("Last-Event-ID", id).send().await.unwrap();
+        let reply = plane.harness.response(request.header("Last-Event-ID", id)).await;
         assert_eq!(reply.status(), status, "{id:?}");
         if status == 400 {
             let told: Value = reply.json().await.unwrap();

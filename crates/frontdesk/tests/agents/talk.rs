@@ -106,8 +106,7 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
 #[tokio::test]
 async fn tail_reports_messages_between_agents() {
     let plane = Plane::with_agents(&["alice"]).await;
-    let request = plane.harness.request("GET", "/admin/v1/events/stream").bearer_auth(&plane.harness.admin);
-    let mut tail = request.send().await.unwrap();
+    let mut tail = plane.harness.open_stream("/admin/v1/events/stream", &plane.harness.admin).await;
     plane.notify(json!({ "agent": "alice", "message": "psst", "origin": { "skill_name": "s" } })).await.expect(200);
     plane.wake("alice", json!({ "context": "up" })).await.expect(200);
     let told = plane.harness.follow(&mut tail, &["\"skipped\"", "\"degraded\""]).await;

@@ -534,7 +534,7 @@ async fn rule_15_slow_connectors_of_a_tenant_do_not_delay_wakes_of_another() {
     }
     plane.harness.post("/v1/agents/bob/wake", &other, &later(100)).await.expect(200);
     let path = "/v1/agents/bob/inbox/stream?after=0";
-    let mut response = plane.harness.request("GET", path).bearer_auth(&other).send().await.unwrap();
+    let mut response = plane.harness.open_stream(path, &other).await;
     plane.harness.follow(&mut response, &["event: message", "\"up\""]).await;
     source.answer(1_000);
     drop(response);

@@ -184,8 +184,7 @@ async fn a_dead_alarm_is_listed_and_can_be_replayed() {
 async fn the_operator_sees_fires_live_and_lists_alarms() {
     let scene = Scene::open().await;
     scene.sink.answer(&[503]);
-    let mut tail =
-        scene.harness.request("GET", "/admin/v1/events/stream").bearer_auth(&scene.harness.admin).send().await.unwrap();
+    let mut tail = scene.harness.open_stream("/admin/v1/events/stream", &scene.harness.admin).await;
     scene.arm("tea", &iso(now_ms())).await;
     scene
         .harness

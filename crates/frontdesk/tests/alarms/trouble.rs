@@ -617,7 +617,7 @@ async fn concurrent_scheduler_calls_fire_an_alarm_once() {
     let first = tokio::spawn(scheduler_call("t1", "tea", FAR).request(&harness).send());
     sink.wait(1).await;
     // The second must be answered while the first is in progress; if it fires too, the sink holds it.
-    let second = timeout(Duration::from_secs(3), scheduler_call("t2", "tea", FAR).say(&harness)).await;
+    let second = timeout(PATIENCE, scheduler_call("t2", "tea", FAR).say(&harness)).await;
     let fires = sink.fires().len();
     sink.release();
     assert_eq!(first.await.unwrap().unwrap().status(), 200);

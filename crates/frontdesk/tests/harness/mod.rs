@@ -6,7 +6,7 @@ mod socket;
 mod source;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use frontdesk::app::{FIRST_TENANT, Frontdesk};
 use frontdesk::config::Config;
@@ -30,7 +30,10 @@ pub(crate) use socket::{Frame, Socket, hello, outbound};
 pub(crate) use source::Source;
 
 /// Time limit of every wait; the awaited event normally comes much sooner.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// In the refusal of a server that does not know whether its directory is the newest.
+const STORE_IS_AWAY: &str = "has not reached its database";
 /// Guaranteed time limit of a shutdown.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
@@ -195,8 +198,29 @@ impl Harness {
         self.client.request(method, format!("{}{path}", self.url))
     }
 
+    /// Sends a request, and again if the server has lost sight of a shared store: it then refuses everything at its door.
+    /// On a busy machine that happens, and every client has to repeat what was refused.
+    pub(crate) async fn response(&self, request: RequestBuilder) -> reqwest::Response {
+        let began = Instant::now();
+        loop {
+            let Some(attempt) = request.try_clone() else { return request.send().await.unwrap() };
+            let response = attempt.send().await.unwrap();
+            if response.status() != 503 || began.elapsed() > PATIENCE {
+                return response;
+            }
+            let (status, headers) = (response.status(), response.headers().clone());
+            let body = response.bytes().await.unwrap();
+            if !String::from_utf8_lossy(&body).contains(STORE_IS_AWAY) {
+                let mut read = http::Response::new(body);
+                (*read.status_mut(), *read.headers_mut()) = (status, headers);
+                return read.into();
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     pub(crate) async fn send(&self, request: RequestBuilder) -> Reply {
-        let response = request.send().await.unwrap();
+        let response = Box::pin(self.response(request)).await; // large, and in each test many times
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await.unwrap().to_vec();
         self.heard.lock().unwrap().extend_from_slice(&body);
@@ -365,9 +389,13 @@ impl Harness {
         self.dial(bearer).await.closed().await
     }
 
+    pub(crate) async fn open_stream(&self, path: &str, bearer: &str) -> reqwest::Response {
+        Box::pin(self.response(self.request("GET", path).bearer_auth(bearer))).await
+    }
+
     /// Reads an event stream until all of these texts were in it; returns what was read.
     pub(crate) async fn stream(&self, path: &str, bearer: &str, words: &[&str]) -> String {
-        let mut response = self.request("GET", path).bearer_auth(bearer).send().await.unwrap();
+        let mut response = self.open_stream(path, bearer).await;
         assert_eq!(response.status(), 200);
         self.follow(&mut response, words).await
     }

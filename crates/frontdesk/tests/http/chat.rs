@@ -139,7 +139,7 @@ async fn invalid_messages_are_refused_and_store_nothing() {
 async fn history_pages_by_seq_and_the_stream_reports_every_step() {
     let harness = Harness::open().await;
     let account = harness.add_gateway("g").await;
-    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&account.chat).send().await.unwrap();
+    let mut stream = harness.open_stream("/chat/v1/chats/c/stream", &account.chat).await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     let mut socket = harness.socket(&account).await;
     harness.say(&account, "c", "one").await;

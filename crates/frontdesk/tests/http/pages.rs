@@ -142,8 +142,8 @@ async fn shutdown_is_in_time_with_open_sockets_streams_and_idle_connections() {
     let harness = Harness::open().await;
     let account = harness.add_gateway("g").await;
     let mut socket = harness.socket(&account).await;
-    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&account.chat).send().await.unwrap();
-    let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
+    let mut stream = harness.open_stream("/chat/v1/chats/c/stream", &account.chat).await;
+    let mut tail = harness.open_stream("/admin/v1/events/stream", &harness.admin).await;
     let mut idle = TcpStream::connect(harness.url.trim_start_matches("http://")).await.unwrap();
     harness.say(&account, "c", "last words").await;
     socket.event().await;

@@ -277,7 +277,7 @@ impl Scenario {
     async fn watch_chats(&mut self) {
         let path = format!("/chat/v1/chats/{}/stream", self.world.channels[0]);
         for home in &mut self.homes {
-            let mut response = self.harness.request("GET", &path).bearer_auth(&home.token).send().await.unwrap();
+            let mut response = self.harness.open_stream(&path, &home.token).await;
             assert_eq!(response.status(), 200);
             let (tell, told) = watch::channel(String::new());
             home.stream = told;

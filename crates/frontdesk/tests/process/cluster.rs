@@ -10,7 +10,7 @@ use reqwest::Method;
 use super::{Desk, GatewayAccount, Socket, until};
 
 /// Long, because it costs nothing where all is well, and slow machines stall for seconds.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 /// What carries hints between the servers.
 #[derive(Clone, Copy, PartialEq, Eq)]

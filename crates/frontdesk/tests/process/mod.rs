@@ -27,9 +27,9 @@ use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 /// The tenant of a new server.
 pub(crate) const TENANT: &str = "home";
 /// Time limit of a start, which is long for machines that compile at the same time.
-const START_TIME: Duration = Duration::from_secs(30);
+const START_TIME: Duration = Duration::from_mins(1);
 /// Time limit of an answer. Long, because it costs nothing where all is well.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How often a condition without notification is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -144,7 +144,7 @@ pub(crate) fn signal(process: u32, name: &str) {
 }
 
 fn client() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap()
+    reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap()
 }
 
 // ---- its APIs ---------------------------------------------------------------------------------

@@ -242,7 +242,7 @@ async fn a_thread_is_created_and_renamed_only_if_the_guard_matches() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_draft_is_not_stored_and_its_seal_is_one_message() {
     let (harness, account, mut socket) = talking().await;
-    let mut stream = harness.request("GET", "/chat/v1/chats/c/stream").bearer_auth(&account.chat).send().await.unwrap();
+    let mut stream = harness.open_stream("/chat/v1/chats/c/stream", &account.chat).await;
     harness.follow(&mut stream, &["\"text\":\"hi\""]).await;
     let draft = |content: &str, sealed: bool| json!({ "op": "draft", "chat_id": "c", "draft_id": "d1", "content": content, "final": sealed });
     for content in ["Th", "Think", "Thinking"] {

@@ -225,7 +225,7 @@ async fn the_result_of_an_action_is_sent_on_the_next_socket() {
     second.frame(&outbound("b", media)).await;
     source.asked().await;
     second.hang_up().await;
-    let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
+    let mut tail = harness.open_stream("/admin/v1/events/stream", &harness.admin).await;
     source.answer(1);
     harness.follow(&mut tail, &["send_media: delivered"]).await;
     let mut third = harness.socket(&account).await;

@@ -294,7 +294,7 @@ async fn refused_actions_are_in_journal_and_tail_with_their_reason() {
     let account = harness.add_gateway("g").await;
     harness.say(&account, "c", "hi").await;
     let mut socket = harness.socket(&account).await;
-    let mut tail = harness.request("GET", "/admin/v1/events/stream").bearer_auth(&harness.admin).send().await.unwrap();
+    let mut tail = harness.open_stream("/admin/v1/events/stream", &harness.admin).await;
     socket.act(json!({ "op": "dance" })).await;
     socket.act(json!({ "op": "send", "chat_id": "elsewhere", "content": "x" })).await;
     let unnamed =

@@ -129,7 +129,7 @@ async fn the_token_may_be_a_subprotocol() {
         let asked = harness.request("GET", "/relay").header("connection", "Upgrade").header("upgrade", "websocket");
         let asked = asked.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
         let asked = asked.header("sec-websocket-protocol", format!("frontdesk.relay, bearer.{offered}"));
-        let answer = asked.send().await.unwrap();
+        let answer = harness.response(asked).await;
         assert_eq!(
             (answer.status().as_u16(), answer.headers()["sec-websocket-protocol"].to_str().unwrap()),
             (101, "frontdesk.relay")

@@ -134,8 +134,11 @@ impl Slot {
 /// The same steps as the loop of the server.
 async fn keep_lease(desk: Arc<Desk>) -> Infallible {
     let mut known: Option<Vec<DeskNo>> = None;
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        if let Ok(Ok((version, live))) = tokio::time::timeout(Duration::from_secs(1), desk.lease().renew()).await {
+        ticks.tick().await;
+        if let Ok(Ok((version, live))) = tokio::time::timeout(Duration::from_secs(3), desk.lease().renew()).await {
             let someone_left = known.as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
             if desk.directory().version() < version {
                 let _ = desk.directory().refresh().await; // the next renewal tries again
@@ -146,7 +149,6 @@ async fn keep_lease(desk: Arc<Desk>) -> Infallible {
                 known = Some(live);
             }
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
