@@ -9,7 +9,7 @@ export interface DeskOptions {
   token?: string | undefined;
   /** Error classes to rethrow as: `import * as errors from "skillscript-runtime/errors"`. */
   errors?: Readonly<Record<string, unknown>>;
-  /** Timeout of a call. An exchange adds its own timeout. */
+  /** Timeout of a call, once it is its turn: 64 at a time are sent to a server. An exchange adds its own timeout. */
   timeout_ms?: number;
   /** Retries of a call that was refused with 429 (nothing was done then); default 10. */
   retries?: number;
@@ -54,26 +54,59 @@ const TIMER_MAX_MS = 2 ** 31 - 1;
 /** Delay if the server sends no Retry-After; doubled with every attempt. */
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 30_000;
+/**
+ * Calls at a time to one server. A runtime that starts arms more than a thousand triggers at once; with a connection for each, some
+ * would be given up before they are open. Calls that wait for an agent do not count.
+ */
+const CALLS_MAX = 64;
 /** One path segment, encoded once. */
 const segment = (text: string): string => encodeURIComponent(text);
+
+class Slots {
+  #free = CALLS_MAX;
+  readonly #waiting: (() => void)[] = [];
+
+  async take(): Promise<void> {
+    if (this.#free > 0) this.#free -= 1;
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+
+  give(): void {
+    const next = this.#waiting.shift();
+    if (next === undefined) this.#free += 1;
+    else next();
+  }
+}
+
+/** By server: each adapter has a client of its own. */
+const slotsOf = new Map<string, Slots>();
 
 /** Client of the server's /v1 API with its credentials. The adapters below use it. */
 export class Desk {
   readonly #base: string;
   readonly #options: DeskOptions;
+  readonly #slots: Slots;
   constructor(options: DeskOptions) {
     this.#base = `${options.url.replace(/\/+$/, "")}/v1`;
     this.#options = options;
+    this.#slots = slotsOf.get(this.#base) ?? new Slots();
+    slotsOf.set(this.#base, this.#slots);
   }
 
   async call<T>(kind: Kind, method: string, path: string, body?: unknown, extra_ms = 0): Promise<T> {
     const retries = Math.max(0, this.#options.retries ?? 10);
     for (let tried = 0; ; tried += 1) {
-      const answer = await this.#ask<T>(kind, method, path, body, extra_ms);
+      const answer = await this.#inTurn(extra_ms > 0, () => this.#ask<T>(kind, method, path, body, extra_ms));
       if ("value" in answer) return answer.value;
       if (answer.status !== 429 || tried >= retries) throw answer.refusal;
       await pause(answer.retry_ms ?? FIRST_WAIT_MS * 2 ** tried);
     }
+  }
+
+  async #inTurn<T>(waits: boolean, ask: () => Promise<T>): Promise<T> {
+    if (waits) return ask();
+    await this.#slots.take();
+    try { return await ask(); } finally { this.#slots.give(); }
   }
 
   /** One list or text of a response. A response without it is an error, not an empty list. */

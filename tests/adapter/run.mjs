@@ -341,6 +341,29 @@ async function drive(adapter, base, tokens) {
     assert.ok(Date.now() - since >= 1_000, "it waits for the time of Retry-After");
   });
 
+  await check("at most 64 calls at a time are sent to a server, and those that wait for an agent do not count", async () => {
+    let [done, most] = [0, 0];
+    const [held, waiting] = [[], []];
+    const release = () => {
+      most = Math.max(most, held.length);
+      done += held.length;
+      for (const response of held.splice(0)) response.writeHead(200).end(JSON.stringify({ version: "v" }));
+    };
+    const counted = (request, response) => {
+      if (request.url.endsWith("/exchange")) return void waiting.push(response);
+      held.push(response);
+      if (held.length === Math.min(64, 300 - done)) setTimeout(release, 100); // more would come meanwhile
+    };
+    await served(counted, async (desk) => {
+      const asked = Array.from({ length: 70 }, (_, number) => new FrontdeskAgentConnector(desk).request_response("ann", payload("?", { correlation_id: `${number}` }), { timeout_ms: LIMIT }));
+      const versions = await Promise.all(Array.from({ length: 300 }, () => new FrontdeskSkillStore(desk).version()));
+      assert.deepEqual([versions.length, most], [300, 64]);
+      while (waiting.length < 70) await new Promise((resolve) => setTimeout(resolve, 5));
+      for (const response of waiting) response.writeHead(200).end(JSON.stringify({ correlation_id: "c", content: "x", sent_at: 1, agent_id: "ann" }));
+      assert.equal((await Promise.all(asked)).length, 70);
+    });
+  });
+
   await check("the health check names agents that are not registered", async () => {
     const told = [];
     const warn = (text) => told.push(text);

@@ -2,17 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use frontdesk_wire::DeskNo;
 
 use crate::env::Env;
-use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, Ledger, Renewal, StoreError};
+use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, LEASE_MS, Ledger, Renewal, StoreError, Stored};
 
 /// A desk that has not renewed its lease for this long stops acting, before others take over.
 const GOOD_MS: u64 = 4_000;
 /// A desk that has not known for this long that its directory is the newest one authenticates nobody: others do not wait for
 /// its confirmation of a revocation once its lease has run out.
 const KNOWN_MS: u64 = 3_000;
+/// A renewal is valid from its beginning on, so a late one is better than none. After this time nobody is authenticated by it
+/// any more, and the next attempt is worth more.
+const CALL_TIME: Duration = Duration::from_millis(KNOWN_MS);
 /// A version of the directory that nobody has read.
 const UNKNOWN: u64 = u64::MAX;
 /// Attempts that one start of a desk can name.
@@ -23,8 +27,12 @@ pub struct Lease {
     desks: Arc<dyn Desks>,
     name: String,
     me: AtomicU64,
-    /// On the steady clock.
+    /// The beginning of the last renewal, on the steady clock.
     renewed_ms: AtomicU64,
+    /// The beginning of the last one before which the lease had not run out: the version that it read is the newest.
+    kept_ms: AtomicU64,
+    /// One renewal at a time: they share a connection, and the second one would begin long before it is sent.
+    renewing: tokio::sync::Mutex<()>,
     /// The other live desks, as of the last renewal. Most desks are alone.
     others: RwLock<Vec<DeskNo>>,
     /// How many of the others are stopping, and take no duties.
@@ -52,6 +60,8 @@ impl Lease {
             name,
             me: AtomicU64::new(0),
             renewed_ms: AtomicU64::new(0),
+            kept_ms: AtomicU64::new(0),
+            renewing: tokio::sync::Mutex::default(),
             others: RwLock::default(),
             leaving: AtomicUsize::new(0),
             is_leaving: AtomicBool::new(false),
@@ -70,7 +80,7 @@ impl Lease {
     async fn enlist(&self) -> Result<(), StoreError> {
         let began_ms = self.env.steady_ms();
         let version = env!("CARGO_PKG_VERSION").into();
-        let me = self.desks.enlist(self.name.clone(), version, self.env.now_ms()).await?;
+        let me = in_time(self.desks.enlist(self.name.clone(), version, self.env.now_ms())).await?;
         self.me.store(me.0, Ordering::SeqCst);
         self.renewed_ms.store(began_ms, Ordering::SeqCst);
         Ok(())
@@ -96,7 +106,12 @@ impl Lease {
         let known = renewal.directory_version;
         let _ = self.directory_head.compare_exchange(UNKNOWN, known, Ordering::SeqCst, Ordering::SeqCst);
         self.directory_head.fetch_max(renewal.directory_version, Ordering::SeqCst);
-        self.renewed_ms.store(began_ms, Ordering::SeqCst);
+        // Others see a renewal once it is committed. If the lease could run out before that, a revocation meanwhile did not wait
+        // for this desk, and this renewal may have read the directory before it.
+        let last_ms = self.renewed_ms.swap(began_ms, Ordering::SeqCst);
+        if self.env.steady_ms().saturating_sub(last_ms) < LEASE_MS {
+            self.kept_ms.store(began_ms, Ordering::SeqCst);
+        }
         self.note_live(renewal);
         self.note_directory(0);
     }
@@ -186,8 +201,9 @@ impl Lease {
     /// that ran out (the process was suspended, or the store was away) is lost: the desk gets another number, and its
     /// duties are free.
     pub async fn renew(&self) -> Result<(u64, Vec<DeskNo>), StoreError> {
+        let _turn = self.renewing.lock().await;
         let began_ms = self.env.steady_ms();
-        match self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await {
+        match self.renew_once().await {
             Ok(renewal) => {
                 self.note_renewal(began_ms, &renewal);
                 Ok((renewal.directory_version, renewal.live))
@@ -199,15 +215,14 @@ impl Lease {
                 self.known_ms.store(0, Ordering::SeqCst);
                 self.enlist().await?;
                 if self.is_leaving.load(Ordering::SeqCst) {
-                    self.desks.leave(self.me()).await?;
+                    in_time(self.desks.leave(self.me())).await?;
                 }
                 tracing::warn!(
                     %lost,
                     now = %self.me(),
                     "the lease of this server had expired; it continues under a new number"
                 );
-                let renewal =
-                    self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms()).await?;
+                let renewal = self.renew_once().await?;
                 self.note_renewal(began_ms, &renewal);
                 Ok((renewal.directory_version, renewal.live))
             }
@@ -215,12 +230,16 @@ impl Lease {
         }
     }
 
+    async fn renew_once(&self) -> Result<Renewal, StoreError> {
+        in_time(self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms())).await
+    }
+
     /// Told to the others with the next renewal.
     pub fn note_directory(&self, version: u64) {
-        let renewed_ms = self.renewed_ms.load(Ordering::SeqCst);
+        let kept_ms = self.kept_ms.load(Ordering::SeqCst);
         let seen = self.directory_seen.fetch_max(version, Ordering::SeqCst).max(version);
         if seen >= self.directory_head.load(Ordering::SeqCst) {
-            self.known_ms.fetch_max(renewed_ms + 1, Ordering::SeqCst);
+            self.known_ms.fetch_max(kept_ms + 1, Ordering::SeqCst);
         }
     }
 
@@ -263,4 +282,10 @@ impl Lease {
     pub async fn desks(&self) -> Result<Vec<(DeskRecord, Vec<String>)>, StoreError> {
         self.desks.desks(self.env.now_ms()).await
     }
+}
+
+/// Of each call, not of all that a renewal needs: after a lost lease these are three.
+async fn in_time<T>(asked: Stored<'_, T>) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::Unknown("the store did not answer in time".into()));
+    tokio::time::timeout(CALL_TIME, asked).await.unwrap_or_else(late)
 }

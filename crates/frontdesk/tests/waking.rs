@@ -79,7 +79,7 @@ async fn say(api: &Api, instance: &str, id: &str) -> Value {
 }
 
 async fn dial(api: &Api, account: &GatewayAccount) -> Socket {
-    Socket::dial(&api.url, account).await.unwrap()
+    until("the gateway can connect", SOON, async || Socket::dial(&api.url, account).await.ok()).await
 }
 
 /// Sends `going_idle` and waits for its ack.

@@ -5,8 +5,9 @@ pub(crate) mod homeserver;
 mod socket;
 mod source;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use frontdesk::app::{FIRST_TENANT, Frontdesk};
 use frontdesk::config::Config;
@@ -46,6 +47,8 @@ pub(crate) struct Harness {
     /// Everything that the server sent, by HTTP and on sockets.
     pub(crate) heard: Arc<Mutex<Vec<u8>>>,
     serving: Option<JoinHandle<()>>,
+    /// How often something was repeated because the server had not reached its store.
+    waited: AtomicU32,
 }
 
 /// An HTTP response.
@@ -138,6 +141,7 @@ impl Harness {
         clock.advance_ms(ms);
         let desk = &self.app.desk;
         desk.lease().renew().await.unwrap();
+        desk.lease().renew().await.unwrap(); // the first one came after the lease had run out
         desk.directory().refresh().await.unwrap();
         desk.lease().note_directory(desk.directory().version());
     }
@@ -178,7 +182,7 @@ impl Harness {
             .build()
             .unwrap();
         let serving = Some(tokio::spawn(desk.serve()));
-        Self { url, app, admin, folder, client, heard: Arc::default(), serving }
+        Self { url, app, admin, folder, client, heard: Arc::default(), serving, waited: AtomicU32::new(0) }
     }
 
     /// Stops the server, which must end within the guaranteed time.
@@ -201,11 +205,10 @@ impl Harness {
     /// Sends a request, and again if the server has lost sight of a shared store: it then refuses everything at its door.
     /// On a busy machine that happens, and every client has to repeat what was refused.
     pub(crate) async fn response(&self, request: RequestBuilder) -> reqwest::Response {
-        let began = Instant::now();
         loop {
             let Some(attempt) = request.try_clone() else { return request.send().await.unwrap() };
             let response = attempt.send().await.unwrap();
-            if response.status() != 503 || began.elapsed() > PATIENCE {
+            if response.status() != 503 {
                 return response;
             }
             let (status, headers) = (response.status(), response.headers().clone());
@@ -215,8 +218,15 @@ impl Harness {
                 (*read.status_mut(), *read.headers_mut()) = (status, headers);
                 return read.into();
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            self.wait_for_store().await;
         }
+    }
+
+    /// Bounded in all of a test: a server that keeps losing its store must not pass.
+    async fn wait_for_store(&self) {
+        let waited = self.waited.fetch_add(1, Ordering::Relaxed) * LOOK_EVERY;
+        assert!(waited < PATIENCE, "the server did not reach its store for {waited:?} of this test");
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 
     pub(crate) async fn send(&self, request: RequestBuilder) -> Reply {
@@ -368,13 +378,28 @@ impl Harness {
     // ---- sockets -------------------------------------------------------------------------
 
     pub(crate) async fn dial(&self, bearer: &str) -> Socket {
-        Socket::dial(&self.url, "/relay", Some(bearer), self.heard.clone()).await.unwrap()
+        self.dial_into(bearer, &self.heard).await
+    }
+
+    /// A socket whose bytes are kept apart from all others.
+    pub(crate) async fn dial_into(&self, bearer: &str, heard: &Arc<Mutex<Vec<u8>>>) -> Socket {
+        self.dial_with((http::header::AUTHORIZATION, format!("Bearer {bearer}")), heard).await
+    }
+
+    /// Again, as in `response`, if the server has lost sight of its store.
+    async fn dial_with(&self, header: (http::HeaderName, String), heard: &Arc<Mutex<Vec<u8>>>) -> Socket {
+        loop {
+            let was_current = self.app.desk.directory().is_current();
+            match Socket::dial_with(&self.url, "/relay", Some(header.clone()), heard.clone()).await {
+                Err(_) if !was_current || !self.app.desk.directory().is_current() => self.wait_for_store().await,
+                dialed => return dialed.unwrap(),
+            }
+        }
     }
 
     /// With the token among the subprotocols, as clients do that cannot set headers.
     pub(crate) async fn dial_by_protocol(&self, offered: &str) -> Socket {
-        let header = Some((http::header::SEC_WEBSOCKET_PROTOCOL, offered.to_owned()));
-        Socket::dial_with(&self.url, "/relay", header, self.heard.clone()).await.unwrap()
+        self.dial_with((http::header::SEC_WEBSOCKET_PROTOCOL, offered.to_owned()), &self.heard).await
     }
 
     /// Connects and sends hello: ready for deliveries.

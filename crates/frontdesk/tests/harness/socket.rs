@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tokio_websockets::{ClientBuilder, CloseCode, Error, MaybeTlsStream, Message, WebSocketStream, upgrade};
+use tokio::time::timeout;
+use tokio_websockets::{ClientBuilder, CloseCode, MaybeTlsStream, Message, WebSocketStream};
 
-use super::{LOOK_EVERY, PATIENCE};
+use super::PATIENCE;
 
 const FRAME_MAX_BYTES: usize = 1 << 20;
 
@@ -81,24 +81,12 @@ impl Socket {
         heard: Arc<Mutex<Vec<u8>>>,
     ) -> Result<Self, String> {
         let uri: http::Uri = format!("{}{path}", url.replacen("http", "ws", 1)).parse().unwrap();
-        let connect = async || {
-            let mut builder = ClientBuilder::from_uri(uri.clone());
-            if let Some((name, value)) = &header {
-                builder = builder.add_header(name.clone(), value.parse().unwrap()).unwrap();
-            }
-            builder.connect().await
-        };
-        let connected = async {
-            loop {
-                match connect().await {
-                    // See `Harness::response`.
-                    Err(Error::Upgrade(upgrade::Error::DidNotSwitchProtocols(503))) => sleep(LOOK_EVERY).await,
-                    connected => return connected,
-                }
-            }
-        };
-        let connected = timeout(PATIENCE, connected).await.expect("the upgrade timed out");
-        let (stream, _) = connected.map_err(|error| error.to_string())?;
+        let mut builder = ClientBuilder::from_uri(uri);
+        if let Some((name, value)) = header {
+            builder = builder.add_header(name, value.parse().unwrap()).unwrap();
+        }
+        let dialed = timeout(PATIENCE, builder.connect()).await.expect("the upgrade timed out");
+        let (stream, _) = dialed.map_err(|error| error.to_string())?;
         let (lines, frames) = (Lines::new(FRAME_MAX_BYTES), VecDeque::new());
         let (sink, stream) = stream.split();
         let (tell, told) = mpsc::unbounded_channel();

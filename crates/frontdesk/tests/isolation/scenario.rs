@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::Tally;
 use crate::agents::Agent;
-use crate::harness::{Harness, Reply, Socket};
+use crate::harness::{Harness, Reply};
 
 /// Concurrent requests.
 const AT_ONCE: usize = 16;
@@ -177,7 +177,7 @@ impl Scenario {
             let made = harness.admin("POST", "/gateways", &ask).await.expect(201);
             let bearer = token::mint(&gateway, &Secret::new(made["secret"].as_str().unwrap()), 0);
             let raw: Arc<Mutex<Vec<u8>>> = Arc::default();
-            let mut socket = Socket::dial(&harness.url, "/relay", Some(&bearer), raw.clone()).await.unwrap();
+            let mut socket = harness.dial_into(&bearer, &raw).await;
             socket.hello(APART, "").await;
             Agent::new(home, it.name.to_string(), bearer, socket, raw)
         });

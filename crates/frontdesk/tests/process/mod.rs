@@ -189,14 +189,18 @@ impl Api {
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
-    /// Asks again while the server says that it cannot answer now, as one of a cluster does after a stall of its machine.
     pub(crate) async fn look(&self, path: &str) -> Value {
+        self.expect(200, Method::GET, path, &self.admin, None).await
+    }
+
+    /// Asks again while the server says that it cannot answer now, as one of a cluster does after a stall of its machine.
+    async fn expect(&self, expected: u16, method: Method, path: &str, bearer: &str, body: Option<&Value>) -> Value {
         let answered = async || {
-            let (status, body) = self.ask(Method::GET, path, &self.admin, None).await.unwrap();
+            let (status, body) = self.ask(method.clone(), path, bearer, body).await.unwrap();
             (status != 503).then_some((status, body))
         };
         let (status, body) = until(path, PATIENCE, answered).await;
-        assert_eq!(status, 200, "{path}: {body}");
+        assert_eq!(status, expected, "{path}: {body}");
         body
     }
 
@@ -210,8 +214,7 @@ impl Api {
     }
 
     async fn make_token(&self, body: Value) -> String {
-        let (status, made) = self.ask(Method::POST, "/admin/v1/tokens", &self.admin, Some(&body)).await.unwrap();
-        assert_eq!(status, 201, "{made}");
+        let made = self.expect(201, Method::POST, "/admin/v1/tokens", &self.admin, Some(&body)).await;
         made["token"].as_str().unwrap().to_owned()
     }
 
@@ -221,12 +224,9 @@ impl Api {
             "gatewayId": instance, "platform": "relay", "botId": "", "gatewayEndpoint": "http://127.0.0.1:9",
             "routeKeys": [], "instanceId": instance, "wakeUrl": wake_url,
         });
-        let (status, provisioned) =
-            self.ask(Method::POST, "/relay/provision", &self.identity, Some(&body)).await.unwrap();
-        assert_eq!(status, 200, "{provisioned}");
+        let provisioned = self.expect(200, Method::POST, "/relay/provision", &self.identity, Some(&body)).await;
         let link = json!({ "platform": "relay", "user_id": person(instance), "tenant": TENANT, "instance": instance });
-        let (status, made) = self.ask(Method::POST, "/admin/v1/bindings", &self.admin, Some(&link)).await.unwrap();
-        assert_eq!(status, 201, "{made}");
+        self.expect(201, Method::POST, "/admin/v1/bindings", &self.admin, Some(&link)).await;
         GatewayAccount { gateway: instance.to_owned(), secret: provisioned["secret"].as_str().unwrap().to_owned() }
     }
 

@@ -1,6 +1,6 @@
 //! Several workspaces with one app.
 
-use frontdesk_core::port::platform::{Change, Inlet as _};
+use frontdesk_core::port::platform::{Change, GrantedSecret, Inlet as _};
 use frontdesk_testkit::folder::{files, holds};
 use frontdesk_wire::Secret;
 
@@ -115,5 +115,25 @@ async fn a_workspace_comes_and_goes_while_a_socket_is_open() {
     timeout(PATIENCE, gone).await.expect("the token is kept");
     let refused = of_ben.act(send("C2", "are you there?", None)).await;
     assert!(refused["error"].as_str().unwrap().contains("no workspace has installed"), "{refused}");
+    scene.finish().await;
+}
+
+/// It learns of a removal by a report, which may come late or never. The other workspaces need the socket meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_whose_token_has_ended_does_not_cut_off_the_others() {
+    let scene = Scene::without_bot("").await;
+    scene.add_bot(json!({ "mode": "socket", "client_id": "11.22" }), None).await;
+    let ended = GrantedSecret { name: "workspace:T0".into(), value: Secret::new("xoxb-ended") };
+    let bots = scene.harness.app.desk.directory().bots();
+    bots.keep_granted("slack", "sl", &[ended]).await.unwrap();
+    assert_eq!(install(&scene, "T2").await.status, 200);
+    let bot = bots.added("slack", "sl").unwrap();
+    assert_eq!(bot.granted("workspace:").map(|(team, _)| team).collect::<Vec<_>>(), ["T0", "T2"]);
+    scene.link("UZOE", "ben").await;
+    let route = json!({ "platform": "slack", "key": "T2", "tenant": FIRST_TENANT });
+    scene.harness.admin("POST", "/routes", &route).await.expect(201);
+    let mut of_ben = scene.agent_of(&scene.ben).await;
+    scene.say("C2", "UZOE", "<@UBOT2> hello");
+    assert_eq!(of_ben.event().await.text(), "hello");
     scene.finish().await;
 }

@@ -6,7 +6,7 @@ use frontdesk_core::intake::Verified;
 use frontdesk_core::port::platform::{Bot, Change, Door, Gap, Method, RawRequest, ReceivedRequest, Reply};
 use serde_json::{Value, json};
 
-use super::account::WORKSPACE;
+use super::account::{WORKSPACE, Workspace};
 use super::form::field;
 use super::interactions::SlashCommand;
 use super::normalize::{Me, Meaning, Scene, meaning_of, team_of};
@@ -111,9 +111,9 @@ impl Slack {
         let scene = Scene { bot, team, app_id: text_of(payload, "api_app_id"), me: &me };
         let Meaning { intake, changes, is_uninstalled } = meaning_of(&scene, proof, event);
         let mut received = Received { changes, ..Received::default() };
-        if is_uninstalled && let Some(ended) = self.ended_grant(bot, team).await? {
+        if is_uninstalled {
             self.known.forget(&(bot.id.clone(), bot.account().to_owned(), team.to_owned()));
-            received.changes.push(ended);
+            received.changes.extend(self.ended_grant(bot, team).await?);
         }
         if let Some(Change::Person(user)) = received.changes.first() {
             self.names.forget(&(bot.id.clone(), team.to_owned(), user.clone()));
@@ -149,7 +149,8 @@ impl Slack {
     /// token with it.
     async fn ended_grant(&self, bot: &Bot, team: &str) -> Result<Option<Change>, String> {
         let name = format!("{WORKSPACE}{team}");
-        let (Some(token), Some(api)) = (bot.secret(&name), self.api_of(bot, team)) else { return Ok(None) };
+        let Some(token) = bot.secret(&name) else { return Ok(None) };
+        let api = self.api(bot, Workspace { team: Some(team), token });
         let unknown = |why: &str| Err(format!("checking whether the app was removed failed: {why}"));
         match tokio::time::timeout(ASK_LIMIT, api.ask("auth.test", &[])).await {
             Ok(Ok(_)) => Ok(None),

@@ -47,8 +47,9 @@ enum End {
 
 impl Slack {
     pub(super) async fn listen_as(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
-        if let Some(own) = workspaces(bot).first()
-            && let Err(error) = self.api(bot, *own).ask("auth.test", &[]).await
+        // Not the token of a workspace that installed the app: if that one has ended, the others still need the socket.
+        if let Some(own) = workspaces(bot).into_iter().find(|it| it.team.is_none())
+            && let Err(error) = self.api(bot, own).ask("auth.test", &[]).await
         {
             return ended(&error, "bot_token");
         }

@@ -11,7 +11,7 @@ use frontdesk_core::port::store::{DeskNo, Store, StoreError};
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Desk, Env as _, Parts, Rules, WakeRules};
 use futures_util::FutureExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use zeroize::Zeroizing;
 
 use super::book::{Book, Poke};
@@ -133,21 +133,39 @@ impl Slot {
 
 /// The same steps as the loop of the server.
 async fn keep_lease(desk: Arc<Desk>) -> Infallible {
+    let (renewals, renewed) = watch::channel(None);
+    let renewing = async {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Ok(renewal) = desk.lease().renew().await {
+                renewals.send_replace(Some(renewal));
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        never = renewing => never,
+        never = follow(&desk, renewed) => never,
+    }
+}
+
+async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskNo>)>>) -> Infallible {
     let mut known: Option<Vec<DeskNo>> = None;
-    let mut ticks = tokio::time::interval(Duration::from_secs(1));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        if let Ok(Ok((version, live))) = tokio::time::timeout(Duration::from_secs(3), desk.lease().renew()).await {
-            let someone_left = known.as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
-            if desk.directory().version() < version {
-                let _ = desk.directory().refresh().await; // the next renewal tries again
-            }
-            desk.lease().note_directory(desk.directory().version());
-            let taken = if someone_left { take_over(&desk, &live).await } else { Ok(()) };
-            if taken.is_ok() {
-                known = Some(live);
-            }
+        let (version, live) = match renewed.changed().await {
+            Ok(()) => renewed.borrow_and_update().clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        };
+        let someone_left = known.as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
+        if desk.directory().version() < version {
+            let _ = desk.directory().refresh().await; // the next renewal tries again
+        }
+        desk.lease().note_directory(desk.directory().version());
+        let taken = if someone_left { take_over(desk, &live).await } else { Ok(()) };
+        if taken.is_ok() {
+            known = Some(live);
         }
     }
 }

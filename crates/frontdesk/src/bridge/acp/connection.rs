@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::ChildStdin;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::super::lock;
@@ -19,6 +19,8 @@ const LINE_MAX_BYTES: u64 = 8 << 20;
 const BAD_LINES_MAX: usize = 20;
 /// Lines that wait to be written, updates that wait for a turn, and requests of the agent that wait for us.
 const QUEUE_MAX: usize = 256;
+/// Of all updates that wait, as lines. Then the child is not read from.
+const QUEUE_MAX_BYTES: usize = 16 << 20;
 /// Longest part of the child's output in an error.
 const QUOTE_MAX_CHARS: usize = 80;
 
@@ -57,7 +59,26 @@ type Answer = Result<Value, RpcError>;
 struct Shared {
     waiting: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     /// Turns, by session.
-    turns: Mutex<HashMap<String, mpsc::Sender<FromAgent>>>,
+    turns: Mutex<HashMap<String, mpsc::Sender<Queued>>>,
+}
+
+/// An update that waits for its turn, and its part of [`QUEUE_MAX_BYTES`].
+struct Queued {
+    update: FromAgent,
+    _bytes: OwnedSemaphorePermit,
+}
+
+/// Updates of a session.
+pub(super) struct Updates(mpsc::Receiver<Queued>);
+
+impl Updates {
+    pub(super) async fn recv(&mut self) -> Option<FromAgent> {
+        self.0.recv().await.map(|queued| queued.update)
+    }
+
+    pub(super) fn try_recv(&mut self) -> Option<FromAgent> {
+        self.0.try_recv().ok().map(|queued| queued.update)
+    }
 }
 
 pub(super) struct Connection {
@@ -115,10 +136,10 @@ impl Connection {
     }
 
     /// Updates of a session, until the receiver is dropped.
-    pub(super) fn follow(&self, session: &str) -> mpsc::Receiver<FromAgent> {
+    pub(super) fn follow(&self, session: &str) -> Updates {
         let (sender, updates) = mpsc::channel(QUEUE_MAX);
         lock(&self.shared.turns).insert(session.to_owned(), sender);
-        updates
+        Updates(updates)
     }
 
     pub(super) fn unfollow(&self, session: &str) {
@@ -167,6 +188,7 @@ async fn read(
 async fn read_lines(stdout: impl AsyncRead + Unpin, shared: &Shared, lines: &mpsc::Sender<String>) -> String {
     let mut stdout = BufReader::new(stdout);
     let (mut line, mut bad) = (Vec::new(), 0);
+    let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
     loop {
         line.clear();
         match (&mut stdout).take(LINE_MAX_BYTES).read_until(b'\n', &mut line).await {
@@ -182,7 +204,11 @@ async fn read_lines(stdout: impl AsyncRead + Unpin, shared: &Shared, lines: &mps
             continue;
         }
         match serde_json::from_slice::<Value>(&line) {
-            Ok(message) if message.is_object() => take(shared, lines, message).await,
+            Ok(message) if message.is_object() => {
+                let length = u32::try_from(line.len()).unwrap_or(u32::MAX);
+                let Ok(bytes) = room.clone().acquire_many_owned(length).await else { return ENDED.into() }; // never closed
+                take(shared, lines, message, bytes).await;
+            }
             _ => {
                 let quote: String = String::from_utf8_lossy(&line).trim().chars().take(QUOTE_MAX_CHARS).collect();
                 tracing::warn!(line = quote, "the command wrote a line that is not JSON-RPC");
@@ -195,7 +221,7 @@ async fn read_lines(stdout: impl AsyncRead + Unpin, shared: &Shared, lines: &mps
     }
 }
 
-async fn take(shared: &Shared, lines: &mpsc::Sender<String>, mut message: Value) {
+async fn take(shared: &Shared, lines: &mpsc::Sender<String>, mut message: Value, bytes: OwnedSemaphorePermit) {
     let id = message.get("id").filter(|id| !id.is_null()).cloned();
     let Some(method) = message.get("method").and_then(Value::as_str).map(str::to_owned) else {
         let waiting = id.and_then(|id| lock(&shared.waiting).remove(&id.as_u64()?));
@@ -225,8 +251,8 @@ async fn take(shared: &Shared, lines: &mpsc::Sender<String>, mut message: Value)
         (_, None) => None,
     };
     // Without a turn it is the history of a session that is being loaded, or comes too late.
-    if let (Some(from_agent), Some(turn)) = (from_agent, turn) {
-        let _ = turn.send(from_agent).await; // the turn may have ended
+    if let (Some(update), Some(turn)) = (from_agent, turn) {
+        let _ = turn.send(Queued { update, _bytes: bytes }).await; // the turn may have ended
     }
 }
 

@@ -6,13 +6,13 @@ use frontdesk_client::Turn;
 use frontdesk_wire::action::PromptOption;
 use frontdesk_wire::{Act, MessageEvent};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::Answer;
 use super::super::files::{self, Files};
 use super::super::{Ended, Permissions, Trouble, cut, lock};
-use super::connection::{Connection, FromAgent, RpcError};
+use super::connection::{Connection, FromAgent, RpcError, Updates};
 use super::{AUTH_REQUIRED, Acp, CANCEL_TIME, Pressed, Question, needs_login};
 
 /// The content of a message for the agent.
@@ -74,7 +74,7 @@ impl<'a> Talk<'a> {
 
     pub(super) async fn run(
         &mut self,
-        updates: &mut mpsc::Receiver<FromAgent>,
+        updates: &mut Updates,
         answered: Answered,
         answer: &mut Answer,
     ) -> Result<Ended, Trouble> {
@@ -89,7 +89,7 @@ impl<'a> Talk<'a> {
                 Some(update) = updates.recv() => self.take(update, leaving.is_some()).await,
                 outcome = &mut ended => {
                     // What it sent before is here already.
-                    while let Ok(update) = updates.try_recv() {
+                    while let Some(update) = updates.try_recv() {
                         self.take(update, true).await;
                     }
                     self.settle(None).await;
