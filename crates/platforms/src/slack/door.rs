@@ -7,6 +7,7 @@ use frontdesk_core::port::platform::{Bot, Change, Door, Gap, Method, RawRequest,
 use serde_json::{Value, json};
 
 use super::account::{WORKSPACE, Workspace};
+use super::api::ApiError;
 use super::form::field;
 use super::interactions::SlashCommand;
 use super::normalize::{Me, Meaning, Scene, meaning_of, team_of};
@@ -155,6 +156,15 @@ impl Slack {
         match tokio::time::timeout(ASK_LIMIT, api.ask("auth.test", &[])).await {
             Ok(Ok(_)) => Ok(None),
             Ok(Err(error)) if error.is_of_token() => Ok(Some(Change::grant_ended(name, token))),
+            Ok(Err(error @ ApiError::Refused { .. })) => {
+                tracing::warn!(
+                    bot = bot.id,
+                    team,
+                    error = error.text(),
+                    "it is not known whether the app was removed; its token is kept"
+                );
+                Ok(None)
+            }
             Ok(Err(error)) => unknown(&error.text()),
             Err(_) => unknown("Slack did not answer in time"),
         }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::Slack;
-use super::account::{Mode, mode, workspaces};
+use super::account::{Mode, WORKSPACE, mode, workspaces};
 use super::api::{Api, ApiError};
 use super::interactions::SlashCommand;
 use super::received::{Answering, Received, not_stored, to_command};
@@ -47,11 +47,19 @@ enum End {
 
 impl Slack {
     pub(super) async fn listen_as(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
-        // Not the token of a workspace that installed the app: if that one has ended, the others still need the socket.
+        // If the token of one workspace has ended, the others still need the socket.
+        let is_installed = bot.granted(WORKSPACE).next().is_some();
         if let Some(own) = workspaces(bot).into_iter().find(|it| it.team.is_none())
             && let Err(error) = self.api(bot, own).ask("auth.test", &[]).await
         {
-            return ended(&error, "bot_token");
+            if !is_installed {
+                return ended(&error, "bot_token");
+            }
+            tracing::warn!(
+                bot = bot.id,
+                error = error.text(),
+                "Slack refuses bot_token; workspaces that installed the app are served"
+            );
         }
         match mode(bot) {
             Mode::Events => Ended::Never, // they come through the doors

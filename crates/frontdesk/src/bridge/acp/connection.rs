@@ -19,7 +19,7 @@ const LINE_MAX_BYTES: u64 = 8 << 20;
 const BAD_LINES_MAX: usize = 20;
 /// Lines that wait to be written, updates that wait for a turn, and requests of the agent that wait for us.
 const QUEUE_MAX: usize = 256;
-/// Of all updates that wait, as lines. Then the child is not read from.
+/// Of all updates that wait. Then the child is not read from.
 const QUEUE_MAX_BYTES: usize = 16 << 20;
 /// Longest part of the child's output in an error.
 const QUOTE_MAX_CHARS: usize = 80;
@@ -51,6 +51,18 @@ pub(super) enum FromAgent {
         id: Value,
         params: Value,
     },
+}
+
+impl FromAgent {
+    /// In bytes, about.
+    fn length(&self) -> u32 {
+        let length = match self {
+            Self::Text(text) => text.len(),
+            Self::Tool { id, title } => id.len() + title.as_ref().map_or(0, String::len),
+            Self::Permission { params, .. } => params.to_string().len(),
+        };
+        u32::try_from(length.min(QUEUE_MAX_BYTES)).unwrap_or(u32::MAX)
+    }
 }
 
 type Answer = Result<Value, RpcError>;
@@ -204,11 +216,7 @@ async fn read_lines(stdout: impl AsyncRead + Unpin, shared: &Shared, lines: &mps
             continue;
         }
         match serde_json::from_slice::<Value>(&line) {
-            Ok(message) if message.is_object() => {
-                let length = u32::try_from(line.len()).unwrap_or(u32::MAX);
-                let Ok(bytes) = room.clone().acquire_many_owned(length).await else { return ENDED.into() }; // never closed
-                take(shared, lines, message, bytes).await;
-            }
+            Ok(message) if message.is_object() => take(shared, lines, &room, message).await,
             _ => {
                 let quote: String = String::from_utf8_lossy(&line).trim().chars().take(QUOTE_MAX_CHARS).collect();
                 tracing::warn!(line = quote, "the command wrote a line that is not JSON-RPC");
@@ -221,7 +229,7 @@ async fn read_lines(stdout: impl AsyncRead + Unpin, shared: &Shared, lines: &mps
     }
 }
 
-async fn take(shared: &Shared, lines: &mpsc::Sender<String>, mut message: Value, bytes: OwnedSemaphorePermit) {
+async fn take(shared: &Shared, lines: &mpsc::Sender<String>, room: &Arc<Semaphore>, mut message: Value) {
     let id = message.get("id").filter(|id| !id.is_null()).cloned();
     let Some(method) = message.get("method").and_then(Value::as_str).map(str::to_owned) else {
         let waiting = id.and_then(|id| lock(&shared.waiting).remove(&id.as_u64()?));
@@ -252,6 +260,8 @@ async fn take(shared: &Shared, lines: &mpsc::Sender<String>, mut message: Value,
     };
     // Without a turn it is the history of a session that is being loaded, or comes too late.
     if let (Some(update), Some(turn)) = (from_agent, turn) {
+        // Never closed, and no update is longer than a line.
+        let Ok(bytes) = room.clone().acquire_many_owned(update.length()).await else { return };
         let _ = turn.send(Queued { update, _bytes: bytes }).await; // the turn may have ended
     }
 }

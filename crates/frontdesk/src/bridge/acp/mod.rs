@@ -341,6 +341,7 @@ impl Acp {
             Err(_) => Err(Trouble::Final("it does not read its standard input".into())),
         };
         connection.unfollow(&session);
+        drop(updates); // what the child still sends for this turn delays nobody
         if matches!(outcome, Err(Trouble::Final(_))) {
             self.leave_turn(&chat).await;
         }

@@ -146,10 +146,14 @@ async fn what_cannot_work_is_said_once() {
     assert!(matches!(listen(&stage, &store).await, Ended::Misconfigured(why) if why.contains("app_token")));
     let stage = super::stage_with(&[], &[("bot_token", "xoxb-1"), ("signing_secret", super::SIGNING)]);
     assert_eq!(listen(&stage, &store).await, Ended::Never, "its events come through the doors");
-    let revoked = super::stage_with(&[], &[("workspace:T1", "xoxb-1")]);
+    let own = [("bot_token", "xoxb-1"), ("signing_secret", super::SIGNING)];
+    let revoked = super::stage_with(&[], &own);
     revoked.vendor.answers("auth.test", json!({ "ok": false, "error": "token_revoked" }));
-    listen(&revoked, &store).await;
-    assert!(matches!(listen(&revoked, &store).await, Ended::Misconfigured(_)));
+    assert!(matches!(listen(&revoked, &store).await, Ended::Misconfigured(why) if why.contains("bot_token")));
+    // Another workspace has installed the app, and goes on.
+    let installed = super::stage_with(&[], &[own[0], own[1], ("workspace:T2", "xoxb-2")]);
+    installed.vendor.answers("auth.test", json!({ "ok": false, "error": "token_revoked" }));
+    assert_eq!(listen(&installed, &store).await, Ended::Never);
 }
 
 #[tokio::test(start_paused = true)]
