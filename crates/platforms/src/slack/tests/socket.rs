@@ -149,11 +149,15 @@ async fn what_cannot_work_is_said_once() {
     let own = [("bot_token", "xoxb-1"), ("signing_secret", super::SIGNING)];
     let revoked = super::stage_with(&[], &own);
     revoked.vendor.answers("auth.test", json!({ "ok": false, "error": "token_revoked" }));
+    assert_eq!(listen(&revoked, &store).await, Ended::Never, "the first answer is that it is valid");
     assert!(matches!(listen(&revoked, &store).await, Ended::Misconfigured(why) if why.contains("bot_token")));
     // Another workspace has installed the app, and goes on.
     let installed = super::stage_with(&[], &[own[0], own[1], ("workspace:T2", "xoxb-2")]);
     installed.vendor.answers("auth.test", json!({ "ok": false, "error": "token_revoked" }));
-    assert_eq!(listen(&installed, &store).await, Ended::Never);
+    for calls in 1..=2 {
+        assert_eq!(listen(&installed, &store).await, Ended::Never);
+        assert_eq!(installed.vendor.calls("auth.test").len(), calls);
+    }
 }
 
 #[tokio::test(start_paused = true)]
