@@ -14,7 +14,9 @@ pub enum LogForm {
 
 pub(crate) fn begin(form: LogForm) {
     let filter = EnvFilter::try_from_env("FRONTDESK_LOG_FILTER").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Where nobody reads the log, a message about that would panic, and with it whatever logs: a server could not be stopped.
+    let builder = tracing_subscriber::fmt().log_internal_errors(false);
+    let builder = builder.with_env_filter(filter).with_writer(std::io::stderr);
     let begun = match form {
         LogForm::Json => builder.json().try_init(),
         LogForm::Text => builder.with_ansi(colours()).with_target(false).try_init(),

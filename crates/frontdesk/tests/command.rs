@@ -244,6 +244,28 @@ fn a_closed_pipe_ends_a_command_quietly() {
 }
 
 #[test]
+fn a_server_whose_log_nobody_reads_serves_and_stops_at_the_first_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(closed_pipe()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut desk = Desk { child, folder };
+    assert!(text(&desk.run(&["tenant", "ls"]).stdout).contains("home"), "{line:?}");
+    let stopped = Command::new("sh").args(["-c", &format!("kill -TERM {}", desk.child.id())]).status().unwrap();
+    assert!(stopped.success());
+    let began = std::time::Instant::now();
+    let status = loop {
+        match desk.child.try_wait().unwrap() {
+            Some(status) => break status,
+            None => assert!(began.elapsed().as_secs() < 60, "it does not stop"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
 fn a_server_with_closed_stdout_keeps_running() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = program(folder.path(), &["serve", "--listen", "127.0.0.1:0"])
