@@ -381,6 +381,7 @@ mod tests {
         }
         assert!(load(&shared, &[]).is_ok());
         assert!(text("[server]\nanswers_per_tenant_kib = 9", &[]).contains("answers_per_tenant_kib"));
+        assert!(text("[server]\nkeep_alive_s = 0", &[]).contains("server.keep_alive_s must be from 1 to 3600"));
     }
     #[test]
     fn a_platform_takes_its_own_section() {

@@ -1,9 +1,10 @@
-//! Limits for what a peer can make us hold: time to receive bodies and send responses, and memory per tenant for
+//! Limits for what a peer can make us hold: time to receive requests and send responses, and memory per tenant for
 //! responses that are not read yet.
 
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
 
+/// Time limit for the head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(10);
 /// A body without progress for this time is given up.
 const BODY_IDLE_TIME: Duration = Duration::from_secs(15);
 /// A peer that reads nothing for this time is given up. Gateways can block for half a minute, so it must be longer;
@@ -97,17 +100,83 @@ pub(super) async fn discard(body: Body) {
     let _ = timeout(DISCARD_TIME, reading).await; // bounded; the peer had its chance
 }
 
-// ---- responses -------------------------------------------------------------------------------
+// ---- connections -----------------------------------------------------------------------------
 
-/// A connection whose writes fail when the peer stops reading.
+/// A head is expected at once, or has begun to arrive.
+const HEAD: u8 = 0;
+const ANSWER: u8 = 1;
+/// The peer may send another request later.
+const IDLE: u8 = 2;
+/// The connection is not HTTP any more.
+const UPGRADED: u8 = 3;
+
+/// What happens on a connection. Its stream and its service share it: only the service knows when a head is complete.
+#[derive(Clone, Default)]
+pub(super) struct Phase(Arc<AtomicU8>);
+
+impl Phase {
+    /// To be called with each request.
+    pub(super) fn answering(&self) -> Answering {
+        self.0.store(ANSWER, Relaxed);
+        Answering(self.clone())
+    }
+}
+
+/// A request that is being answered.
+pub(super) struct Answering(Phase);
+
+impl Answering {
+    /// The request is answered when the body is dropped.
+    pub(super) fn with(self, response: Response) -> http::Response<AnswerBody> {
+        if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+            self.0.0.store(UPGRADED, Relaxed);
+        }
+        response.map(|body| AnswerBody { body, _answering: self })
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let _ = self.0.0.compare_exchange(ANSWER, IDLE, Relaxed, Relaxed); // an upgraded one stays so
+    }
+}
+
+pub(super) struct AnswerBody {
+    body: Body,
+    _answering: Answering,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection that fails when the head of a request does not arrive in time, or when the peer stops reading.
 pub(super) struct TimedStream<S> {
     stream: S,
+    phase: Phase,
+    head: Stall,
     stall: Stall,
 }
 
 impl<S> TimedStream<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, stall: Stall::default() }
+    pub(super) fn new(stream: S, phase: Phase) -> Self {
+        Self { stream, phase, head: Stall::default(), stall: Stall::default() }
     }
 
     fn judge<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -122,7 +191,19 @@ impl<S> TimedStream<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, room)
+        let read = Pin::new(&mut self.stream).poll_read(context, room);
+        match self.phase.0.load(Relaxed) {
+            HEAD if read.is_pending() => {
+                ready!(self.head.poll(HEAD_TIME, context));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            IDLE if read.is_ready() => {
+                self.phase.0.store(HEAD, Relaxed);
+                self.head.reset();
+            }
+            _ => {}
+        }
+        read
     }
 }
 
@@ -245,7 +326,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_stops_reading_fails_and_a_slow_one_does_not() {
         let (ours, mut theirs) = tokio::io::duplex(16);
-        let mut stream = TimedStream::new(ours);
+        let mut stream = TimedStream::new(ours, Phase::default());
         let reading = tokio::spawn(async move {
             let mut taken = Vec::new();
             while taken.len() < 64 {

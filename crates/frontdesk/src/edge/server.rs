@@ -8,23 +8,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::bail;
+use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
+use axum::response::Response;
 use frontdesk_core::meters::{Meters, Why};
 use futures_util::FutureExt as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::flow::{TimedBody, TimedStream};
+use super::flow::{Phase, TimedBody, TimedStream};
 use super::{App, Edge};
 
-/// Time limit for the head of a request.
-const HEAD_TIME: Duration = Duration::from_secs(10);
+/// A peer that disappeared without a word holds its connection for this time.
+const KEEP_ALIVE_MAX_S: u64 = 3600;
 /// Time for requests in progress to finish at shutdown.
 const DRAIN_TIME: Duration = Duration::from_secs(8);
 /// Service managers kill what takes too long to stop.
@@ -42,6 +44,7 @@ const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/
 pub struct Settings {
     pub connections_max: usize,
     pub connections_per_peer: usize,
+    pub keep_alive_s: u64,
     pub answers_per_tenant_kib: usize,
     pub drain_s: u64,
 }
@@ -50,6 +53,9 @@ impl Settings {
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.answers_per_tenant_kib < 2048 {
             bail!("server.answers_per_tenant_kib must be at least 2048, the size of one large response");
+        }
+        if !(1..=KEEP_ALIVE_MAX_S).contains(&self.keep_alive_s) {
+            bail!("server.keep_alive_s must be from 1 to {KEEP_ALIVE_MAX_S}");
         }
         if self.drain_s > DRAIN_MAX_S {
             bail!("server.drain_s must be at most {DRAIN_MAX_S}");
@@ -63,16 +69,22 @@ impl Settings {
     }
 
     pub(crate) fn limits(&self) -> ConnectionLimits {
-        ConnectionLimits { total: self.connections_max, per_peer: self.connections_per_peer }
+        ConnectionLimits {
+            total: self.connections_max,
+            per_peer: self.connections_per_peer,
+            keep_alive: Duration::from_secs(self.keep_alive_s),
+        }
     }
 }
 
-/// Limits for open connections. 0: no limit.
+/// Limits for open connections. A count of 0: no limit.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     pub total: usize,
     /// From one address. Loopback is exempt, because a local proxy makes all clients appear there.
     pub per_peer: usize,
+    /// How long a connection stays open for the next request.
+    pub keep_alive: Duration,
 }
 
 #[derive(Default)]
@@ -188,7 +200,7 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
             Ok(counted) => {
                 let (edge, stop) = (edge.clone(), stop.clone());
                 let slot = ConnectionSlot { _counted: Arc::new(counted) };
-                connections.spawn(serve_one(stream, peer, slot, edge, stop));
+                connections.spawn(serve_one(stream, peer, slot, edge, stop, limits.keep_alive));
             }
             Err(limit) => {
                 note_refused(desk.meters(), limit, peer.ip());
@@ -208,31 +220,56 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     }
 }
 
-async fn serve_one(stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot, edge: Edge, stop: CancellationToken) {
+async fn serve_one(
+    stream: TcpStream,
+    peer: SocketAddr,
+    slot: ConnectionSlot,
+    edge: Edge,
+    stop: CancellationToken,
+    keep_alive: Duration,
+) {
     let _ = stream.set_nodelay(true); // optimization only
-    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-        let mut request = request.map(|body| axum::body::Body::new(TimedBody::new(body)));
+    let answer = move |mut request: Request| {
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(slot.clone());
         super::agents::take_capability(&mut request);
-        edge.clone().answer(request).map(Ok::<_, Infallible>)
+        edge.clone().answer(request)
+    };
+    if let Err(error) = serve_http(stream, keep_alive, answer, stop).await {
+        tracing::debug!(%error, "connection ended with an error");
+    }
+}
+
+async fn serve_http<S, F>(
+    stream: S,
+    keep_alive: Duration,
+    answer: impl Fn(Request) -> F,
+    stop: CancellationToken,
+) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = Response>,
+{
+    let phase = Phase::default();
+    let stream = TimedStream::new(stream, phase.clone());
+    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+        let answering = phase.answering();
+        answer(request.map(|body| axum::body::Body::new(TimedBody::new(body))))
+            .map(|response| Ok::<_, Infallible>(answering.with(response)))
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(keep_alive) // the time until a head is complete; the stream has a limit for its arrival
         .max_buf_size(64 * 1024)
-        .serve_connection(TokioIo::new(TimedStream::new(stream)), service)
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
+    tokio::select! {
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended with an error");
     }
 }
 
@@ -258,11 +295,16 @@ async fn turn_away(mut stream: TcpStream) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _};
+
     use super::*;
 
     #[test]
     fn connections_are_counted_in_total_and_per_peer() {
-        let counter = Counter { limits: ConnectionLimits { total: 4, per_peer: 2 }, open: Arc::default() };
+        let counter = Counter {
+            limits: ConnectionLimits { total: 4, per_peer: 2, keep_alive: Duration::ZERO },
+            open: Arc::default(),
+        };
         let peer = |last: u8| IpAddr::from([192, 0, 2, last]);
         let held: Vec<_> = [1, 1, 2].map(|last| counter.admit(peer(last)).ok().unwrap()).into();
         assert_eq!(counter.admit(peer(1)).err(), Some(Limit::Peer));
@@ -284,6 +326,94 @@ mod tests {
             waiting.push(connected.unwrap_or_else(|_| panic!("{} connections wait", waiting.len())).unwrap());
         }
         assert!(listen(&address.to_string()).await.is_err(), "the port is in use");
+    }
+
+    type Client = tokio::io::BufReader<tokio::io::DuplexStream>;
+
+    /// A connection of a server whose requests to /slow take 20 s and whose requests to /socket are upgraded.
+    fn connect() -> (Client, tokio::task::JoinHandle<hyper::Result<()>>) {
+        let (theirs, ours) = tokio::io::duplex(1024);
+        let answer = |request: Request| async move {
+            match request.uri().path() {
+                "/slow" => tokio::time::sleep(Duration::from_secs(20)).await,
+                "/socket" => {
+                    let upgrade = hyper::upgrade::on(request);
+                    tokio::spawn(async move {
+                        let mut socket = TokioIo::new(upgrade.await.unwrap());
+                        let (mut from, mut to) = tokio::io::split(&mut socket);
+                        let _ = tokio::io::copy(&mut from, &mut to).await; // ends with the peer
+                    });
+                    let upgraded = http::Response::builder().status(101).header("upgrade", "echo");
+                    return upgraded.header("connection", "upgrade").body(axum::body::Body::empty()).unwrap();
+                }
+                _ => {}
+            }
+            Response::new(axum::body::Body::from("done"))
+        };
+        let keep_alive = Duration::from_secs(75);
+        let serving = tokio::spawn(serve_http(ours, keep_alive, answer, CancellationToken::new()));
+        (tokio::io::BufReader::new(theirs), serving)
+    }
+
+    async fn ask(client: &mut Client, path: &str) -> String {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: desk\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        while !answer.ends_with("\r\n\r\n") {
+            assert!(client.read_line(&mut answer).await.unwrap() > 0, "closed after {answer:?}");
+        }
+        if answer.contains("content-length: 4") {
+            client.read_exact(&mut [0; 4]).await.unwrap();
+        }
+        answer
+    }
+
+    /// How many seconds pass until the server closes the connection.
+    async fn seconds_to_close(client: &mut Client) -> u64 {
+        let began = tokio::time::Instant::now();
+        assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
+        began.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_does_not_arrive_ends_the_connection_sooner_than_silence_between_requests() {
+        let (mut client, _serving) = connect();
+        assert_eq!(seconds_to_close(&mut client).await, 10, "nothing is sent");
+        let (mut client, _serving) = connect();
+        for piece in ["GET / HT", "TP/1.1\r\n", "host:"] {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            client.write_all(piece.as_bytes()).await.unwrap();
+        }
+        assert_eq!(seconds_to_close(&mut client).await, 1, "progress gives no more time");
+
+        let (mut client, _serving) = connect();
+        for path in ["/", "/slow", "/"] {
+            assert!(ask(&mut client, path).await.starts_with("HTTP/1.1 200"));
+            tokio::time::sleep(Duration::from_secs(70)).await;
+        }
+        client.write_all(b"GET / HT").await.unwrap();
+        // Hyper's limit began with the silence: 75 s.
+        assert_eq!(seconds_to_close(&mut client).await, 5);
+        let (mut client, _serving) = connect();
+        ask(&mut client, "/slow").await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        client.write_all(b"GET / HT").await.unwrap();
+        assert_eq!(seconds_to_close(&mut client).await, 10, "a head that has begun");
+        let (mut client, _serving) = connect();
+        ask(&mut client, "/").await;
+        assert_eq!(seconds_to_close(&mut client).await, 75, "no other request");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upgraded_connection_may_be_silent() {
+        let (mut client, _serving) = connect();
+        ask(&mut client, "/").await;
+        assert!(ask(&mut client, "/socket").await.starts_with("HTTP/1.1 101"));
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(200)).await;
+            client.write_all(b"x").await.unwrap();
+            assert_eq!(client.read_u8().await.unwrap(), b'x');
+        }
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Harness {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .read_timeout(PATIENCE * 2) // not of a whole response: some tests read a stream for minutes
-            .pool_idle_timeout(Duration::from_secs(3)) // the server closes idle connections after 10 s, while they may be reused
+            .pool_idle_timeout(Duration::from_secs(30)) // the server closes idle connections after 75 s
             .build()
             .unwrap();
         let serving = Some(tokio::spawn(desk.serve()));

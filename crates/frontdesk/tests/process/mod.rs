@@ -144,7 +144,7 @@ pub(crate) fn signal(process: u32, name: &str) {
 }
 
 fn client() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().timeout(PATIENCE).pool_idle_timeout(Duration::from_secs(3)).build().unwrap()
+    reqwest::Client::builder().no_proxy().timeout(PATIENCE).pool_idle_timeout(Duration::from_secs(30)).build().unwrap()
 }
 
 // ---- its APIs ---------------------------------------------------------------------------------
