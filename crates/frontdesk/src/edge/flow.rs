@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep, timeout};
 
 /// Time limit for the head of a request.
-const HEAD_TIME: Duration = Duration::from_secs(10);
+pub(super) const HEAD_TIME: Duration = Duration::from_secs(10);
 /// A body without progress for this time is given up.
 const BODY_IDLE_TIME: Duration = Duration::from_secs(15);
 /// A peer that reads nothing for this time is given up. Gateways can block for half a minute, so it must be longer;
@@ -103,41 +103,64 @@ pub(super) async fn discard(body: Body) {
 // ---- connections -----------------------------------------------------------------------------
 
 /// A head is expected at once, or has begun to arrive.
-const HEAD: u8 = 0;
-const ANSWER: u8 = 1;
+const HEAD: u64 = 0;
+const ANSWER: u64 = 1;
+/// The rest of the request's body may still arrive.
+const ANSWERED: u64 = 2;
 /// The peer may send another request later.
-const IDLE: u8 = 2;
+const IDLE: u64 = 3;
 /// The connection is not HTTP any more.
-const UPGRADED: u8 = 3;
+const UPGRADED: u64 = 4;
+const PHASES: u64 = 8;
 
-/// What happens on a connection. Its stream and its service share it: only the service knows when a head is complete.
+/// What happens on a connection, in the lower digit, and how many requests it had. Its stream and its service share it:
+/// only the service knows when a head is complete.
 #[derive(Clone, Default)]
-pub(super) struct Phase(Arc<AtomicU8>);
+pub(super) struct Phase(Arc<AtomicU64>);
 
 impl Phase {
     /// To be called with each request.
     pub(super) fn answering(&self) -> Answering {
-        self.0.store(ANSWER, Relaxed);
-        Answering(self.clone())
+        let request = self.0.load(Relaxed) / PHASES + 1;
+        self.0.store(request * PHASES + ANSWER, Relaxed);
+        Answering { phase: self.clone(), request }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_answering(&self) -> bool {
+        self.now() == ANSWER
+    }
+
+    fn now(&self) -> u64 {
+        self.0.load(Relaxed) % PHASES
+    }
+
+    fn enter(&self, phase: u64) {
+        self.0.store(self.0.load(Relaxed) / PHASES * PHASES + phase, Relaxed);
     }
 }
 
 /// A request that is being answered.
-pub(super) struct Answering(Phase);
+pub(super) struct Answering {
+    phase: Phase,
+    request: u64,
+}
 
 impl Answering {
     /// The request is answered when the body is dropped.
     pub(super) fn with(self, response: Response) -> http::Response<AnswerBody> {
         if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
-            self.0.0.store(UPGRADED, Relaxed);
+            self.phase.enter(UPGRADED);
         }
         response.map(|body| AnswerBody { body, _answering: self })
     }
 }
 
 impl Drop for Answering {
+    /// An upgraded connection stays so. A body may be dropped when the next request has begun; that one goes on.
     fn drop(&mut self) {
-        let _ = self.0.0.compare_exchange(ANSWER, IDLE, Relaxed, Relaxed); // an upgraded one stays so
+        let own = self.request * PHASES;
+        let _ = self.phase.0.compare_exchange(own + ANSWER, own + ANSWERED, Relaxed, Relaxed);
     }
 }
 
@@ -192,17 +215,17 @@ impl<S> TimedStream<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(context, room);
-        match self.phase.0.load(Relaxed) {
+        match self.phase.now() {
             HEAD if read.is_pending() => {
                 ready!(self.head.poll(HEAD_TIME, context));
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            IDLE if read.is_ready() => {
-                self.phase.0.store(HEAD, Relaxed);
-                self.head.reset();
-            }
+            HEAD => return read,
+            ANSWERED if read.is_pending() => self.phase.enter(IDLE),
+            IDLE if read.is_ready() => self.phase.enter(HEAD),
             _ => {}
         }
+        self.head.reset();
         read
     }
 }
