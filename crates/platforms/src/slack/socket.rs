@@ -47,23 +47,24 @@ enum End {
 
 impl Slack {
     pub(super) async fn listen_as(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
-        // If the token of one workspace has ended, the others still need the socket.
-        let is_installed = bot.granted(WORKSPACE).next().is_some();
+        let needs_socket = matches!(mode(bot), Mode::Socket);
         if let Some(own) = workspaces(bot).into_iter().find(|it| it.team.is_none())
             && let Err(error) = self.api(bot, own).ask("auth.test", &[]).await
         {
-            if !is_installed {
+            // If the token of one workspace has ended, the others still need the socket.
+            let is_installed = bot.granted(WORKSPACE).next().is_some();
+            if !needs_socket || !is_installed {
                 return ended(&error, "bot_token");
             }
             tracing::warn!(
                 bot = bot.id,
                 error = error.text(),
-                "Slack refuses bot_token; workspaces that installed the app are served"
+                "checking bot_token failed; workspaces that installed the app are served"
             );
         }
-        match mode(bot) {
-            Mode::Events => Ended::Never, // they come through the doors
-            Mode::Socket => self.keep_sockets(bot, cursor, inlet).await,
+        match needs_socket {
+            true => self.keep_sockets(bot, cursor, inlet).await,
+            false => Ended::Never, // events come through the doors
         }
     }
 

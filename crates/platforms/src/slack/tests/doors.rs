@@ -119,6 +119,25 @@ async fn a_token_ends_with_the_app_unless_slack_still_takes_it() {
     assert_eq!(receive(&stage, &gone).await.ok().unwrap().changes, [], "there is no token that could have ended");
 }
 
+/// All workspaces share a socket, and an event that is not taken closes it.
+#[tokio::test]
+async fn an_event_of_a_workspace_whose_token_has_ended_is_taken() {
+    let secrets = [("app_token", "xapp-1-A1-x"), ("signing_secret", SIGNING), ("workspace:T1", "xoxb-one")];
+    let mut old = envelope(said("D1", "im", "hello"));
+    old["authorizations"] = Value::Null;
+    let old = request(door::EVENTS, old.to_string());
+    let ended = stage_with(&[("mode", "socket")], &secrets);
+    ended.vendor.answers("auth.test", json!({ "ok": false, "error": "account_inactive" }));
+    let removed = request(door::EVENTS, envelope(json!({ "type": "app_uninstalled" })).to_string());
+    receive(&ended, &removed).await.ok().unwrap(); // the first answer is that the token is valid
+    let absent = stage_with(&[("mode", "socket")], &secrets[..2]);
+    for (stage, asked) in [(ended, 2), (absent, 0)] {
+        let received = receive(&stage, &old).await.ok().unwrap();
+        assert_eq!(received.intakes[0].event.text, "hello");
+        assert_eq!(stage.vendor.calls("auth.test").len(), asked);
+    }
+}
+
 #[tokio::test]
 async fn a_command_is_an_event_and_its_address_a_capability() {
     let stage = stage();
