@@ -61,6 +61,8 @@ const LONGEST_WAIT_MS = 30_000;
 const CALLS_MAX = 64;
 /** For how long a call waits until it is sent, if its timeout is not longer. */
 const TURN_MAX_MS = 60_000;
+/** The error class of a call without an answer. */
+const noAnswer = (kind: Kind): string => kind === "agent_connector" ? "DeliveryFailedError" : "UnavailableError";
 /** One path segment, encoded once. */
 const segment = (text: string): string => encodeURIComponent(text);
 
@@ -120,7 +122,9 @@ export class Desk {
 
   async #inTurn<T>(kind: Kind, waits: boolean, ask: () => Promise<T>): Promise<T> {
     if (waits) return ask();
-    if (!await this.#slots.take(Math.min(Math.max(TURN_MAX_MS, this.#options.timeout_ms ?? 0), TIMER_MAX_MS))) throw this.#silent(kind, "timeout");
+    if (!await this.#slots.take(Math.min(Math.max(TURN_MAX_MS, this.#options.timeout_ms ?? 0), TIMER_MAX_MS))) {
+      throw this.error(kind, noAnswer(kind), `${CALLS_MAX} calls to the server are in progress; this one was not sent`, { cause_kind: "timeout" });
+    }
     try { return await ask(); } finally { this.#slots.give(); }
   }
 
@@ -162,8 +166,7 @@ export class Desk {
   }
 
   #silent(kind: Kind, cause_kind: "timeout" | "network"): Error {
-    const name = kind === "agent_connector" ? "DeliveryFailedError" : "UnavailableError";
-    return this.error(kind, name, `the server does not respond (${cause_kind})`, { cause_kind });
+    return this.error(kind, noAnswer(kind), `the server does not respond (${cause_kind})`, { cause_kind });
   }
 
   #written(kind: Kind, body: unknown): string {
