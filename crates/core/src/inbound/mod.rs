@@ -62,6 +62,8 @@ struct Judged {
     brief: VerdictBrief,
     /// It only stopped a running turn.
     interrupts: bool,
+    /// The id of a press whose dedup key is that of its prompt.
+    press: Option<String>,
     pending: Option<PendingCommand>,
 }
 
@@ -145,8 +147,8 @@ impl InboundPlane {
     async fn accept(&self, judged: Vec<Judged>, now_ms: u64) -> Result<Vec<Receipt>, DeskError> {
         let mut batch = Vec::with_capacity(judged.len());
         let mut rest = Vec::with_capacity(judged.len());
-        for Judged { acceptance, verdict, brief, interrupts, pending } in judged {
-            rest.push((verdict, brief, interrupts, pending, self.watch(&acceptance)));
+        for Judged { acceptance, verdict, brief, interrupts, press, pending } in judged {
+            rest.push((verdict, brief, interrupts, press, pending, self.watch(&acceptance)));
             batch.push(acceptance);
         }
         let accepted = self.lease.accept(&*self.ledger, batch).await.inspect_err(|error| {
@@ -157,7 +159,7 @@ impl InboundPlane {
             }
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
-        for (accepted, (verdict, mut brief, interrupts, pending, watched)) in accepted.into_iter().zip(rest) {
+        for (accepted, (verdict, mut brief, interrupts, press, pending, watched)) in accepted.into_iter().zip(rest) {
             let id = accepted.event.to_string();
             if accepted.fresh {
                 brief.delivery = self.handover(accepted.rows.iter().map(|row| (row.instance, row.served_by)));
@@ -166,12 +168,7 @@ impl InboundPlane {
                 self.count(&verdict);
             } else {
                 self.meters.events_duplicate.inc();
-                // All is committed: whatever fails from here on must not make the platform send it again.
-                let earlier = self.earlier_brief(accepted.event).await.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "reading the decision about a repeated event failed");
-                    None
-                });
-                brief = earlier.unwrap_or(brief);
+                brief = self.brief_of_repeated(accepted.event, press.as_deref(), brief).await;
             }
             let step = match (accepted.fresh, brief.outcome.as_str()) {
                 (false, _) => "duplicate",
@@ -226,7 +223,7 @@ impl InboundPlane {
         let source = &event.source;
         let session_key = build_session_key(source);
         let marks = Marks { tenant_source, bot: &bot, mark: &mark };
-        let dedup = marks.dedup(source, &message_id, edit_of(&event, edit_id.as_deref()));
+        let mut dedup = marks.dedup(source, &message_id, edit_of(&event, edit_id.as_deref()));
         let command = DeskCommand::parse(&event).filter(|_| !from_program);
         let found = self.directory.read(|view| tenant_of(view, tenant_source, source).map(str::to_owned));
         let mut verdict = match (&found, &command) {
@@ -245,6 +242,10 @@ impl InboundPlane {
             receivers.clear();
             brief.text = gate::STOPPED.into();
         }
+        // In the built-in chat the prompt itself says that it was answered.
+        let of_prompt = marks.answer(&event).filter(|_| reaches && chat.is_none());
+        let press = of_prompt.is_some().then(|| message_id.clone());
+        dedup = of_prompt.unwrap_or(dedup);
         let capabilities = if reaches && !interrupts {
             capabilities
                 .into_iter()
@@ -306,7 +307,7 @@ impl InboundPlane {
             chat,
             files,
         };
-        Ok(Judged { acceptance, verdict, brief, interrupts, pending })
+        Ok(Judged { acceptance, verdict, brief, interrupts, press, pending })
     }
 
     /// Whether it stops a running turn of one of these, and is nothing else.
@@ -483,19 +484,6 @@ impl InboundPlane {
         answer
     }
 
-    /// The verdict of the first arrival of this event.
-    async fn earlier_brief(&self, event: EventId) -> Result<Option<VerdictBrief>, DeskError> {
-        let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
-        let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };
-        let sockets = self.delivery.sockets();
-        let receivers: Vec<InstanceNo> = self.directory.read(|view| {
-            let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
-            delivered.filter_map(|line| view.instance(&record.tenant, &line.instance)).map(|it| it.no).collect()
-        });
-        let delivery = self.handover(receivers.into_iter().map(|no| (no, sockets.presence(no).served_by)));
-        Ok(Some(VerdictBrief { delivery, ..read.brief() }))
-    }
-
     pub async fn explain(&self, id: &str) -> Result<Explanation, DeskError> {
         let absent = || DeskError::NotFound(format!("event {id:?} not found, or no longer stored"));
         let event = EventId::parse(id).ok_or_else(absent)?;
@@ -615,6 +603,13 @@ impl Marks<'_> {
         let count = place.len() - usize::from(self.mark.is_empty());
         key.extend_from_slice(&short_hash(&place[..count]));
         key
+    }
+
+    /// All presses of a prompt that reach an agent have one key, so that the first one counts. One that reaches nobody
+    /// leaves the prompt open.
+    fn answer(&self, event: &MessageEvent) -> Option<Vec<u8>> {
+        let prompt = event.prompt_response.as_ref()?.prompt_message_id.as_deref()?;
+        Some(self.dedup(&event.source, &format!("answer of {prompt}"), ""))
     }
 }
 

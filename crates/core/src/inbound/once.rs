@@ -1,10 +1,16 @@
 //! What may happen once, whichever server does it.
 
-use frontdesk_wire::EventId;
+use frontdesk_wire::api::VerdictBrief;
+use frontdesk_wire::{EventId, InstanceNo};
 
 use super::InboundPlane;
+use crate::error::DeskError;
+use crate::gate;
 use crate::hash::short_hash;
 use crate::port::store::{Acceptance, Delivery, StoreError};
+
+/// For a person who answers a prompt after somebody else.
+const ANSWERED: &str = "This was answered already.";
 
 impl InboundPlane {
     /// Whether nobody has claimed this name before. It is kept as the dedup key of an event that nobody receives, and
@@ -25,5 +31,37 @@ impl InboundPlane {
         let event = Acceptance::unreceived(tenant, dedup, delivery, r#"{"outcome":"claimed"}"#.into());
         let accepted = self.lease.accept(&*self.ledger, vec![event]).await?;
         Ok(accepted.first().is_some_and(|accepted| accepted.fresh))
+    }
+
+    /// What is to be said of an event that is not new. All is committed: whatever fails here must not make the platform
+    /// send it again. `press` is the id of a press; another one may have answered the prompt.
+    pub(super) async fn brief_of_repeated(
+        &self,
+        event: EventId,
+        press: Option<&str>,
+        own: VerdictBrief,
+    ) -> VerdictBrief {
+        let earlier = self.earlier_brief(event).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "reading the decision about a repeated event failed");
+            None
+        });
+        match (press, earlier) {
+            (Some(press), Some((message_id, earlier))) if press == message_id => earlier,
+            (Some(_), _) => VerdictBrief { outcome: "withheld".into(), text: ANSWERED.into(), delivery: None },
+            (None, earlier) => earlier.map_or(own, |(_, brief)| brief),
+        }
+    }
+
+    /// The message id of an event, and what was decided about it.
+    async fn earlier_brief(&self, event: EventId) -> Result<Option<(String, VerdictBrief)>, DeskError> {
+        let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
+        let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };
+        let sockets = self.delivery.sockets();
+        let receivers: Vec<InstanceNo> = self.directory.read(|view| {
+            let delivered = read.instances.iter().filter(|line| line.outcome == "delivered" && !read.interrupted);
+            delivered.filter_map(|line| view.instance(&record.tenant, &line.instance)).map(|it| it.no).collect()
+        });
+        let delivery = self.handover(receivers.into_iter().map(|no| (no, sockets.presence(no).served_by)));
+        Ok(Some((record.message_id, VerdictBrief { delivery, ..read.brief() })))
     }
 }

@@ -54,13 +54,7 @@ impl Scene {
     async fn open() -> Self {
         let (env, store) = (Arc::new(TestEnv::default()), Arc::new(MemoryStore::new(7)));
         let platform = Arc::new(GuildChat::new());
-        let sealer = Sealer::new(Zeroizing::new([7; 32]));
-        let platforms: Vec<Arc<dyn frontdesk_core::port::platform::Platform>> = vec![platform.clone()];
-        let desk = Desk::open(
-            store.clone(),
-            Parts { platforms, ..Parts::new(env.clone(), sealer, Arc::new(NoWay), Rules::default()) },
-        );
-        let desk = desk.await.unwrap();
+        let desk = Self::desk(&env, &store, &platform).await;
         let bot = BotNew {
             platform: PLATFORM.into(),
             id: BOT.into(),
@@ -79,6 +73,13 @@ impl Scene {
             scene.platform.has(chat, Look { scope_id: Some(scope.into()), ..Look::default() });
         }
         scene
+    }
+
+    async fn desk(env: &Arc<TestEnv>, store: &Arc<MemoryStore>, platform: &Arc<GuildChat>) -> Desk {
+        let sealer = Sealer::new(Zeroizing::new([7; 32]));
+        let platforms: Vec<Arc<dyn frontdesk_core::port::platform::Platform>> = vec![platform.clone()];
+        let parts = Parts { platforms, ..Parts::new(env.clone(), sealer, Arc::new(NoWay), Rules::default()) };
+        Desk::open(store.clone(), parts).await.unwrap()
     }
 
     async fn gateway(&self, tenant: &str, name: &str) -> Caller {
@@ -134,6 +135,18 @@ impl Scene {
         let mut intake = Intake::new(Verified::by("the test's own hands"), tenant_source, BOT.into(), event);
         intake.addressed = addressed;
         Ok(self.desk.inbound().receive(vec![intake]).await?.remove(0))
+    }
+
+    /// Somebody presses the button of a prompt.
+    fn press(&self, user: &str, prompt_id: &str, prompt_message_id: Option<String>) -> MessageEvent {
+        let prompt_response = Some(PromptResponse {
+            prompt_id: prompt_id.into(),
+            option_id: "yes".into(),
+            label: Some("Yes".into()),
+            prompt_message_id,
+        });
+        let event = self.message("red-chat", Some("red-guild"), user, "/yes");
+        MessageEvent { message_type: "command".into(), prompt_response, ..event }
     }
 
     async fn explained(&self, receipt: &Receipt) -> Value {
@@ -432,14 +445,7 @@ async fn a_prompt_whose_message_has_no_id_is_answered_by_the_person_of_its_agent
         result.message_id
     };
     let press = async |user: &str, prompt_id: &str, message_id: Option<String>| {
-        let prompt_response = Some(PromptResponse {
-            prompt_id: prompt_id.into(),
-            option_id: "yes".into(),
-            label: Some("Yes".into()),
-            prompt_message_id: message_id,
-        });
-        let event = scene.message("red-chat", Some("red-guild"), user, "/yes");
-        let event = MessageEvent { message_type: "command".into(), prompt_response, ..event };
+        let event = scene.press(user, prompt_id, message_id);
         scene.take_as(TenantSource::Shared, event, true).await.verdict.outcome
     };
     let answers = async |caller: &Caller| -> Vec<Value> {
@@ -460,4 +466,45 @@ async fn a_prompt_whose_message_has_no_id_is_answered_by_the_person_of_its_agent
     assert_eq!(press("ann", "p2", named).await, "delivered");
     assert_eq!(answers(&red).await, [json!("p1"), json!("p1"), json!("p2")]);
     assert_eq!(answers(&other).await, [] as [Value; 0]);
+}
+
+/// Which press was first is in the store: all servers know it, also after a restart.
+#[tokio::test]
+async fn a_prompt_is_answered_once_by_whichever_server() {
+    let mut scene = Scene::open().await;
+    let red = scene.gateway("red", "r").await;
+    scene.gateway("red", "other").await;
+    for (user, instance) in [("ann", "r"), ("amy", "r"), ("bob", "other")] {
+        scene.bind("red", user, instance).await;
+    }
+    let options = json!([{ "id": "yes", "label": "Yes" }]);
+    let prompt =
+        json!({ "op": "prompt", "chat_id": "red-chat", "prompt_id": "p1", "content": "Go?", "options": options });
+    let asked = scene.act(&red, prompt.clone()).await.message_id;
+    let asked_again = scene.act(&red, prompt).await.message_id;
+    assert!(asked.is_some() && asked != asked_again);
+    let take =
+        async |scene: &Scene, event: &MessageEvent| scene.take_as(TenantSource::Shared, event.clone(), true).await;
+
+    let of_bob = take(&scene, &scene.press("bob", "p1", asked.clone())).await;
+    assert_eq!((of_bob.verdict.outcome.as_str(), of_bob.fresh), ("withheld", true), "his agent did not ask");
+    let first = scene.press("ann", "p1", asked.clone());
+    let answered = take(&scene, &first).await;
+    assert_eq!((answered.verdict.outcome.as_str(), answered.fresh), ("delivered", true), "the prompt was still open");
+    for is_restarted in [false, true] {
+        if is_restarted {
+            scene.desk = Scene::desk(&scene.env, &scene.store, &scene.platform).await;
+        }
+        for user in ["ann", "amy"] {
+            let late = take(&scene, &scene.press(user, "p1", asked.clone())).await;
+            let said = (late.verdict.outcome.as_str(), late.verdict.text.as_str(), late.verdict.delivery, late.fresh);
+            assert_eq!(said, ("withheld", "This was answered already.", None, false), "{user}");
+        }
+        let repeated = take(&scene, &first).await;
+        assert_eq!((repeated.verdict.outcome.as_str(), repeated.fresh), ("delivered", false), "the same press again");
+        assert_eq!(repeated.event_id, answered.event_id);
+    }
+    let of_other_prompt = take(&scene, &scene.press("amy", "p1", asked_again)).await;
+    assert_eq!((of_other_prompt.verdict.outcome.as_str(), of_other_prompt.fresh), ("delivered", true));
+    assert_eq!(scene.store.pending(red.instance.no, Seq(0), 9).await.unwrap().len(), 2);
 }

@@ -24,6 +24,8 @@ async fn a_button_is_pressed(scene: Scene) {
     assert_eq!(scene.answer_to(&by_eve).await["status"], 200);
     let told = scene.until("a refusal", |scene| scene.server.fake.responses().pop()).await;
     assert_eq!((&told["user"], &told["body"]["response_type"]), (&json!("UEVE"), &json!("ephemeral")), "{told}");
+    // Two presses before the buttons are gone: the first one counts.
+    press("UANN");
     press("UANN");
     let event = agent.event().await.json["event"].clone();
     let response = json!({ "prompt_id": "p1", "option_id": "yes", "label": "Yes", "prompt_message_id": ts });
@@ -35,6 +37,8 @@ async fn a_button_is_pressed(scene: Scene) {
     };
     let message = scene.until("a closed prompt", closed).await;
     assert!(!message["blocks"].to_string().contains("actions"), "{message}");
+    let late = |said: &Value| said["body"]["text"] == "This was answered already.";
+    scene.until("the refusal of the second press", |scene| scene.server.fake.responses().into_iter().find(late)).await;
     assert_eq!(agent.unread().await, 0);
     scene.finish().await;
 }

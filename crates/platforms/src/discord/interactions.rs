@@ -19,7 +19,6 @@ use super::prompts::{Pressed, has_prompt_token, pressed};
 use super::snowflake::{is_id, ms_of, number};
 use super::text::MESSAGE_MAX;
 use super::{Discord, PLATFORM, signature};
-use crate::shared::answered::Reserved;
 use crate::shared::refusal;
 
 pub(super) const CAPABILITY_KIND: &str = "discord.interaction_token";
@@ -66,24 +65,16 @@ pub(super) enum Meaning {
 pub(super) struct Then {
     /// If an agent gets the event.
     taken: Value,
-    /// A prompt that nobody else answers meanwhile.
-    reserved: Option<Reserved>,
 }
 
 impl Then {
     fn deferred(kind: u8) -> Self {
-        Self { taken: json!({ "type": kind }), reserved: None }
+        Self { taken: json!({ "type": kind }) }
     }
 
     /// An agent gets it, or the person is notified why none does.
     pub(super) fn answer(self, receipt: Option<&Receipt>) -> Value {
-        if let Some(text) = refusal::refusal(receipt, NOT_LINKED) {
-            return only_for_them(&text);
-        }
-        if let Some(reserved) = self.reserved {
-            reserved.keep();
-        }
-        self.taken
+        refusal::refusal(receipt, NOT_LINKED).map_or(self.taken, |text| only_for_them(&text))
     }
 }
 
@@ -231,7 +222,7 @@ impl Discord {
         if let Some(missing) = missing {
             return unreadable(bot, proof, data, missing);
         }
-        match pressed(&bot.id, data).filter(|_| interaction.kind == COMPONENT) {
+        match pressed(data).filter(|_| interaction.kind == COMPONENT) {
             Some(press) => self.press(bot, proof, &interaction, press),
             // Some agents would take it for the answer to a prompt.
             None if has_prompt_token(data) => unreadable(bot, proof, data, "its button does not belong to a prompt"),
@@ -283,9 +274,6 @@ impl Discord {
 
     /// A button or menu of a prompt. The author is the person who pressed.
     fn press(&self, bot: &Bot, proof: Verified, interaction: &Interaction, press: Pressed) -> Meaning {
-        let Some(reserved) = self.answered.reserve(&press.bot, "", &press.message_id) else {
-            return Meaning::Answer(only_for_them("This was answered already."));
-        };
         let who = interaction.author().map_or("", User::shown);
         let shown = press.shown(&interaction.message, who);
         let event = MessageEvent {
@@ -299,8 +287,7 @@ impl Discord {
         };
         let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
         (intake.addressed, intake.is_interaction) = (true, true);
-        let taken = json!({ "type": UPDATE, "data": shown });
-        let then = Then { taken, reserved: Some(reserved) };
+        let then = Then { taken: json!({ "type": UPDATE, "data": shown }) };
         Meaning::Event { intake: Box::new(intake), then }
     }
 

@@ -59,7 +59,6 @@ use self::invalid::{Forbidden, InvalidRequests};
 use self::places::User;
 use self::starts::Gateways;
 use self::text::MESSAGE_MAX;
-use crate::shared::answered::AnsweredPrompts;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -131,7 +130,6 @@ pub struct Discord {
     known: Mutex<HashMap<String, (String, User)>>,
     doors: [Door; 1],
     forwards_interactions: bool,
-    answered: AnsweredPrompts,
     begun: Begun,
     refused: RefusedInteractions,
     /// The application of each bot, beside the account that was asked about.
@@ -170,7 +168,6 @@ impl Discord {
                 max_bytes: INTERACTION_MAX_BYTES,
             }],
             forwards_interactions: true,
-            answered: AnsweredPrompts::default(),
             begun: Begun::default(),
             refused: RefusedInteractions::default(),
             applications: Mutex::default(),

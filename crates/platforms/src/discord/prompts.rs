@@ -102,7 +102,6 @@ fn menu(prompt_id: &str, at: usize, part: &[PromptOption]) -> Value {
 /// Somebody chose an option of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pressed {
-    pub(super) bot: String,
     pub(super) message_id: String,
     prompt_id: String,
     pub(super) option_id: String,
@@ -111,7 +110,7 @@ pub(super) struct Pressed {
 
 /// `None`: it is a button of somebody else, or none at all. Only what a message of the bot really shows counts: the
 /// option must be in it.
-pub(super) fn pressed(bot: &str, data: &Value) -> Option<Pressed> {
+pub(super) fn pressed(data: &Value) -> Option<Pressed> {
     let custom_id = data["data"]["custom_id"].as_str()?;
     let message_id = data["message"]["id"].as_str().filter(|id| !id.is_empty())?;
     let component = find(&data["message"]["components"], custom_id)?;
@@ -128,7 +127,6 @@ pub(super) fn pressed(bot: &str, data: &Value) -> Option<Pressed> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let is_option = (1..=32).contains(&option_id.len()) && option_id.bytes().all(is_plain);
     (is_option && !prompt_id.is_empty()).then(|| Pressed {
-        bot: bot.to_owned(),
         message_id: message_id.to_owned(),
         prompt_id: prompt_id.to_owned(),
         option_id: option_id.to_owned(),
@@ -181,7 +179,7 @@ mod tests {
     }
 
     fn press(message: &Value, data: Value) -> Option<Pressed> {
-        pressed("dc", &json!({ "message": message, "data": data }))
+        pressed(&json!({ "message": message, "data": data }))
     }
 
     #[test]

@@ -134,22 +134,14 @@ impl Feishu {
         if !is_id(&press.chat_id) || !is_message(&press.message_id) || person.id().is_empty() {
             return Received::answer(toast("error", "Nothing was done: Feishu did not tell who chose what."));
         }
-        let Some(reserved) = self.answered.reserve(&bot.id, &press.chat_id, &press.message_id) else {
-            return Received::answer(toast("info", "This was answered already."));
-        };
         let (chat, name) = tokio::join!(self.chat_in_time(bot, &press.chat_id), self.name_of(bot, &person));
         let is_direct = self.is_direct(bot, &press.chat_id, chat.as_ref());
         let mut source = source(&press.chat_id, is_direct, chat.as_ref(), &person);
         source.user_name.clone_from(&name);
         let intake = press_event(bot, proof, &press, source, event_id);
         let shown = answered_card(&press, person.open_id, name.as_deref());
-        let answer = Box::new(move |receipts: &[Receipt]| {
-            let Some(text) = refusal(receipts.first()) else {
-                reserved.keep();
-                return shown;
-            };
-            toast("error", &text) // dropped, the prompt is free again
-        });
+        let answer =
+            Box::new(move |receipts: &[Receipt]| refusal(receipts.first()).map_or(shown, |text| toast("error", &text)));
         Received { intakes: vec![intake], answer: Answering::ToPress(answer), ..Received::default() }
     }
 

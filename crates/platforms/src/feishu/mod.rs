@@ -56,7 +56,6 @@ use self::failure::ApiError;
 use self::mentions::Me;
 use self::normalize::{Chat, Parent};
 use self::text::MESSAGE_MAX;
-use crate::shared::answered::AnsweredPrompts;
 use crate::shared::kept::Kept;
 use crate::shared::source_file::SourceFiles;
 use crate::shared::tokens::Tokens;
@@ -117,7 +116,6 @@ pub struct Feishu {
     cards: Cards,
     /// Files of unknown length that are being sent.
     held_files: Semaphore,
-    answered: AnsweredPrompts,
 }
 
 impl Feishu {
@@ -150,7 +148,6 @@ impl Feishu {
             anchors: Kept::new(ANCHORS_MAX, 24 * HOUR_MS),
             cards: Cards::new(),
             held_files: Semaphore::new(media::HELD_MAX),
-            answered: AnsweredPrompts::default(),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What several platforms need.
 
-pub(crate) mod answered;
 pub mod cbc;
 pub(crate) mod draft;
 pub(crate) mod fit;

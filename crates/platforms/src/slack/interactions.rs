@@ -128,18 +128,11 @@ impl Slack {
         if !is_id(&press.chat_id) || !is_id(&user_id) || !is_ts(&press.message_ts) {
             return self.reply_to_user(response_url, "Nothing was done: Slack did not tell who chose what.");
         }
-        let Some(reserved) = self.answered.reserve(&bot.id, &press.chat_id, &press.message_ts) else {
-            return self.reply_to_user(response_url, "This was answered already.");
-        };
         let intake = press_event(bot, proof, payload, &press, user_id.clone());
         self.note_place(bot, &press.chat_id, text_of(&payload["team"], "id"));
         let (shown, outcall) = (press.shown(&payload["message"], &user_id), self.outcall.clone());
         let afterwards: Afterwards = Box::new(move |receipts: &[Receipt]| {
-            let refused = refusal(receipts.first());
-            if refused.is_none() {
-                reserved.keep();
-            }
-            let body = refused.map_or(shown, |text| only_for_them(&text));
+            let body = refusal(receipts.first()).map_or(shown, |text| only_for_them(&text));
             Box::pin(async move {
                 if let Some(url) = response_url {
                     url.post_or_log(outcall, body).await;

@@ -44,7 +44,6 @@ use serde::Deserialize;
 use self::draft::{Draft, DraftKey};
 use self::normalize::Me;
 use self::text::MESSAGE_MAX;
-use crate::shared::answered::AnsweredPrompts;
 use crate::shared::kept::Kept;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
@@ -106,7 +105,6 @@ pub struct Slack {
     /// What kind of chat it is, by bot and chat.
     kinds: Kept<(String, String), &'static str>,
     drafts: Kept<DraftKey, Draft>,
-    answered: AnsweredPrompts,
 }
 
 impl Slack {
@@ -135,7 +133,6 @@ impl Slack {
             places: Kept::new(PLACES_MAX, 24 * HOUR_MS),
             kinds: Kept::new(PLACES_MAX, 24 * HOUR_MS),
             drafts: Kept::new(DRAFTS_MAX, HOUR_MS),
-            answered: AnsweredPrompts::default(),
         }
     }
 }

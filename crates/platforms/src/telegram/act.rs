@@ -1,7 +1,5 @@
 //! What agents do: each op as calls of the Bot API.
 
-use std::sync::PoisonError;
-
 use frontdesk_core::intake::Receipt;
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
 use frontdesk_wire::action::{PromptOption, prompt_token};
@@ -21,8 +19,6 @@ const BUTTONS_MAX: usize = 32;
 /// Labels that are not longer share a row.
 const SHORT_LABEL_CHARS: usize = 12;
 const ROW_MAX: usize = 3;
-/// Answered prompts that are remembered.
-const ANSWERED_MAX: usize = 1_000;
 
 /// Emoji that bots may react with.
 const REACTIONS: &str = "👍 👎 ❤ 🔥 🥰 👏 😁 🤔 🤯 😱 🤬 😢 🎉 🤩 🤮 💩 🙏 👌 🕊 🤡 🥱 🥴 😍 🐳 ❤‍🔥 🌚 🌭 💯 🤣 ⚡ 🍌 🏆 💔 🤨 😐 🍓 🍾 💋 🖕 😈 😴 😭 🤓 \
@@ -205,25 +201,9 @@ impl Telegram {
             }
         }
     }
-
-    /// A prompt whose answer an agent has is not answered again, as far as this server remembers.
-    pub(super) fn is_answered(&self, bot: &Bot, pressed: &Pressed) -> bool {
-        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
-        pressed.prompt.is_some_and(|prompt| answered.iter().any(|(of, known)| *of == bot.id && *known == prompt))
-    }
-
-    pub(super) fn note_answered(&self, bot: &Bot, pressed: &Pressed) {
-        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(prompt) = pressed.prompt {
-            answered.push_back((bot.id.clone(), prompt));
-        }
-        while answered.len() > ANSWERED_MAX {
-            answered.pop_front();
-        }
-    }
 }
 
-pub(super) fn is_delivered(receipt: Option<&Receipt>) -> bool {
+fn is_delivered(receipt: Option<&Receipt>) -> bool {
     receipt.is_some_and(|receipt| receipt.verdict.outcome == "delivered")
 }
 

@@ -13,7 +13,7 @@ pub(crate) mod sample;
 mod text;
 mod update;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_core::intake::Intake;
@@ -89,8 +89,6 @@ pub struct Telegram {
     doors: [Door; 1],
     /// Who each bot is, as Telegram said, beside the account that was asked about.
     known: Mutex<HashMap<String, (String, User)>>,
-    /// Bot, chat and message of prompts that were answered lately.
-    answered: Mutex<VecDeque<(String, (i64, i64))>>,
 }
 
 impl Telegram {
@@ -119,7 +117,6 @@ impl Telegram {
             descriptor,
             doors: [door],
             known: Mutex::default(),
-            answered: Mutex::default(),
         }
     }
 

@@ -24,7 +24,6 @@ pub(super) struct Pressed {
     pub(super) query_id: String,
     /// Chat and message of the prompt.
     pub(super) prompt: Option<(i64, i64)>,
-    pub(super) user: i64,
 }
 
 impl Meaning {
@@ -137,7 +136,7 @@ pub(super) fn unreadable(bot: &Bot, me: &User, update_id: i64, why: &str) -> Int
 /// Telegram sends presses of our own buttons only; those of a prompt become events. The author is the person who pressed.
 fn press(query: CallbackQuery, me: &User, bot: &Bot) -> Meaning {
     let prompt = query.message.as_ref().map(|message| (message.chat.id, message.message_id));
-    let pressed = Some(Pressed { query_id: query.id.clone(), prompt, user: query.from.id });
+    let pressed = Some(Pressed { query_id: query.id.clone(), prompt });
     let of_prompt = |data: &str| {
         let (prompt_id, option_id) = data.strip_prefix("hp1:")?.rsplit_once(':')?;
         Some((prompt_id.to_owned(), option_id.to_owned()))

@@ -9,7 +9,6 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::Telegram;
-use super::act::is_delivered;
 use super::api::{Api, ApiError};
 use super::inspect::WebhookInfo;
 use super::normalize::{Meaning, Pressed, meaning_of, merge, unreadable};
@@ -154,7 +153,7 @@ impl Telegram {
         let (mut intakes, mut presses): (Vec<Intake>, Vec<(Pressed, Option<usize>)>) = (Vec::new(), Vec::new());
         let mut albums: HashMap<String, usize> = HashMap::new();
         for update in read {
-            let mut meaning = match update.meaning {
+            let meaning = match update.meaning {
                 Ok(meaning) => meaning,
                 Err(why) => {
                     intakes.push(unreadable(bot, me, update.id, &why));
@@ -163,13 +162,6 @@ impl Telegram {
             };
             for change in meaning.changes {
                 inlet.changed(change).await.map_err(|error| error.to_string())?;
-            }
-            if let Some(pressed) = meaning.pressed.as_ref() {
-                let is_repeated =
-                    presses.iter().any(|(other, _)| (other.prompt, other.user) == (pressed.prompt, pressed.user));
-                if is_repeated || self.is_answered(bot, pressed) {
-                    meaning.intake = None;
-                }
             }
             let known = meaning.album.as_ref().and_then(|album| albums.get(album).copied());
             let at = match (meaning.intake, known) {
@@ -193,9 +185,6 @@ impl Telegram {
         };
         let with_receipt = |(pressed, at): (Pressed, Option<usize>)| {
             let receipt = at.and_then(|at| results.get(at)).and_then(|result| result.as_ref().ok()).cloned();
-            if is_delivered(receipt.as_ref()) {
-                self.note_answered(bot, &pressed);
-            }
             (pressed, receipt)
         };
         Ok(presses.into_iter().map(with_receipt).collect())
