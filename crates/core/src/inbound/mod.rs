@@ -261,8 +261,7 @@ impl InboundPlane {
             };
             PendingCommand { command, source: source.clone(), tenant, bot: bot.clone(), is_interaction }
         });
-        let chat_id = source.chat_id.clone();
-        let platform = source.platform.clone();
+        let (chat_id, platform) = (source.chat_id.clone(), source.platform.clone());
         let passthrough = matches!(handover, Handover::Forward(_));
         let mut files: Vec<EventFile> = intake.stored_media.into_iter().map(EventFile::Stored).collect();
         if !receivers.is_empty() && !passthrough {

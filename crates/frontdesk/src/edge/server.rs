@@ -333,7 +333,7 @@ mod tests {
 
     /// A connection of a server whose requests to /slow take 20 s and whose requests to /socket are upgraded.
     fn connect() -> (Client, tokio::task::JoinHandle<hyper::Result<()>>) {
-        let (theirs, ours) = tokio::io::duplex(1024);
+        let (theirs, ours) = tokio::io::duplex(64 << 10);
         let answer = |request: Request| async move {
             match request.uri().path() {
                 "/slow" => tokio::time::sleep(Duration::from_secs(20)).await,

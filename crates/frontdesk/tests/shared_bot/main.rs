@@ -480,9 +480,8 @@ async fn a_prompt_is_answered_once_by_whichever_server() {
     let options = json!([{ "id": "yes", "label": "Yes" }]);
     let prompt =
         json!({ "op": "prompt", "chat_id": "red-chat", "prompt_id": "p1", "content": "Go?", "options": options });
-    let asked = scene.act(&red, prompt.clone()).await.message_id;
-    let asked_again = scene.act(&red, prompt).await.message_id;
-    assert!(asked.is_some() && asked != asked_again);
+    let asked = scene.act(&red, prompt).await.message_id;
+    assert!(asked.is_some());
     let take =
         async |scene: &Scene, event: &MessageEvent| scene.take_as(TenantSource::Shared, event.clone(), true).await;
 
@@ -504,7 +503,7 @@ async fn a_prompt_is_answered_once_by_whichever_server() {
         assert_eq!((repeated.verdict.outcome.as_str(), repeated.fresh), ("delivered", false), "the same press again");
         assert_eq!(repeated.event_id, answered.event_id);
     }
-    let of_other_prompt = take(&scene, &scene.press("amy", "p1", asked_again)).await;
+    let of_other_prompt = take(&scene, &scene.press("amy", "p1", Some("asked again".into()))).await;
     assert_eq!((of_other_prompt.verdict.outcome.as_str(), of_other_prompt.fresh), ("delivered", true));
     assert_eq!(scene.store.pending(red.instance.no, Seq(0), 9).await.unwrap().len(), 2);
 }
