@@ -94,6 +94,9 @@ pub struct Intake {
     pub stored_media: Vec<String>,
     /// It reports on an action of this instance, which alone gets it: nobody else knows of the action.
     pub reports_to: Option<InstanceId>,
+    /// The message whose button was pressed. The first press that reaches an agent counts; the platform tells the others
+    /// what their receipt says.
+    pub press_of: Option<String>,
 }
 
 /// Files at the platform that one event may have.
@@ -119,6 +122,7 @@ impl Intake {
             refused: None,
             stored_media: Vec::new(),
             reports_to: None,
+            press_of: None,
         }
     }
 

@@ -223,7 +223,7 @@ impl InboundPlane {
         let source = &event.source;
         let session_key = build_session_key(source);
         let marks = Marks { tenant_source, bot: &bot, mark: &mark };
-        let mut dedup = marks.dedup(source, &message_id, edit_of(&event, edit_id.as_deref()));
+        let dedup = marks.dedup(source, &message_id, edit_of(&event, edit_id.as_deref()));
         let command = DeskCommand::parse(&event).filter(|_| !from_program);
         let found = self.directory.read(|view| tenant_of(view, tenant_source, source).map(str::to_owned));
         let mut verdict = match (&found, &command) {
@@ -242,10 +242,7 @@ impl InboundPlane {
             receivers.clear();
             brief.text = gate::STOPPED.into();
         }
-        // In the built-in chat the prompt itself says that it was answered.
-        let of_prompt = marks.answer(&event).filter(|_| reaches && chat.is_none());
-        let press = of_prompt.is_some().then(|| message_id.clone());
-        dedup = of_prompt.unwrap_or(dedup);
+        let (dedup, press) = self.key_of(dedup, &marks, &event, intake.press_of.as_deref(), reaches).await?;
         let capabilities = if reaches && !interrupts {
             capabilities
                 .into_iter()
@@ -500,9 +497,16 @@ impl InboundPlane {
         chat_id: Option<&str>,
     ) -> Result<Explanation, DeskError> {
         check_id("message_id", message_id)?;
-        let absent = || DeskError::NotFound(format!("message {message_id:?} not found, or no longer stored"));
-        let prefix = dedup_prefix(message_id);
-        let record = self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await?.ok_or_else(absent)?;
+        let absent = || {
+            let but = "not found, or no longer stored; a press is found with its chat_id only";
+            DeskError::NotFound(format!("message {message_id:?} {but}"))
+        };
+        let find = async |prefix| self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await;
+        let record = match (find(dedup_prefix(message_id)).await?, chat_id) {
+            (None, Some(chat_id)) => find(answers_in(chat_id)).await?,
+            (found, _) => found,
+        };
+        let record = record.ok_or_else(absent)?;
         let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let line = read.for_instance(&who.instance.name);
         Ok(Explanation {
@@ -604,12 +608,15 @@ impl Marks<'_> {
         key
     }
 
-    /// All presses of a prompt that reach an agent have one key, so that the first one counts. One that reaches nobody
-    /// leaves the prompt open.
-    fn answer(&self, event: &MessageEvent) -> Option<Vec<u8>> {
-        let prompt = event.prompt_response.as_ref()?.prompt_message_id.as_deref()?;
-        Some(self.dedup(&event.source, &format!("answer of {prompt}"), ""))
+    /// One key for all answers to a prompt. An answer can be found by its chat.
+    fn answer(&self, source: &Source, prompt: &str) -> Vec<u8> {
+        [answers_in(&source.chat_id), self.dedup(source, prompt, "")].concat()
     }
+}
+
+/// Keys of answers to prompts begin with that of their chat.
+fn answers_in(chat_id: &str) -> Vec<u8> {
+    [b"answer in ".as_slice(), &short_hash(&[chat_id])].concat()
 }
 
 pub(super) fn dedup_prefix(message_id: &str) -> Vec<u8> {

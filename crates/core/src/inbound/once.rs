@@ -1,9 +1,9 @@
 //! What may happen once, whichever server does it.
 
 use frontdesk_wire::api::VerdictBrief;
-use frontdesk_wire::{EventId, InstanceNo};
+use frontdesk_wire::{EventId, InstanceNo, MessageEvent};
 
-use super::InboundPlane;
+use super::{InboundPlane, Marks};
 use crate::error::DeskError;
 use crate::gate;
 use crate::hash::short_hash;
@@ -11,6 +11,7 @@ use crate::port::store::{Acceptance, Delivery, StoreError};
 
 /// For a person who answers a prompt after somebody else.
 const ANSWERED: &str = "This was answered already.";
+const NOT_KNOWN: &str = "It is not known who has answered this.";
 
 impl InboundPlane {
     /// Whether nobody has claimed this name before. It is kept as the dedup key of an event that nobody receives, and
@@ -33,6 +34,25 @@ impl InboundPlane {
         Ok(accepted.first().is_some_and(|accepted| accepted.fresh))
     }
 
+    /// The dedup key of an event, and the id of a press that has the key of its prompt. Of presses that reach an agent the
+    /// first one counts; one that reaches nobody leaves the prompt open. What a vendor repeats keeps the key that it had.
+    pub(super) async fn key_of(
+        &self,
+        own: Vec<u8>,
+        marks: &Marks<'_>,
+        event: &MessageEvent,
+        press_of: Option<&str>,
+        reaches: bool,
+    ) -> Result<(Vec<u8>, Option<String>), StoreError> {
+        let (Some(prompt), Some(id)) = (press_of, &event.message_id) else { return Ok((own, None)) };
+        let of_prompt = marks.answer(&event.source, prompt);
+        let mut known = self.ledger.events_marked(vec![own.clone(), of_prompt.clone()]).await?.into_iter();
+        let was_refused = known.next().flatten().is_some();
+        let was_taken = known.next().flatten().is_some_and(|answer| answer.message_id == *id);
+        let counts = was_taken || reaches && !was_refused;
+        Ok(if counts { (of_prompt, Some(id.clone())) } else { (own, None) })
+    }
+
     /// What is to be said of an event that is not new. All is committed: whatever fails here must not make the platform
     /// send it again. `press` is the id of a press; another one may have answered the prompt.
     pub(super) async fn brief_of_repeated(
@@ -41,14 +61,15 @@ impl InboundPlane {
         press: Option<&str>,
         own: VerdictBrief,
     ) -> VerdictBrief {
-        let earlier = self.earlier_brief(event).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "reading the decision about a repeated event failed");
-            None
-        });
-        match (press, earlier) {
-            (Some(press), Some((message_id, earlier))) if press == message_id => earlier,
-            (Some(_), _) => VerdictBrief { outcome: "withheld".into(), text: ANSWERED.into(), delivery: None },
-            (None, earlier) => earlier.map_or(own, |(_, brief)| brief),
+        let withheld = |text: &str| VerdictBrief { outcome: "withheld".into(), text: text.into(), delivery: None };
+        match (press, self.earlier_brief(event).await) {
+            (Some(press), Ok(Some((message_id, earlier)))) if press == message_id => earlier,
+            (Some(_), Ok(_)) => withheld(ANSWERED),
+            (None, Ok(earlier)) => earlier.map_or(own, |(_, brief)| brief),
+            (press, Err(error)) => {
+                tracing::warn!(%error, "reading the decision about a repeated event failed");
+                press.map_or(own, |_| withheld(NOT_KNOWN))
+            }
         }
     }
 

@@ -41,6 +41,11 @@ impl Outcall for NoWay {
     }
 }
 
+fn binding(tenant: &str, user: &str, instance: &str) -> BindingNew {
+    let [platform, user_id, tenant, instance] = [PLATFORM, user, tenant, instance].map(str::to_owned);
+    BindingNew { platform, user_id, tenant, instance }
+}
+
 struct Scene {
     desk: Desk,
     env: Arc<TestEnv>,
@@ -99,8 +104,7 @@ impl Scene {
     }
 
     async fn bind(&self, tenant: &str, user: &str, instance: &str) {
-        let [platform, user_id, tenant, instance] = [PLATFORM, user, tenant, instance].map(str::to_owned);
-        self.desk.directory().bind(BindingNew { platform, user_id, tenant, instance }).await.unwrap();
+        self.desk.directory().bind(binding(tenant, user, instance)).await.unwrap();
     }
 
     fn message(&self, chat: &str, scope: Option<&str>, user: &str, text: &str) -> MessageEvent {
@@ -134,6 +138,7 @@ impl Scene {
     ) -> Result<Receipt, DeskError> {
         let mut intake = Intake::new(Verified::by("the test's own hands"), tenant_source, BOT.into(), event);
         intake.addressed = addressed;
+        intake.press_of = intake.event.prompt_response.as_ref().and_then(|press| press.prompt_message_id.clone());
         Ok(self.desk.inbound().receive(vec![intake]).await?.remove(0))
     }
 
@@ -485,8 +490,12 @@ async fn a_prompt_is_answered_once_by_whichever_server() {
     let take =
         async |scene: &Scene, event: &MessageEvent| scene.take_as(TenantSource::Shared, event.clone(), true).await;
 
-    let of_bob = take(&scene, &scene.press("bob", "p1", asked.clone())).await;
-    assert_eq!((of_bob.verdict.outcome.as_str(), of_bob.fresh), ("withheld", true), "his agent did not ask");
+    let of_bob = scene.press("bob", "p1", asked.clone());
+    let refused = take(&scene, &of_bob).await;
+    assert_eq!((refused.verdict.outcome.as_str(), refused.fresh), ("withheld", true), "his agent did not ask");
+    scene.bind("red", "bob", "r").await;
+    let refused = take(&scene, &of_bob).await;
+    assert_eq!((refused.verdict.outcome.as_str(), refused.fresh), ("withheld", false), "a repeated one is what it was");
     let first = scene.press("ann", "p1", asked.clone());
     let answered = take(&scene, &first).await;
     assert_eq!((answered.verdict.outcome.as_str(), answered.fresh), ("delivered", true), "the prompt was still open");
@@ -503,6 +512,9 @@ async fn a_prompt_is_answered_once_by_whichever_server() {
         assert_eq!((repeated.verdict.outcome.as_str(), repeated.fresh), ("delivered", false), "the same press again");
         assert_eq!(repeated.event_id, answered.event_id);
     }
+    scene.desk.directory().unbind(binding("red", "ann", "r")).await.unwrap();
+    let repeated = take(&scene, &first).await;
+    assert_eq!((repeated.verdict.outcome.as_str(), repeated.fresh), ("delivered", false), "her link has ended since");
     let of_other_prompt = take(&scene, &scene.press("amy", "p1", Some("asked again".into()))).await;
     assert_eq!((of_other_prompt.verdict.outcome.as_str(), of_other_prompt.fresh), ("delivered", true));
     assert_eq!(scene.store.pending(red.instance.no, Seq(0), 9).await.unwrap().len(), 2);

@@ -31,6 +31,10 @@ async fn a_button_is_pressed(scene: Scene) {
     let response = json!({ "prompt_id": "p1", "option_id": "yes", "label": "Yes", "prompt_message_id": ts });
     assert_eq!((&event["prompt_response"], &event["text"]), (&response, &json!("/yes")), "{event}");
     assert_eq!(event["source"]["user_id"], "UANN");
+    let why = format!("/manage/why?message_id={}", event["message_id"].as_str().unwrap());
+    let found = scene.harness.get(&format!("{why}&chat_id=C1"), &scene.ann.bearer()).await.expect(200);
+    assert_eq!(found["outcome"], "delivered", "{found}");
+    scene.harness.get(&why, &scene.ann.bearer()).await.error(404);
     let closed = |scene: &Scene| {
         let message = scene.server.fake.messages("C1").into_iter().find(|it| it["ts"] == ts.as_str())?;
         message["text"].as_str()?.contains("<@UANN>: Yes").then_some(message)

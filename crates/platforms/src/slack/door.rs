@@ -171,7 +171,8 @@ impl Slack {
     }
 
     /// Slack sends with each event as which user the app is installed; of old apps it must be asked. What comes from a
-    /// workspace whose token has ended is taken without it: the socket is shared with other workspaces.
+    /// workspace whose token has ended is taken without it: the socket is shared with other workspaces. That a token is not
+    /// known may be a matter of moments, so Slack shall send the event again.
     async fn me_of(&self, bot: &Bot, team: &str, payload: &Value) -> Result<Me, String> {
         let installed = list_of(payload, "authorizations").first();
         let user_id =
@@ -179,15 +180,10 @@ impl Slack {
         if !user_id.is_empty() {
             return Ok(Me { user: user_id.to_owned(), bot: String::new(), team: team.to_owned() });
         }
-        let unknown = || Me { team: team.to_owned(), ..Me::default() };
-        if self.api_of(bot, team).is_none() {
-            tracing::warn!(bot = bot.id, team, "an event came from a workspace in which the app is not installed");
-            return Ok(unknown());
-        }
         match tokio::time::timeout(ASK_LIMIT, self.me(bot, team)).await {
             Ok(Err(error)) if error.is_of_token() => {
                 tracing::warn!(bot = bot.id, team, error = error.text(), "the token of a workspace has ended");
-                Ok(unknown())
+                Ok(Me { team: team.to_owned(), ..Me::default() })
             }
             Ok(asked) => asked.map_err(|error| format!("reading the identity of the bot failed: {}", error.text())),
             Err(_) => Err("reading the identity of the bot failed: Slack did not answer in time".to_owned()),

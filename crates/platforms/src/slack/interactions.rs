@@ -180,6 +180,7 @@ fn press_event(bot: &Bot, proof: Verified, payload: &Value, press: &Pressed, use
     };
     let mut intake = intake(&scene, proof, event);
     (intake.addressed, intake.is_interaction) = (true, true);
+    intake.press_of = Some(press.message_ts.clone());
     intake
 }
 

@@ -212,7 +212,7 @@ pub(super) fn press_answer(pressed: &Pressed, receipt: Option<&Receipt>) -> Valu
     let text = match receipt {
         Some(_) if is_delivered(receipt) => "",
         Some(receipt) => receipt.verdict.text.as_str(),
-        None => "This was answered already, or is no longer in use.",
+        None => "This button is not in use here.",
     };
     let text: String = text.chars().take(200).collect();
     json!({ "callback_query_id": pressed.query_id, "text": text })
