@@ -81,6 +81,75 @@ async fn a_body_that_is_too_large_is_answered_and_the_connection_stays_usable() 
     harness.finish().await;
 }
 
+/// Sends all of a body but the last bytes, and keeps the connection open.
+async fn stall(harness: &Harness, path: &str, headers: &str, bytes: usize) -> TcpStream {
+    let mut stream = connect(harness).await;
+    let head = format!("POST {path} HTTP/1.1\r\nHost: desk\r\n{headers}Content-Length: {}\r\n\r\n", bytes + 9);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&vec![b' '; bytes]).await.unwrap();
+    stream
+}
+
+/// `server.requests_per_tenant_kib`. Bodies that stall take memory of their tenant only; those of strangers, of their door.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_bodies_take_the_memory_of_nobody_else() {
+    let harness = Harness::with(|config| {
+        config.server.requests_per_tenant_kib = 8192;
+        config.agents.rate_per_s = 0;
+    })
+    .await;
+    harness.admin("POST", "/tenants", &json!({ "name": "rival" })).await.expect(201);
+    let (token, rival) = (harness.token(FIRST_TENANT, "agents").await, harness.token("rival", "agents").await);
+    let message = |bytes: usize| {
+        let meta = json!({ "dispatch_id": "d", "sent_at": 1, "origin": {} });
+        json!({ "kind": "augment", "content": "x".repeat(bytes), "meta": meta })
+    };
+    for token in [&token, &rival] {
+        harness.call("PUT", "/v1/agents/alice", token, &json!({})).await.expect(200);
+    }
+    let mut stalled = Vec::new();
+    for _ in 0..2 {
+        let bearer = format!("Authorization: Bearer {token}\r\n");
+        stalled.push(stall(&harness, "/v1/agents/alice/deliver", &bearer, (4 << 20) - 1024).await);
+    }
+    for bot in ["builds", "other"] {
+        let key = "0123456789abcdef0123456789abcdef";
+        let ask = json!({ "platform": "hooks", "id": bot, "tenant": FIRST_TENANT, "secrets": { "key": key } });
+        harness.admin("POST", "/bots", &ask).await.expect(201);
+    }
+    // 32 MiB, what large bodies of a door have together.
+    for _ in 0..200 {
+        stalled.push(stall(&harness, "/hooks/builds", "", 250_000).await);
+    }
+    // Until the server has read what stalls; then there is no room for more.
+    let hook = |bot: &str, bytes: usize| harness.request("POST", &format!("/hooks/{bot}")).body("x".repeat(bytes));
+    let is_full = async |request: &dyn Fn() -> reqwest::RequestBuilder| {
+        let full = async {
+            loop {
+                let reply = harness.send(request()).await;
+                if reply.status == 503 {
+                    assert!(reply.text().contains("too many requests in progress"), "{}", reply.text());
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, full).await.expect("stalled bodies are not limited");
+    };
+    let deliver =
+        |token: &str| harness.request("POST", "/v1/agents/alice/deliver").bearer_auth(token).json(&message(9000));
+    let (own, large) = (|| deliver(&token), || hook("builds", 200_000));
+    tokio::join!(is_full(&own), is_full(&large));
+    // While they stall: 401 says that a body was read, because its signature is checked over all of it.
+    assert_eq!(harness.send(deliver(&rival)).await.status, 200, "another tenant");
+    assert_eq!(harness.send(hook("builds", 10_000)).await.status, 401, "an ordinary message at the same door");
+    assert_eq!(harness.send(hook("other", 200_000)).await.status, 401, "a large one at another door");
+    assert_eq!(harness.send(deliver(&token)).await.status, 503, "still");
+    drop(stalled);
+    let free = async { while harness.send(deliver(&token)).await.status != 200 {} };
+    timeout(PATIENCE, free).await.expect("the memory is not given back");
+    harness.finish().await;
+}
+
 #[tokio::test]
 async fn connections_over_the_limit_get_a_reason() {
     let harness = Harness::with(|config| config.server.connections_max = 3).await;

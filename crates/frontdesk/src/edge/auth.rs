@@ -10,6 +10,7 @@ use frontdesk_wire::TenantId;
 use frontdesk_wire::secret::same_bytes;
 
 use super::App;
+use super::body_memory::BodyReservation;
 use super::error::Refusal;
 use crate::identity::Unknown;
 
@@ -40,7 +41,9 @@ impl FromRequestParts<App> for Gateway {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
-        gateway(app, bearer(&parts.headers)).map(Self).map_err(refused)
+        let caller = gateway(app, bearer(&parts.headers)).map_err(refused)?;
+        BodyReservation::prove(parts, &caller.tenant);
+        Ok(Self(caller))
     }
 }
 
@@ -51,24 +54,25 @@ impl FromRequestParts<App> for Managed {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
-        let unauthorized = || Refusal::unauthorized().plain();
-        let token = bearer(&parts.headers).ok_or_else(unauthorized)?;
-        if !token.contains('.') {
-            // Upgrade tokens are base64url without dots; a JWT has two dots.
-            return app
-                .desk
-                .directory()
-                .prove_gateway(token)
-                .map(|caller| Self(caller.proven_instance()))
-                .map_err(refused);
-        }
-        let signed = app.agent_jwt.as_ref().ok_or_else(unauthorized)?;
-        let instance = signed.prove(token).await.map_err(|why| {
-            tracing::info!(%why, "signed token refused at /manage");
-            unauthorized()
-        })?;
-        app.desk.directory().prove_instance(&instance, signed.tenant.as_deref()).map(Self).ok_or_else(unauthorized)
+        let instance = managed(parts, app).await?;
+        BodyReservation::prove(parts, &instance.tenant);
+        Ok(Self(instance))
     }
+}
+
+async fn managed(parts: &Parts, app: &App) -> Result<ProvenInstance, Refusal> {
+    let unauthorized = || Refusal::unauthorized().plain();
+    let token = bearer(&parts.headers).ok_or_else(unauthorized)?;
+    if !token.contains('.') {
+        // Upgrade tokens are base64url without dots; a JWT has two dots.
+        return app.desk.directory().prove_gateway(token).map(|caller| caller.proven_instance()).map_err(refused);
+    }
+    let signed = app.agent_jwt.as_ref().ok_or_else(unauthorized)?;
+    let instance = signed.prove(token).await.map_err(|why| {
+        tracing::info!(%why, "signed token refused at /manage");
+        unauthorized()
+    })?;
+    app.desk.directory().prove_instance(&instance, signed.tenant.as_deref()).ok_or_else(unauthorized)
 }
 
 /// The holder of an identity token, for provision and enroll.
@@ -80,7 +84,10 @@ impl FromRequestParts<App> for Proven {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
         let token = bearer(&parts.headers).ok_or_else(|| Refusal::unauthorized().plain())?;
         let code = match app.identities.prove(&app.desk, token).await {
-            Ok(identity) => return Ok(Self(identity)),
+            Ok(identity) => {
+                BodyReservation::prove(parts, &identity.tenant);
+                return Ok(Self(identity));
+            }
             Err(Unknown::Nobody) => return Err(Refusal::unauthorized().plain()),
             Err(why @ Unknown::Stranger(_)) => (Code::Forbidden, why),
             Err(why @ Unknown::Down) => (Code::Unavailable, why),
@@ -97,7 +104,11 @@ impl FromRequestParts<App> for Admin {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
         let given = bearer(&parts.headers).unwrap_or_default();
         let good = same_bytes(given.as_bytes(), app.admin_token.expose().as_bytes());
-        if good { Ok(Self) } else { Err(Refusal::unauthorized()) }
+        if !good {
+            return Err(Refusal::unauthorized());
+        }
+        BodyReservation::prove_operator(parts);
+        Ok(Self)
     }
 }
 
@@ -130,10 +141,12 @@ impl FromRequestParts<App> for ChatCaller {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
         let by_token = bearer(&parts.headers).and_then(|token| app.desk.directory().prove_token(token, Scope::Chat));
         if let Some(token) = by_token {
+            BodyReservation::prove(parts, &token.tenant);
             return Ok(Self { tenant: token.tenant, proof: ChatProof::Token(token.id) });
         }
         let session = cookie(&parts.headers, SESSION_COOKIE).ok_or_else(Refusal::unauthorized)?;
         let tenant = chat_session(app, session).ok_or_else(Refusal::unauthorized)?;
+        BodyReservation::prove(parts, &tenant);
         Ok(Self { tenant, proof: ChatProof::Session(session.to_owned()) })
     }
 }

@@ -1,70 +1,156 @@
-//! Memory that the bodies of requests in progress may take.
+//! Memory that the bodies of requests in progress may take, divided so that nobody can take that of others.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::http::request::Parts;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// For all bodies: a request that continues after a disconnect keeps its body.
-const LIMIT_KIB: usize = 1 << 20;
+use super::flow::Budgets;
+
+/// For all bodies of callers that have proven who they are.
+const PROVEN_KIB: usize = 768 << 10;
+/// For all other bodies: a signature is checked over the whole body.
+const UNPROVEN_KIB: usize = 256 << 10;
+/// Of those, what the large bodies of one door may take together. A flood of them leaves room for other doors.
+const DOOR_KIB: usize = 32 << 10;
+/// Bodies of unproven callers up to this size need no share of a door, so that large ones which stall do not keep the
+/// ordinary messages of a vendor out.
+const SMALL_KIB: usize = 64;
 /// How long a request waits for others to finish.
 const WAIT_TIME: Duration = Duration::from_secs(5);
-/// Taken at once. A longer body takes more as it arrives: a peer that announces much and sends nothing holds little.
-const FIRST_KIB: u64 = 64;
 
-pub(crate) struct BodyMemory(Arc<Semaphore>);
-
-/// What a request takes. It is given back when the last copy is dropped.
+/// The memory. A body takes as much as has arrived: a peer that announces much and sends nothing holds nothing.
 #[derive(Clone)]
-pub(crate) struct BodyReservation(Arc<Mutex<OwnedSemaphorePermit>>);
+pub(crate) struct BodyMemory(Arc<Pools>);
 
-/// Other requests took all memory, and kept it for the waiting time.
+struct Pools {
+    proven: Arc<Semaphore>,
+    tenants: Budgets,
+    unproven: Arc<Semaphore>,
+    doors: Budgets,
+}
+
+/// What a request takes. It is given back when the last copy is dropped: a request that continues after a disconnect
+/// keeps its body.
+#[derive(Clone)]
+pub(crate) struct BodyReservation(Arc<Mutex<Held>>);
+
+struct Held {
+    memory: BodyMemory,
+    owner: Owner,
+    kib: usize,
+    pool: Option<OwnedSemaphorePermit>,
+    share: Option<OwnedSemaphorePermit>,
+}
+
+/// Whose memory it is.
+#[derive(Clone)]
+enum Owner {
+    /// Not proven, or not yet.
+    Unproven,
+    /// Sent to this door of a bot.
+    Door(String),
+    Tenant(String),
+    Operator,
+}
+
+/// Others took the memory, and kept it for the waiting time.
 #[derive(Debug, thiserror::Error)]
 #[error("too many requests in progress; nothing was stored, try again")]
 pub(crate) struct BodyMemoryFull;
 
-impl Default for BodyMemory {
-    fn default() -> Self {
-        Self::new(LIMIT_KIB)
-    }
-}
-
 impl BodyMemory {
-    fn new(limit_kib: usize) -> Self {
-        Self(Arc::new(Semaphore::new(limit_kib)))
+    /// A tenant may take so much of it.
+    pub(crate) fn new(tenant_kib: usize) -> Self {
+        Self::with(PROVEN_KIB, tenant_kib, UNPROVEN_KIB, DOOR_KIB)
     }
 
-    /// What a request takes at first, by the announced length of its body. Whoever reads the body lets it [grow](BodyReservation::grow).
-    pub(super) async fn hold(&self, length: Option<u64>) -> Result<BodyReservation, BodyMemoryFull> {
-        let kib = length.map_or(FIRST_KIB, |bytes| bytes / 1024 + 1).min(FIRST_KIB);
-        let permit = take(&self.0, u32::try_from(kib).unwrap_or(1)).await?;
-        Ok(BodyReservation(Arc::new(Mutex::new(permit))))
+    fn with(proven_kib: usize, tenant_kib: usize, unproven_kib: usize, door_kib: usize) -> Self {
+        Self(Arc::new(Pools {
+            proven: Arc::new(Semaphore::new(proven_kib)),
+            tenants: Budgets::new(tenant_kib),
+            unproven: Arc::new(Semaphore::new(unproven_kib)),
+            doors: Budgets::new(door_kib),
+        }))
+    }
+
+    /// For a request of somebody unproven. Whoever reads the body lets it [grow](BodyReservation::grow).
+    pub(super) fn reservation(&self) -> BodyReservation {
+        let held = Held { memory: self.clone(), owner: Owner::Unproven, kib: 0, pool: None, share: None };
+        BodyReservation(Arc::new(Mutex::new(held)))
     }
 }
 
-async fn take(room: &Arc<Semaphore>, kib: u32) -> Result<OwnedSemaphorePermit, BodyMemoryFull> {
-    if let Ok(permit) = room.clone().try_acquire_many_owned(kib) {
-        return Ok(permit);
+impl Pools {
+    /// Memory for a body that holds so much and gets so much more, first from the owner's share.
+    async fn take(
+        &self,
+        owner: &Owner,
+        held: usize,
+        more: usize,
+    ) -> Option<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)> {
+        let large = more.min((held + more).saturating_sub(SMALL_KIB));
+        let (pool, share) = match owner {
+            Owner::Unproven => (&self.unproven, None),
+            Owner::Door(_) if large == 0 => (&self.unproven, None),
+            Owner::Door(door) => (&self.unproven, Some(self.doors.take_within(door, large, WAIT_TIME).await?)),
+            Owner::Tenant(tenant) => (&self.proven, Some(self.tenants.take_within(tenant, more, WAIT_TIME).await?)),
+            Owner::Operator => (&self.proven, None),
+        };
+        let more = u32::try_from(more).ok()?;
+        if let Ok(taken) = pool.clone().try_acquire_many_owned(more) {
+            return Some((taken, share));
+        }
+        let taken = timeout(WAIT_TIME, pool.clone().acquire_many_owned(more)).await.ok()?.ok()?;
+        Some((taken, share))
     }
-    timeout(WAIT_TIME, room.clone().acquire_many_owned(kib))
-        .await
-        .map_err(|_| BodyMemoryFull)?
-        .map_err(|_| BodyMemoryFull)
 }
 
 impl BodyReservation {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sender has proven to belong to this tenant, before its body is read.
+    pub(super) fn prove(parts: &Parts, tenant: &str) {
+        Self::assign(parts, Owner::Tenant(tenant.to_owned()));
+    }
+
+    pub(super) fn prove_operator(parts: &Parts) {
+        Self::assign(parts, Owner::Operator);
+    }
+
+    fn assign(parts: &Parts, owner: Owner) {
+        if let Some(reservation) = parts.extensions.get::<Self>() {
+            reservation.held().owner = owner;
+        }
+    }
+
+    /// The body goes to this bot, which may have sent it.
+    pub(super) fn send_to(&self, platform: &str, bot: &str) {
+        self.held().owner = Owner::Door(format!("{platform}/{bot}"));
+    }
+
     /// So many bytes of the body have arrived.
     pub(super) async fn grow(&self, bytes: usize) -> Result<(), BodyMemoryFull> {
-        let (room, more) = {
-            let permit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            (permit.semaphore().clone(), (bytes / 1024 + 1).saturating_sub(permit.num_permits()))
+        let (memory, owner, kib) = {
+            let held = self.held();
+            (held.memory.clone(), held.owner.clone(), held.kib)
         };
-        if more > 0 {
-            let more = take(&room, u32::try_from(more).unwrap_or(u32::MAX)).await?;
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).merge(more);
+        let more = (bytes / 1024 + 1).saturating_sub(kib);
+        if more == 0 {
+            return Ok(());
+        }
+        let (pool, share) = memory.0.take(&owner, kib, more).await.ok_or(BodyMemoryFull)?;
+        let mut held = self.held();
+        held.kib += more;
+        add(&mut held.pool, pool);
+        if let Some(share) = share {
+            add(&mut held.share, share);
         }
         Ok(())
     }
@@ -78,6 +164,13 @@ impl BodyReservation {
             held.grow(bytes).await.map_err(axum::Error::new)?;
             Ok::<_, axum::Error>(Some((piece, (pieces, bytes, held))))
         }))
+    }
+}
+
+fn add(held: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
+    match held {
+        Some(held) => held.merge(more),
+        None => *held = Some(more),
     }
 }
 
@@ -96,18 +189,30 @@ mod tests {
         Body::from_stream(stream::iter(pieces))
     }
 
+    fn of(memory: &BodyMemory, owner: Owner) -> BodyReservation {
+        let reservation = memory.reservation();
+        reservation.held().owner = owner;
+        reservation
+    }
+
+    fn tenant(memory: &BodyMemory, name: &str) -> BodyReservation {
+        of(memory, Owner::Tenant(name.into()))
+    }
+
+    fn door(memory: &BodyMemory, bot: &str) -> BodyReservation {
+        let reservation = memory.reservation();
+        reservation.send_to("hooks", bot);
+        reservation
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_body_takes_as_much_as_has_arrived() {
-        let body_memory = BodyMemory::new(8 << 10);
-        let free = || body_memory.0.available_permits();
-        for length in [Some(1 << 30), Some(1 << 16), None] {
-            let held = body_memory.hold(length).await.ok();
-            assert_eq!(free(), (8 << 10) - 64, "nothing has arrived");
-            drop(held);
-        }
-        let held = body_memory.hold(Some(5)).await.unwrap();
-        assert_eq!(free(), (8 << 10) - 1);
+        let memory = BodyMemory::with(8 << 10, 6 << 10, 0, 0);
+        let free = || memory.0.proven.available_permits();
+        let held = tenant(&memory, "a");
+        assert_eq!(free(), 8 << 10, "nothing has arrived");
         held.grow(5).await.unwrap();
+        held.grow(6).await.unwrap();
         assert_eq!(free(), (8 << 10) - 1);
         held.clone().grow(4 * MIB).await.unwrap();
         assert_eq!(free(), (4 << 10) - 1);
@@ -117,19 +222,46 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_without_room_waits_and_is_refused() {
-        let body_memory = BodyMemory::new(3 << 10);
-        let first = body_memory.hold(None).await.unwrap();
+        let memory = BodyMemory::with(3 << 10, 3 << 10, 0, 0);
+        let first = tenant(&memory, "a");
         first.grow(2 * MIB).await.unwrap();
-        let second = body_memory.hold(None).await.unwrap();
+        let second = tenant(&memory, "b");
         let body = second.clone().counted(chunked(2));
         let error = axum::body::to_bytes(body, 9 * MIB).await.unwrap_err().into_inner();
         assert!(error.to_string().contains("too many requests in progress"), "{error}");
         drop(second);
-        let third = body_memory.hold(None).await.unwrap();
+        let third = tenant(&memory, "b");
         let body = axum::body::to_bytes(third.clone().counted(chunked(2)), 9 * MIB);
         let (body, ()) = tokio::join!(body, async { drop(first) });
-        assert_eq!((body.unwrap().len(), body_memory.0.available_permits()), (2 * MIB, (1 << 10) - 1));
+        assert_eq!((body.unwrap().len(), memory.0.proven.available_permits()), (2 * MIB, (1 << 10) - 1));
         drop(third);
-        assert_eq!(body_memory.0.available_permits(), 3 << 10);
+        assert_eq!(memory.0.proven.available_permits(), 3 << 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_cannot_take_the_memory_of_others() {
+        let memory = BodyMemory::with(8 << 10, 2 << 10, 8 << 10, 8 << 10);
+        let flood = [tenant(&memory, "a"), tenant(&memory, "a")];
+        flood[0].grow(2 * MIB - 1).await.unwrap();
+        assert!(flood[1].grow(1).await.is_err(), "its share is used up");
+        tenant(&memory, "b").grow(2 * MIB - 1).await.unwrap();
+        of(&memory, Owner::Operator).grow(6 * MIB - 1).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_of_unproven_callers_leave_room_for_ordinary_messages_and_for_the_proven() {
+        let memory = BodyMemory::with(4 << 10, 4 << 10, 4 << 10, 1 << 10);
+        let stalled = door(&memory, "a");
+        stalled.grow(MIB).await.unwrap();
+        let second = door(&memory, "a");
+        assert!(second.grow(MIB).await.is_err(), "the large bodies of this door have their share");
+        let small = door(&memory, "a");
+        small.grow(SMALL_KIB * 1024 - 1).await.unwrap();
+        door(&memory, "b").grow(MIB).await.unwrap();
+        let stranger = memory.reservation();
+        let rest = memory.0.unproven.available_permits() * 1024 - 1;
+        stranger.grow(rest).await.unwrap();
+        assert!(memory.reservation().grow(1).await.is_err(), "all memory for unproven callers is taken");
+        tenant(&memory, "t").grow(4 * MIB - 1).await.unwrap();
     }
 }

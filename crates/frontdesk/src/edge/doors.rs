@@ -22,6 +22,7 @@ use frontdesk_wire::Code;
 
 use super::App;
 use super::body::whole;
+use super::body_memory::BodyReservation;
 use super::error::{Refusal, RefusedWith};
 use super::media::show;
 
@@ -129,7 +130,10 @@ async fn try_take(
         }
     };
     // Without a bot it is refused anyway.
-    if bot.is_some() {
+    if let Some(bot) = &bot {
+        if let Some(reservation) = request.extensions().get::<BodyReservation>() {
+            reservation.send_to(name, &bot.id);
+        }
         raw.body = whole(request, door.max_bytes).await?;
     }
     let request = raw;

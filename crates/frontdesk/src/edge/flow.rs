@@ -286,8 +286,12 @@ impl Budgets {
 
     /// `None`: the tenant's budget is used up, and stayed so for the waiting time.
     pub(crate) async fn take(&self, tenant: &str, amount: usize) -> Option<Spent> {
+        self.take_within(tenant, amount, BUDGET_TIME).await
+    }
+
+    pub(super) async fn take_within(&self, tenant: &str, amount: usize, wait: Duration) -> Option<Spent> {
         let taking = self.of(tenant).acquire_many_owned(self.share(amount));
-        timeout(BUDGET_TIME, taking).await.ok()?.ok()
+        timeout(wait, taking).await.ok()?.ok()
     }
 
     /// At once, or not at all.

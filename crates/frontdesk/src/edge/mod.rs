@@ -185,7 +185,7 @@ impl Edge {
             let text = "this server has not reached its database for some seconds; try again later";
             refused(form, Code::Unavailable, Class::UnavailableError, text)
         } else {
-            to_end::run_to_end(&app, request, form, routes).await
+            to_end::run_to_end(&app, request, routes).await
         };
         count_refusal(&app, response, form).await
     }

@@ -45,12 +45,16 @@ pub struct Settings {
     pub connections_max: usize,
     pub connections_per_peer: usize,
     pub keep_alive_s: u64,
+    pub requests_per_tenant_kib: usize,
     pub answers_per_tenant_kib: usize,
     pub drain_s: u64,
 }
 
 impl Settings {
     pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.requests_per_tenant_kib < 8192 {
+            bail!("server.requests_per_tenant_kib must be at least 8192, the size of two large requests");
+        }
         if self.answers_per_tenant_kib < 2048 {
             bail!("server.answers_per_tenant_kib must be at least 2048, the size of one large response");
         }

@@ -10,8 +10,6 @@ use axum::body::HttpBody as _;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use frontdesk_wire::Code;
-use frontdesk_wire::agents::Class;
 use futures_util::FutureExt as _;
 use prometheus_client::metrics::counter::Counter;
 use tokio::runtime::Handle;
@@ -19,8 +17,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::Service as _;
 
-use super::error::Form;
-use super::{App, refused};
+use super::App;
 
 /// An exchange waits for its reply only while the client is connected, and protects its own writes.
 fn waits_for_its_client(path: &str) -> bool {
@@ -29,15 +26,12 @@ fn waits_for_its_client(path: &str) -> bool {
 
 /// Hyper drops a handler when its client disconnects, which would leave a change half done. Handlers of methods that
 /// change something therefore go on in a task of their own then, and the server waits for it at shutdown.
-pub(super) async fn run_to_end(app: &App, mut request: Request, form: Form, mut routes: Router) -> Response {
+pub(super) async fn run_to_end(app: &App, mut request: Request, mut routes: Router) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if is_safe && request.body().is_end_stream() {
         return answered(routes.call(request).await);
     }
-    let held = match app.body_memory.hold(request.body().size_hint().exact()).await {
-        Ok(held) => held,
-        Err(full) => return refused(form, Code::Unavailable, Class::UnavailableError, &full.to_string()),
-    };
+    let held = app.body_memory.reservation();
     request.extensions_mut().insert(held.clone());
     if waits_for_its_client(request.uri().path()) {
         drop(held); // it gives it back once its question is delivered

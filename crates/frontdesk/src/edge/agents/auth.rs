@@ -12,6 +12,7 @@ use frontdesk_wire::{InstanceId, TenantId};
 use super::Refused;
 use crate::edge::App;
 use crate::edge::auth::bearer;
+use crate::edge::body_memory::BodyReservation;
 
 /// Longer caller names are ignored. They are shown to users.
 const CALLER_MAX_CHARS: usize = 256;
@@ -67,6 +68,7 @@ impl FromRequestParts<App> for Api {
             let text = "too many requests with this token; try again later";
             return Err(Fault::new(Class::RateLimitedError, text).into());
         }
+        BodyReservation::prove(parts, &token.tenant);
         let caller = parts.headers.get(app.limits.caller_header()).and_then(|name| name.to_str().ok());
         let caller = caller.map(str::trim).filter(|it| !it.is_empty() && it.chars().count() <= CALLER_MAX_CHARS);
         let bound = token.instance.filter(|_| token.scope == Scope::Agents);
