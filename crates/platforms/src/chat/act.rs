@@ -1,7 +1,9 @@
 //! Actions of agents in the built-in chat: every op of the contract.
 
-use frontdesk_core::port::media::{MediaPut, body_of};
-use frontdesk_core::port::outcall::OutcallError;
+use std::io::ErrorKind;
+use std::sync::{Arc, OnceLock};
+
+use frontdesk_core::port::media::MediaPut;
 use frontdesk_core::port::platform::ActingAs;
 use frontdesk_core::port::store::{MediaItem, StoreError};
 use frontdesk_core::{sha256_hex, short_hash};
@@ -9,10 +11,12 @@ use frontdesk_wire::action::PromptOption;
 use frontdesk_wire::api::{ChatMessage, ChatPrompt, Reaction};
 use frontdesk_wire::secret::same_bytes;
 use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
+use futures_util::TryStreamExt as _;
 
 use super::lines::Line;
 use super::{BuiltInChat, ChatDraft, ChatFacts, PLATFORM, Signal};
 use crate::shared::draft::AGAIN_MS;
+use crate::shared::source_file;
 
 /// Prompts with more options are shown as numbered text instead of buttons.
 const BUTTONS_MAX: usize = 10;
@@ -204,35 +208,42 @@ impl BuiltInChat {
         url: &str,
         filename: Option<String>,
     ) -> Result<Result<MediaItem, ActionResult>, StoreError> {
-        let answer = match self.outcall.get(url, self.rules.media_max_bytes).await {
-            Ok(answer) if (200..300).contains(&answer.status) => answer,
-            Ok(answer) => {
-                let text = format!("source_url returned status {}", answer.status);
-                return Ok(Err(ActionResult::refused(Code::PlatformFailed, text)));
-            }
-            Err(error) => {
-                let code = match error {
-                    OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
-                    OutcallError::TooLarge(_) => Code::TooLarge,
-                    OutcallError::NotSent(_) | OutcallError::Failed(_) | OutcallError::TimedOut => Code::PlatformFailed,
-                };
-                return Ok(Err(ActionResult::refused(code, format!("source_url: {error}"))));
-            }
+        let Some(_fetch) = self.fetches.begin(tenant).await else {
+            let text = "too many files are being fetched for this tenant; nothing was sent, try again later";
+            return Ok(Err(ActionResult::refused(Code::RateLimited, text)));
         };
-        let item = MediaItem {
+        let file = match source_file::fetch(&*self.outcall, url, self.rules.media_max_bytes).await {
+            Ok(file) => file,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let mut item = MediaItem {
             id: self.env.random_hex(16),
             tenant: tenant.into(),
-            mime: answer.header("content-type").unwrap_or("application/octet-stream").to_owned(),
+            mime: file.mime,
             filename,
-            size: answer.body.len() as u64,
+            size: file.size.unwrap_or_default(),
             expires_ms: self.env.now_ms() + self.rules.media_ttl_ms,
         };
-        let kept = self.media.media_put(item.clone(), body_of(answer.body), self.rules.media_tenant_bytes).await?;
+        let failed: Arc<OnceLock<std::io::Error>> = Arc::default();
+        let note = failed.clone();
+        let body = file.body.map_err(move |error| {
+            let kind = error.kind();
+            let _ = note.set(error); // the first one is why the file was not stored
+            kind.into()
+        });
+        let kept = self.media.media_put(item.clone(), Box::pin(body), self.rules.media_tenant_bytes).await?;
         Ok(match kept {
-            MediaPut::Stored(_) => Ok(item),
-            MediaPut::Aborted => {
-                Err(ActionResult::refused(Code::PlatformFailed, "source_url: the response body was incomplete"))
+            MediaPut::Stored(size) => {
+                item.size = size;
+                Ok(item)
             }
+            MediaPut::Aborted => Err(match failed.get() {
+                Some(error) if error.kind() == ErrorKind::FileTooLarge => {
+                    ActionResult::refused(Code::TooLarge, format!("source_url: {error}"))
+                }
+                Some(error) => ActionResult::refused(Code::PlatformFailed, format!("source_url: {error}")),
+                None => ActionResult::refused(Code::PlatformFailed, "source_url: the response body was incomplete"),
+            }),
             MediaPut::Full(used) => Err(ActionResult::refused(Code::TooLarge, self.full_text(used))),
         })
     }

@@ -28,6 +28,7 @@ use tokio::sync::broadcast;
 
 use crate::shared::draft::Seal;
 use crate::shared::kept::Kept;
+use crate::shared::transfers::Transfers;
 
 pub use post::Posted;
 pub use settings::{ChatRules, Commands, Settings};
@@ -44,6 +45,9 @@ const MESSAGE_MAX_CHARS: usize = 8_000;
 const TYPING_MS: u64 = 8_000;
 const DRAFTS_MAX: usize = 10_000;
 const DRAFT_MS: u64 = 3_600_000;
+/// Files of public URLs that are being fetched. They go to the disk as they come.
+const FETCHES_MAX: usize = 256;
+const FETCHES_PER_TENANT: usize = 64;
 /// Shorter than the limit of the core, which would take a store that hangs for a platform that does not know.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Attempts to change the facts of a chat that are changed concurrently.
@@ -86,6 +90,8 @@ pub struct BuiltInChat {
     log: Arc<dyn ChatLog>,
     media: Arc<dyn MediaStore>,
     outcall: Arc<dyn Outcall>,
+    /// Files that are fetched from public URLs. Their bytes do not count for a quota yet.
+    fetches: Transfers,
     rules: ChatRules,
     descriptor: Descriptor,
     signals: broadcast::Sender<Arc<Signaled>>,
@@ -174,7 +180,8 @@ impl BuiltInChat {
         let signals = broadcast::channel(SIGNALS_MAX).0;
         let origin = env.random_hex(8);
         let (typing, drafts) = (Mutex::default(), Kept::new(DRAFTS_MAX, DRAFT_MS));
-        Self { env, log, media, outcall, rules, descriptor, signals, bus, origin, typing, drafts }
+        let fetches = Transfers::new(FETCHES_MAX, FETCHES_PER_TENANT);
+        Self { env, log, media, outcall, fetches, rules, descriptor, signals, bus, origin, typing, drafts }
     }
 
     pub fn watch(&self) -> broadcast::Receiver<Arc<Signaled>> {

@@ -1,7 +1,6 @@
 //! Files both ways.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use frontdesk_core::port::media::MediaBody;
@@ -10,7 +9,6 @@ use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use futures_util::StreamExt as _;
 use serde_json::json;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Feishu;
 use super::account::is_id;
@@ -20,6 +18,7 @@ use super::send::{Sending, partial};
 use super::text::{one_message, parts};
 use super::value::text_of;
 use crate::shared::source_file::SourceFile;
+use crate::shared::transfers::{Transfer, Transfers};
 
 const IMAGE_MAX_BYTES: usize = 10 << 20;
 /// As large as the files that gateways can hand over; Feishu takes 30 MB.
@@ -27,7 +26,7 @@ const FILE_MAX_BYTES: usize = 25 << 20;
 const DOWNLOAD_MAX_BYTES: usize = 100 << 20;
 /// Files of unknown length that are in memory at once, and how long a further one waits.
 pub(super) const HELD_MAX: usize = 4;
-const HELD_TIME: Duration = Duration::from_secs(5);
+pub(super) const HELD_PER_TENANT: usize = 2;
 const TOO_MANY_FILES: &str = "too many files whose length the server of source_url does not tell are under way; nothing was sent; \
                               try again later";
 
@@ -115,7 +114,7 @@ impl Feishu {
                 Err(error) => return Ok(Err(error)),
             };
             let file = self.sources.open(sending.acting_as.tenant, source_url, FILE_MAX_BYTES).await?;
-            let (file, length, _held) = sized(file, &self.held_files).await?;
+            let (file, length, _held) = sized(file, sending.acting_as.tenant, &self.held_files).await?;
             let name = filename.map(str::to_owned).or_else(|| file.filename.clone());
             let name = name.filter(|name| !name.trim().is_empty());
             let name = name.unwrap_or_else(|| default_name(&file.mime).to_owned());
@@ -184,19 +183,18 @@ async fn upload(
 /// Feishu wants to know the length before. A file without one is in memory for as long as the permit is held.
 async fn sized(
     file: SourceFile,
-    held_files: &Semaphore,
-) -> Result<(SourceFile, u64, Option<SemaphorePermit<'_>>), ActionResult> {
+    tenant: &str,
+    held_files: &Transfers,
+) -> Result<(SourceFile, u64, Option<Transfer>), ActionResult> {
     let (length, file, held) = if let Some(size) = file.size {
         (size, file, None)
     } else {
-        let held = tokio::time::timeout(HELD_TIME, held_files.acquire()).await;
-        let Ok(Ok(permit)) = held else {
-            return Err(ActionResult::refused(Code::RateLimited, TOO_MANY_FILES));
-        };
+        let busy = || ActionResult::refused(Code::RateLimited, TOO_MANY_FILES);
+        let held = held_files.begin(tenant).await.ok_or_else(busy)?;
         let bytes = whole(file.body).await?;
         let length = bytes.len() as u64;
         let body = Box::pin(futures_util::stream::iter([Ok(bytes)]));
-        (length, SourceFile { size: Some(length), body, ..file }, Some(permit))
+        (length, SourceFile { size: Some(length), body, ..file }, Some(held))
     };
     match length {
         0 => {

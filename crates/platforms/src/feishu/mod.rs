@@ -48,7 +48,6 @@ use frontdesk_core::port::platform::{
 };
 use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
 
 use self::api::no_tokens;
 use self::draft::Cards;
@@ -59,6 +58,7 @@ use self::text::MESSAGE_MAX;
 use crate::shared::kept::Kept;
 use crate::shared::source_file::SourceFiles;
 use crate::shared::tokens::Tokens;
+use crate::shared::transfers::Transfers;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "feishu";
@@ -115,7 +115,7 @@ pub struct Feishu {
     anchors: OfBot<String>,
     cards: Cards,
     /// Files of unknown length that are being sent.
-    held_files: Semaphore,
+    held_files: Transfers,
 }
 
 impl Feishu {
@@ -147,7 +147,7 @@ impl Feishu {
             places: Kept::new(PLACES_MAX, 24 * HOUR_MS),
             anchors: Kept::new(ANCHORS_MAX, 24 * HOUR_MS),
             cards: Cards::new(),
-            held_files: Semaphore::new(media::HELD_MAX),
+            held_files: Transfers::new(media::HELD_MAX, media::HELD_PER_TENANT),
         }
     }
 }

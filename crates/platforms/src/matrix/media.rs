@@ -1,7 +1,5 @@
 //! Files: fetched from the homeserver with the bot's token when an agent asks for them, and uploaded to it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use frontdesk_core::port::media::{body_of, read_whole};
@@ -9,13 +7,12 @@ use frontdesk_core::port::outcall::{Body, Call, HttpMethod};
 use frontdesk_core::port::platform::{ActingAs, MediaFault, RemoteMedia};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Homeservers;
 use super::client::{Client, fault, read};
 use super::failed::{Failed, unsent};
-use super::lock::locked;
 use crate::shared::source_file::SourceFile;
+use crate::shared::transfers::Transfer;
 
 /// The largest file that is fetched from the homeserver. The server's own limit for files applies as well.
 const FILE_MAX_BYTES: usize = 100 << 20;
@@ -23,24 +20,11 @@ const FILE_MAX_BYTES: usize = 100 << 20;
 const SOURCE_MAX_BYTES: usize = 25 << 20;
 const FILE_TIME: Duration = Duration::from_secs(20);
 const ERROR_MAX_BYTES: usize = 64 << 10;
-/// Files of unknown length that one bot has in memory at once, and how long a further one waits.
-const HELD_MAX: usize = 2;
-const HELD_TIME: Duration = Duration::from_secs(5);
+/// Files of unknown length that are in memory at once, of all bots and of one.
+pub(super) const HELD_MAX: usize = 16;
+pub(super) const HELD_PER_BOT: usize = 2;
 const TOO_MANY_FILES: &str = "too many files whose length the server of source_url does not tell are under way for this \
                               bot; nothing was sent; try again later";
-
-/// Bounds what files of unknown length take.
-#[derive(Default)]
-pub(super) struct HeldFiles(Mutex<HashMap<String, Arc<Semaphore>>>);
-
-impl HeldFiles {
-    fn of(&self, bot: &str) -> Arc<Semaphore> {
-        let mut bots = locked(&self.0);
-        // Those that nobody uses need not be kept.
-        bots.retain(|_, permits| Arc::strong_count(permits) > 1);
-        bots.entry(bot.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(HELD_MAX))).clone()
-    }
-}
 
 /// Server name and id of `mxc://server/id`.
 fn parts_of(uri: &str) -> Option<(&str, &str)> {
@@ -74,24 +58,22 @@ pub(super) async fn fetch(client: &Client<'_>, uri: &str) -> Result<RemoteMedia,
 
 impl Homeservers {
     /// The file of an action, with its length: homeservers take no upload of unknown length. One whose length is not known
-    /// is in memory until the permit is dropped.
+    /// is in memory until the transfer is dropped.
     pub(super) async fn file(
         &self,
         acting_as: ActingAs<'_>,
         source_url: &str,
-    ) -> Result<(SourceFile, Option<OwnedSemaphorePermit>), Failed> {
+    ) -> Result<(SourceFile, Option<Transfer>), Failed> {
         let file = self.files.open(acting_as.tenant, source_url, SOURCE_MAX_BYTES).await?;
         if file.size.is_some() {
             return Ok((file, None));
         }
-        let held = tokio::time::timeout(HELD_TIME, self.held_files.of(&acting_as.bot.id).acquire_owned()).await;
-        let Ok(Ok(permit)) = held else {
-            return Err(ActionResult::refused(Code::RateLimited, TOO_MANY_FILES).into());
-        };
+        let busy = || ActionResult::refused(Code::RateLimited, TOO_MANY_FILES);
+        let held = self.held_files.begin(&acting_as.bot.id).await.ok_or_else(busy)?;
         let bytes = read_whole(file.body).await.map_err(|error| {
             ActionResult::refused(Code::PlatformFailed, format!("source_url: the answer is incomplete: {error}"))
         })?;
-        Ok((SourceFile { size: Some(bytes.len() as u64), body: body_of(bytes), ..file }, Some(permit)))
+        Ok((SourceFile { size: Some(bytes.len() as u64), body: body_of(bytes), ..file }, Some(held)))
     }
 }
 

@@ -52,12 +52,12 @@ use self::client::{Client, Fault};
 use self::door::Attempts;
 use self::failed::Failed;
 use self::lock::locked;
-use self::media::HeldFiles;
 use self::notes::Notes;
 use self::room_state::is_member;
 use self::rooms::Rooms;
 use self::task::TaskQueue;
 use crate::shared::source_file::SourceFiles;
+use crate::shared::transfers::Transfers;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "matrix";
@@ -92,7 +92,7 @@ pub struct Homeservers {
     own_bots: RwLock<OwnBots>,
     /// Bots whose homeserver limited them lately, and until when that counts.
     limited: Mutex<HashMap<String, u64>>,
-    held_files: HeldFiles,
+    held_files: Transfers,
 }
 
 /// All bots of this server.
@@ -126,7 +126,7 @@ impl Homeservers {
             attempts: Attempts::default(),
             own_bots: RwLock::default(),
             limited: Mutex::default(),
-            held_files: HeldFiles::default(),
+            held_files: Transfers::new(media::HELD_MAX, media::HELD_PER_BOT),
         }
     }
 

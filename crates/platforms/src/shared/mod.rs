@@ -12,4 +12,5 @@ pub mod sample;
 pub(crate) mod source_file;
 pub mod standard_webhooks;
 pub(crate) mod tokens;
+pub(crate) mod transfers;
 pub(crate) mod undelivered;

@@ -47,22 +47,27 @@ impl SourceFiles {
             let (MediaItem { mime, filename, size, .. }, body) = found.ok_or_else(absent)?;
             return Ok(SourceFile { mime, filename, size: Some(size), body });
         }
-        let call = Call { time: Some(FETCH_TIME), ..Call::get(url, max_bytes) };
-        let answer = self.outcall.open(call).await.map_err(|error| {
-            let code = match error {
-                OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
-                OutcallError::TooLarge(_) => Code::TooLarge,
-                OutcallError::NotSent(_) | OutcallError::Failed(_) | OutcallError::TimedOut => Code::PlatformFailed,
-            };
-            ActionResult::refused(code, format!("source_url: {error}"))
-        })?;
-        if !(200..300).contains(&answer.status) {
-            let text = format!("source_url returned status {}", answer.status);
-            return Err(ActionResult::refused(Code::PlatformFailed, text));
-        }
-        let mime = answer.header("content-type").unwrap_or("application/octet-stream");
-        let mime = mime.split(';').next().unwrap_or_default().trim().to_owned();
-        let size = answer.header("content-length").and_then(|length| length.parse().ok());
-        Ok(SourceFile { mime, filename: None, size, body: answer.body })
+        fetch(&*self.outcall, url, max_bytes).await
     }
+}
+
+/// The file at a public URL.
+pub(crate) async fn fetch(outcall: &dyn Outcall, url: &str, max_bytes: usize) -> Result<SourceFile, ActionResult> {
+    let call = Call { time: Some(FETCH_TIME), ..Call::get(url, max_bytes) };
+    let answer = outcall.open(call).await.map_err(|error| {
+        let code = match error {
+            OutcallError::Refused | OutcallError::BadUrl(_) => Code::UrlRefused,
+            OutcallError::TooLarge(_) => Code::TooLarge,
+            OutcallError::NotSent(_) | OutcallError::Failed(_) | OutcallError::TimedOut => Code::PlatformFailed,
+        };
+        ActionResult::refused(code, format!("source_url: {error}"))
+    })?;
+    if !(200..300).contains(&answer.status) {
+        let text = format!("source_url returned status {}", answer.status);
+        return Err(ActionResult::refused(Code::PlatformFailed, text));
+    }
+    let mime = answer.header("content-type").unwrap_or("application/octet-stream");
+    let mime = mime.split(';').next().unwrap_or_default().trim().to_owned();
+    let size = answer.header("content-length").and_then(|length| length.parse().ok());
+    Ok(SourceFile { mime, filename: None, size, body: answer.body })
 }

@@ -291,8 +291,10 @@ async fn only_files_of_unknown_length_are_held_and_only_some_at_once() {
     stage.vendor.answers("POST /im/v1/files", json!({ "file_key": "file_1" }));
     let media =
         |url: &str| json!({ "op": "send_media", "chat_id": "oc_1", "media_kind": "document", "source_url": url });
-    let held =
-        stage.feishu.held_files.acquire_many(u32::try_from(super::super::media::HELD_MAX).unwrap()).await.unwrap();
+    let mut held = Vec::new();
+    for owner in ["a", "a", "b", "b"] {
+        held.push(stage.feishu.held_files.begin(owner).await.unwrap());
+    }
     assert!(act(&stage, media("https://files.example/sized.bin")).await.success, "it is not held");
     let uploads = stage.vendor.calls("POST /im/v1/files");
     assert_eq!(uploads.len(), 2, "again with another token");

@@ -16,7 +16,6 @@ pub mod normalize;
 mod replies;
 #[cfg(test)]
 mod tests;
-mod uploads;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -37,8 +36,8 @@ use self::draft::Drafts;
 use self::held::Held;
 use self::link::Links;
 use self::replies::Replies;
-use self::uploads::Uploads;
 use crate::shared::source_file::SourceFiles;
+use crate::shared::transfers::Transfers;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "wecom";
@@ -55,6 +54,9 @@ const BOT_RATE: Rate = Rate { burst: 20, every_ms: 50 };
 
 /// Files that are fetched to be kept at a time, for all robots.
 const HOLDS_MAX: usize = 4;
+/// Files that go out at a time. Each is in memory as a whole, and read from where the agent chose.
+const UPLOADS_MAX: usize = 4;
+const UPLOADS_PER_TENANT: usize = 1;
 
 const OPS: [&str; 3] = ["send", "send_media", "draft"];
 
@@ -75,7 +77,7 @@ pub struct Robot {
     links: Links,
     replies: Replies,
     drafts: Drafts,
-    uploads: Uploads,
+    uploads: Transfers,
     backlog: Backlog,
     held: Held,
     /// For files that are fetched to be kept: each is in memory as a whole.
@@ -102,7 +104,7 @@ impl Robot {
             links: Links::default(),
             replies: Replies::default(),
             drafts: Drafts::default(),
-            uploads: Uploads::default(),
+            uploads: Transfers::new(UPLOADS_MAX, UPLOADS_PER_TENANT),
             backlog: Backlog::default(),
             held: Held::default(),
             holds: Semaphore::new(HOLDS_MAX),
