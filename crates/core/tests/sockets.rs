@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::delivery::sockets::{GivenUp, Mailbox, Order, Sockets, Unserved};
 use frontdesk_core::delivery::window::Acks;
-use frontdesk_core::port::store::{Delivery, MadeRow, NewRow, Presence};
+use frontdesk_core::port::store::{Delivery, MadeRow, NewRow, Presence, SentTurn};
 use frontdesk_wire::{Close, DeskNo, EventId, InstanceNo, Seq};
 
 fn delivery(session: &str) -> Arc<Delivery> {
@@ -250,19 +250,20 @@ fn instance_state_outlives_its_sockets() {
 }
 
 #[test]
-fn a_stop_means_the_latest_turn_of_its_session() {
+fn turns_are_found_where_there_is_a_socket_and_asked_of_the_ledger_once_for_each() {
     let sockets = Sockets::default();
-    let (a, b) = (delivery("a"), delivery("b"));
-    sockets.remember_turns(InstanceNo(7), [&*a, &*b].into_iter(), 1_000);
-    sockets.remember_turns(InstanceNo(7), [&*a].into_iter(), 2_000);
-    assert_eq!(sockets.turn_chat(InstanceNo(7), "a", 2_000).as_deref(), Some("chat of a"));
-    assert_eq!(sockets.turn_chat(InstanceNo(7), "a", 2_001), None);
-    assert_eq!(sockets.turn_chat(InstanceNo(7), "b", 1_000).as_deref(), Some("chat of b"));
-    assert_eq!(sockets.turn_chat(InstanceNo(7), "b", 1_500), None);
-    assert_eq!(sockets.turn_chat(InstanceNo(8), "a", 0), None);
-    for number in 0..200 {
-        sockets.remember_turns(InstanceNo(7), [&*delivery(&number.to_string())].into_iter(), 3_000);
-    }
-    assert_eq!(sockets.turn_chat(InstanceNo(7), "a", 0), None, "memory is bounded; the ledger has the rest");
-    assert!(sockets.turn_chat(InstanceNo(7), "199", 0).is_some());
+    let no = InstanceNo(7);
+    sockets.remember_turns(no, [&*delivery("a")].into_iter(), 1_000);
+    assert_eq!((sockets.turn_chat(no, &["a"], 0), sockets.lacks_turns(no)), (None, None), "it has no socket");
+    let mailbox = served(&sockets, 7);
+    assert_eq!(sockets.turn_chat(no, &["b", "a"], 1_000).as_deref(), Some("chat of a"));
+    assert_eq!(sockets.turn_chat(no, &["a"], 1_001), None);
+    let socket = sockets.lacks_turns(no).unwrap();
+    let stored = SentTurn { session_key: "b".into(), chat_id: "chat of b".into(), at_ms: 900 };
+    sockets.complete_turns(no, socket, vec![stored]);
+    assert_eq!(sockets.turn_chat(no, &["b"], 900).as_deref(), Some("chat of b"));
+    assert_eq!(sockets.lacks_turns(no), None);
+    sockets.detach(no, &mailbox);
+    served(&sockets, 7);
+    assert!(sockets.lacks_turns(no).is_some_and(|next| next > socket), "another server may have had it in between");
 }

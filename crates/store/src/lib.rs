@@ -7,6 +7,7 @@
 
 pub mod bus;
 mod claims;
+mod erased;
 mod exchanges;
 mod listeners;
 pub mod memory;
@@ -14,6 +15,7 @@ pub mod portable;
 pub mod postgres;
 mod ranking;
 pub mod sqlite;
+mod turns;
 mod wakes;
 
 use frontdesk_core::port::store::Stored;

@@ -9,7 +9,7 @@ use frontdesk_core::Desk;
 use frontdesk_core::agents::Speaker;
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, DeskNo, EventId, EventRecord, InstanceNo, Ledger, Mail, MailState, Position,
-    RowListener, Seq, SessionNo, Settlement, StoreError, Stored, Waiting,
+    RowListener, SentTurn, Seq, SessionNo, Settlement, StoreError, Stored, Waiting,
 };
 use frontdesk_core::port::stores::Stores;
 use frontdesk_store::memory::MemoryStore;
@@ -89,13 +89,8 @@ impl Ledger for Refusing {
         self.ledger.replay_mail(instance, seq)
     }
 
-    fn last_sent(
-        &self,
-        instances: Vec<InstanceNo>,
-        session_keys: Vec<String>,
-        since_ms: u64,
-    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>> {
-        self.ledger.last_sent(instances, session_keys, since_ms)
+    fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
+        self.ledger.sent_turns(instance, since_ms)
     }
 
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
@@ -112,8 +107,8 @@ impl Ledger for Refusing {
         self.ledger.event_named(tenant, dedup_prefix, message_id, chat_id)
     }
 
-    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>> {
-        self.ledger.events_marked(dedups)
+    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+        self.ledger.events_marked(tenant, dedups)
     }
 
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {

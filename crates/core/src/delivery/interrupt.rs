@@ -4,29 +4,45 @@ use frontdesk_wire::session_aliases;
 use frontdesk_wire::{ChatId, InstanceNo};
 
 use super::DeliveryPlane;
+use super::turns::TURN_MS;
 use crate::directory::Caller;
 use crate::directory::index::TenantIndex;
 use crate::port::store::StoreError;
 
-/// Turns that began earlier are considered finished.
-const TURN_MS: u64 = 30 * 60 * 1000;
+/// What a user's `/stop` interrupts.
+pub(crate) struct LiveTurns {
+    session_key: String,
+    /// Gateways name sessions in different ways, so each instance gets the interrupt under every possible name.
+    names: Vec<String>,
+    turns: Vec<(InstanceNo, ChatId)>,
+}
 
 impl DeliveryPlane {
-    /// Interrupts this session on the given instances; true if it was sent to at least one. Gateways name sessions in
-    /// different ways, so each instance gets the interrupt under every possible name.
-    pub(crate) async fn interrupt_live_turns(
+    /// The turns of this session on those of the instances that have a socket. `None`: there are none.
+    pub(crate) async fn live_turns(
         &self,
         receivers: &[InstanceNo],
-        session_key: &str,
-        names: &[String],
+        session_key: String,
+        names: Vec<String>,
         now_ms: u64,
-    ) -> Result<bool, StoreError> {
-        let mut is_sent = false;
+    ) -> Result<Option<LiveTurns>, StoreError> {
+        let since_ms = now_ms.saturating_sub(TURN_MS);
+        let mut turns = Vec::new();
         for &instance in receivers {
-            let Some((_, chat_id)) = self.find_turn(&[instance], &[session_key], now_ms).await? else { continue };
-            let this = self.interrupt(instance, session_key, &chat_id).await?;
-            for name in names.iter().filter(|name| this && *name != session_key) {
-                self.interrupt(instance, name, &chat_id).await?;
+            if let Some(chat_id) = self.turn_of(instance, &session_key, since_ms).await? {
+                turns.push((instance, chat_id));
+            }
+        }
+        Ok((!turns.is_empty()).then_some(LiveTurns { session_key, names, turns }))
+    }
+
+    /// True: the interrupt was sent to at least one of the instances.
+    pub(crate) async fn interrupt_live_turns(&self, live: &LiveTurns) -> Result<bool, StoreError> {
+        let mut is_sent = false;
+        for (instance, chat_id) in &live.turns {
+            let this = self.interrupt(*instance, &live.session_key, chat_id).await?;
+            for name in live.names.iter().filter(|name| this && **name != live.session_key) {
+                self.interrupt(*instance, name, chat_id).await?;
             }
             is_sent |= this;
         }
@@ -34,57 +50,63 @@ impl DeliveryPlane {
     }
 
     /// Forwards an interrupt of a gateway to the instance of its tenant that runs the session, preferably the caller's
-    /// own.
+    /// own, at this server or another. True: it was sent from here.
     pub async fn interrupt_from(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
-        let mut instances = vec![caller.instance.no];
-        self.directory.read(|view| {
-            let of_tenant = view.tenant_index(&caller.tenant).into_iter().flat_map(TenantIndex::instances);
-            let of_tenant = of_tenant.map(|it| it.no);
-            instances.extend(of_tenant.filter(|no| *no != caller.instance.no));
-        });
-        let now_ms = self.env.now_ms();
-        let mut found = self.find_turn(&instances, &[session_key], now_ms).await?;
-        if found.is_none() {
-            // Newer gateways may use another name for the session.
-            let aliases = session_aliases(session_key);
-            let aliases: Vec<&str> = aliases.iter().map(String::as_str).filter(|it| *it != session_key).collect();
-            if !aliases.is_empty() {
-                found = self.find_turn(&instances, &aliases, now_ms).await?;
-            }
+        let own = caller.instance.no;
+        let is_sent = self.interrupt_turn(&caller.tenant, Some(own), session_key).await?;
+        if !is_sent {
+            self.served.interrupt_turn_elsewhere(&caller.tenant, session_key);
         }
-        match found {
-            Some((instance, chat_id)) => self.interrupt(instance, session_key, &chat_id).await,
-            None => Ok(false),
-        }
+        Ok(is_sent)
     }
 
-    /// The first live instance with a turn under one of these names, and the chat of the turn.
-    async fn find_turn(
+    /// Interrupts the session on the instance of this tenant that has a socket here and runs it.
+    pub(crate) async fn interrupt_turn(
         &self,
-        instances: &[InstanceNo],
-        names: &[&str],
-        now_ms: u64,
-    ) -> Result<Option<(InstanceNo, ChatId)>, StoreError> {
-        // With other servers any of them may have a socket; whether it has one is asked of the one that is found.
-        let may_be_live = |no: &InstanceNo| self.sockets.is_live(*no) || !self.lease.is_alone();
-        let mut live: Vec<InstanceNo> = instances.iter().copied().filter(may_be_live).collect();
-        let since_ms = now_ms.saturating_sub(TURN_MS);
-        let remembered = |instance: InstanceNo| {
-            let chat_id = names.iter().find_map(|name| self.sockets.turn_chat(instance, name, since_ms));
-            chat_id.map(|chat_id| (instance, chat_id))
-        };
-        let known = live.iter().enumerate().find_map(|(at, no)| remembered(*no).map(|found| (at, found)));
-        if let Some((at, _)) = &known {
-            live.truncate(*at); // only instances before it take precedence
+        tenant: &str,
+        preferred: Option<InstanceNo>,
+        session_key: &str,
+    ) -> Result<bool, StoreError> {
+        let mut instances: Vec<InstanceNo> = self.directory.read(|view| {
+            let of_tenant = view.tenant_index(tenant).into_iter().flat_map(TenantIndex::instances).map(|it| it.no);
+            of_tenant.filter(|no| self.sockets.is_live(*no)).collect()
+        });
+        instances.sort_by_key(|no| (Some(*no) != preferred, *no));
+        for &instance in &instances {
+            self.load_turns(instance).await?;
         }
-        if live.is_empty() {
-            return Ok(known.map(|(_, found)| found));
+        let since_ms = self.env.now_ms().saturating_sub(TURN_MS);
+        let aliases = session_aliases(session_key); // newer gateways may use another name for the session
+        let aliases: Vec<&str> = aliases.iter().map(String::as_str).collect();
+        for names in [&[session_key][..], &aliases] {
+            let turn = |no: InstanceNo| self.sockets.turn_chat(no, names, since_ms).map(|chat_id| (no, chat_id));
+            if let Some((instance, chat_id)) = instances.iter().find_map(|no| turn(*no)) {
+                return self.interrupt(instance, session_key, &chat_id).await;
+            }
         }
-        // Memory is bounded and starts empty, so the ledger is asked too: one query for all instances.
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        let stored = self.ledger.last_sent(live, names, since_ms).await?;
-        let stored = stored.map(|(instance, delivery)| (instance, delivery.chat_id.clone()));
-        Ok(stored.or(known.map(|(_, found)| found)))
+        Ok(false)
+    }
+
+    /// The chat of the session's turn on an instance that has a socket, here or at another server.
+    async fn turn_of(&self, instance: InstanceNo, name: &str, since_ms: u64) -> Result<Option<ChatId>, StoreError> {
+        if self.sockets.is_live(instance) {
+            self.load_turns(instance).await?;
+            return Ok(self.sockets.turn_chat(instance, &[name], since_ms));
+        }
+        if self.served.desk_of(instance).await?.is_none() {
+            return Ok(None);
+        }
+        let turns = self.ledger.sent_turns(instance, since_ms).await?;
+        Ok(turns.into_iter().find(|turn| turn.session_key == name).map(|turn| turn.chat_id))
+    }
+
+    /// What was sent before this socket was opened is in the ledger, and is read once.
+    async fn load_turns(&self, instance: InstanceNo) -> Result<(), StoreError> {
+        let Some(socket) = self.sockets.lacks_turns(instance) else { return Ok(()) };
+        let since_ms = self.env.now_ms().saturating_sub(TURN_MS);
+        let stored = self.ledger.sent_turns(instance, since_ms).await?;
+        self.sockets.complete_turns(instance, socket, stored);
+        Ok(())
     }
 
     /// Sends the interrupt to the socket of the instance, here or at another server.

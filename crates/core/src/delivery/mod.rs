@@ -1,13 +1,14 @@
 //! Delivery of rows to sockets: the socket of each instance, its window, presence, and wakes.
 
 pub mod delivered;
-mod interrupt;
+pub(crate) mod interrupt;
 mod mail;
 mod presence;
 mod reports;
 pub mod served;
 pub mod session;
 pub mod sockets;
+mod turns;
 pub mod wake;
 mod waking;
 pub mod window;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use frontdesk_wire::frame::DeskFrame;
-use frontdesk_wire::{ChatId, Close, DeskNo, GatewayId, InstanceNo, Seq};
+use frontdesk_wire::{ChatId, Close, DeskNo, GatewayId, InstanceNo, Seq, TenantId};
 
 use super::sockets::{Order, Sockets, Unserved};
 use crate::base::Base;
@@ -231,11 +231,8 @@ impl Served {
         if self.sockets.is_served(instance) {
             return Ok(None);
         }
-        if !self.lease.is_alone() {
-            let presence = self.sessions.presence(instance).await?;
-            if self.lease.is_other(presence.served_by) && !presence.idle {
-                return Ok(None); // another desk has its socket
-            }
+        if self.desk_of(instance).await?.is_some() {
+            return Ok(None);
         }
         let oldest = self.ledger.pending(instance, Seq::NONE, 1).await?.into_iter().next();
         Ok(oldest.map(|(_, delivery)| delivery))
@@ -248,16 +245,26 @@ impl Served {
         session_key: &str,
         chat_id: &ChatId,
     ) -> Result<bool, StoreError> {
+        let Some(desk) = self.desk_of(instance).await? else { return Ok(false) };
+        self.bus.send(To::Desk(desk), Hint::Interrupt(instance, session_key.to_owned(), chat_id.clone()));
+        Ok(true)
+    }
+
+    /// Other servers look for the instance of this tenant that runs the session.
+    pub(super) fn interrupt_turn_elsewhere(&self, tenant: &TenantId, session_key: &str) {
+        if !self.lease.is_alone() {
+            self.bus.send(To::All, Hint::InterruptTurn(tenant.clone(), session_key.to_owned()));
+        }
+    }
+
+    /// The other server that has the socket of the instance, which is not idle.
+    pub(super) async fn desk_of(&self, instance: InstanceNo) -> Result<Option<DeskNo>, StoreError> {
         if self.lease.is_alone() {
-            return Ok(false);
+            return Ok(None);
         }
         let presence = self.sessions.presence(instance).await?;
         let is_there = self.lease.is_other(presence.served_by) && !presence.idle;
-        if is_there {
-            let hint = Hint::Interrupt(instance, session_key.to_owned(), chat_id.clone());
-            self.bus.send(To::Desk(presence.served_by), hint);
-        }
-        Ok(is_there)
+        Ok(is_there.then_some(presence.served_by))
     }
 
     /// Whether others take this server for a live one, if there are others.

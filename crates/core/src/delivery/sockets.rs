@@ -11,9 +11,10 @@ use frontdesk_wire::{ChatId, Close, DeskNo, EventId, GatewayId, InstanceNo, Seq,
 use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
+use super::turns::Turns;
 use super::window::Acks;
 use crate::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
-use crate::port::store::{Delivery, MadeRow, NewRow, Presence, SessionNo};
+use crate::port::store::{Delivery, MadeRow, NewRow, Presence, SentTurn, SessionNo};
 
 /// Rows in memory per socket; after an overflow the session reads the ledger.
 const ROWS_MAX: usize = 512;
@@ -22,8 +23,6 @@ const ROWS_MAX_BYTES: usize = 4 << 20;
 /// for the next socket, and an interrupt is refused.
 const ORDERS_MAX: usize = 1024;
 const ORDERS_MAX_BYTES: usize = 4 << 20;
-/// Recent turns per instance, to find the one that `/stop` means.
-const TURNS_MAX: usize = 128;
 /// Rows given up that are remembered per instance, for `frontdesk doctor`.
 const GIVEN_UP_MAX: usize = 32;
 /// Refused connections are logged once per gateway in this time, for at most this many gateways.
@@ -260,7 +259,7 @@ impl Mailbox {
 pub struct Memory {
     pub acks: Option<Acks>,
     pub presence: Presence,
-    turns: VecDeque<(Arc<str>, ChatId, u64)>,
+    turns: Turns,
     /// Results that came after their socket had closed, for the next one.
     parked: VecDeque<(u64, String)>,
     /// Number of sockets it has opened.
@@ -534,21 +533,28 @@ impl Sockets {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
         for delivery in sent {
-            if memory.turns.back().is_some_and(|(key, ..)| *key == delivery.session_key) {
-                memory.turns.pop_back();
-            } else if memory.turns.len() >= TURNS_MAX {
-                memory.turns.pop_front();
-            }
-            memory.turns.push_back((delivery.session_key.clone(), delivery.chat_id.clone(), now_ms));
+            memory.turns.note(&delivery.session_key, &delivery.chat_id, now_ms);
         }
     }
 
-    /// The chat of the latest turn of this session since then, if it is in memory.
-    pub fn turn_chat(&self, instance: InstanceNo, session_key: &str, since_ms: u64) -> Option<ChatId> {
-        let memory = self.memory.pin().get(&instance).cloned()?;
+    /// The chat of a turn under the first of these names that has one since then, if the instance has a socket here.
+    pub fn turn_chat(&self, instance: InstanceNo, names: &[&str], since_ms: u64) -> Option<ChatId> {
+        let memory = self.memory.pin().get(&instance).cloned().filter(|_| self.is_live(instance))?;
         let memory = lock(&memory);
-        let found = memory.turns.iter().rev().find(|(key, _, at_ms)| **key == *session_key && *at_ms >= since_ms);
-        found.map(|(_, chat, _)| chat.clone())
+        names.iter().find_map(|name| memory.turns.chat(name, since_ms)).cloned()
+    }
+
+    /// The socket of the instance, if turns from before it are not known yet.
+    pub fn lacks_turns(&self, instance: InstanceNo) -> Option<u64> {
+        let socket = self.socket(instance)?.order;
+        let memory = self.memory(instance);
+        let is_complete = lock(&memory).turns.is_complete_for(socket);
+        (!is_complete).then_some(socket)
+    }
+
+    /// Adds what the ledger has of the time before this socket.
+    pub fn complete_turns(&self, instance: InstanceNo, socket: u64, stored: Vec<SentTurn>) {
+        lock(&self.memory(instance)).turns.complete(socket, stored);
     }
 
     /// New rows: those of local sockets are queued there. Instances without a socket are checked, unless the desk that

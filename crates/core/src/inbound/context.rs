@@ -48,7 +48,7 @@ impl InboundPlane {
             let said = platform.nearby(acting_as, &source.chat_id, source.thread_id.as_deref(), LOOK_BACK).await?;
             let others: Vec<Nearby> =
                 said.into_iter().filter(|line| event.message_id.as_ref() != Some(&line.message_id)).collect();
-            let had = self.had_by(marks, event, &others).await?;
+            let had = self.had_by(tenant, marks, event, &others).await?;
             Ok::<_, StoreError>((others, had))
         };
         let (others, had) = match tokio::time::timeout(LOOK_LIMIT, asked).await {
@@ -81,6 +81,7 @@ impl InboundPlane {
     /// The instances that received each line as an event, from the stored verdicts.
     async fn had_by(
         &self,
+        tenant: &str,
         marks: &Marks<'_>,
         event: &MessageEvent,
         lines: &[Nearby],
@@ -92,7 +93,7 @@ impl InboundPlane {
             let lines = read.filter(|read| !read.interrupted).map(|read| read.instances).unwrap_or_default();
             lines.into_iter().filter(|line| line.outcome == "delivered").map(|line| line.instance).collect()
         };
-        Ok(self.ledger.events_marked(dedups).await?.into_iter().map(receivers).collect())
+        Ok(self.ledger.events_marked(tenant, dedups).await?.into_iter().map(receivers).collect())
     }
 }
 

@@ -94,7 +94,7 @@ impl Refused {
         let brief = verdict.brief(&tenant, &delivery.platform);
         let stored = verdict.to_stored(&brief.outcome, &delivery.platform);
         let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, stored);
-        Judged { acceptance, verdict, brief, interrupts: false, press: None, pending: None }
+        Judged { acceptance, verdict, brief, stops: None, press: None, pending: None }
     }
 }
 

@@ -25,6 +25,7 @@ use self::context::Context;
 use self::reports::Reports;
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
+use crate::delivery::interrupt::LiveTurns;
 use crate::directory::facts::Instance;
 use crate::directory::{self, DeskCommand, DirectoryPlane, Management, Place, ProvenInstance, View, check_id};
 use crate::env::Env;
@@ -60,8 +61,8 @@ struct Judged {
     acceptance: Acceptance,
     verdict: Verdict,
     brief: VerdictBrief,
-    /// It only stopped a running turn.
-    interrupts: bool,
+    /// It only stops these turns.
+    stops: Option<LiveTurns>,
     /// The id of a press whose dedup key is that of its prompt.
     press: Option<String>,
     pending: Option<PendingCommand>,
@@ -147,8 +148,8 @@ impl InboundPlane {
     async fn accept(&self, judged: Vec<Judged>, now_ms: u64) -> Result<Vec<Receipt>, DeskError> {
         let mut batch = Vec::with_capacity(judged.len());
         let mut rest = Vec::with_capacity(judged.len());
-        for Judged { acceptance, verdict, brief, interrupts, press, pending } in judged {
-            rest.push((verdict, brief, interrupts, press, pending, self.watch(&acceptance)));
+        for Judged { acceptance, verdict, brief, stops, press, pending } in judged {
+            rest.push((verdict, brief, stops, press, pending, self.watch(&acceptance)));
             batch.push(acceptance);
         }
         let accepted = self.lease.accept(&*self.ledger, batch).await.inspect_err(|error| {
@@ -159,7 +160,7 @@ impl InboundPlane {
             }
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
-        for (accepted, (verdict, mut brief, interrupts, press, pending, watched)) in accepted.into_iter().zip(rest) {
+        for (accepted, (verdict, mut brief, stops, press, pending, watched)) in accepted.into_iter().zip(rest) {
             let id = accepted.event.to_string();
             if accepted.fresh {
                 brief.delivery = self.handover(accepted.rows.iter().map(|row| (row.instance, row.served_by)));
@@ -172,10 +173,15 @@ impl InboundPlane {
             }
             let step = match (accepted.fresh, brief.outcome.as_str()) {
                 (false, _) => "duplicate",
-                (true, _) if interrupts => "interrupted",
+                (true, _) if stops.is_some() => "interrupted",
                 (true, "delivered") => "accepted",
                 (true, _) => "withheld",
             };
+            if let Some(stops) = stops.filter(|_| accepted.fresh)
+                && !self.interrupt(&stops).await
+            {
+                brief.text = "the agent disconnected before the interrupt could be sent".into();
+            }
             if let Some(pending) = pending.filter(|_| accepted.fresh) {
                 brief.text = Box::pin(self.run(&pending)).await; // boxed: rare, and large
             }
@@ -237,13 +243,16 @@ impl InboundPlane {
         let mut brief = verdict.brief(&tenant, &source.platform);
         let mut receivers: Vec<Arc<Instance>> = verdict.receivers().cloned().collect();
         let reaches = !receivers.is_empty();
-        let interrupts = !from_program && reaches && self.stops(&event, &receivers, &dedup, now_ms).await?;
-        if interrupts {
+        let stops = match !from_program && reaches {
+            true => self.stops(&event, &receivers, now_ms).await?,
+            false => None,
+        };
+        if stops.is_some() {
             receivers.clear();
             brief.text = gate::STOPPED.into();
         }
-        let (dedup, press) = self.key_of(dedup, &marks, &event, intake.press_of.as_deref(), reaches).await?;
-        let capabilities = if reaches && !interrupts {
+        let (dedup, press) = self.key_of(dedup, &tenant, &marks, &event, intake.press_of.as_deref(), reaches).await?;
+        let capabilities = if reaches && stops.is_none() {
             capabilities
                 .into_iter()
                 .map(|raw| self.seal_capability(raw, &tenant, &bot, source, &receivers, now_ms))
@@ -277,7 +286,8 @@ impl InboundPlane {
             message_id,
             platform,
         };
-        let stored = verdict.to_stored(if interrupts { gate::INTERRUPTED } else { &brief.outcome }, &delivery.platform);
+        let outcome = if stops.is_some() { gate::INTERRUPTED } else { &brief.outcome };
+        let stored = verdict.to_stored(outcome, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let chat = chat.map(|line| {
             Box::new(ChatWrite {
@@ -303,26 +313,30 @@ impl InboundPlane {
             chat,
             files,
         };
-        Ok(Judged { acceptance, verdict, brief, interrupts, press, pending })
+        Ok(Judged { acceptance, verdict, brief, stops, press, pending })
     }
 
-    /// Whether it stops a running turn of one of these, and is nothing else.
+    /// The running turns of these that it stops. It is nothing else then.
     async fn stops(
         &self,
         event: &MessageEvent,
         receivers: &[Arc<Instance>],
-        dedup: &[u8],
         now_ms: u64,
-    ) -> Result<bool, DeskError> {
+    ) -> Result<Option<LiveTurns>, DeskError> {
         if event.text.trim() != "/stop" || event.prompt_response.is_some() {
-            return Ok(false);
-        }
-        if self.ledger.events_marked(vec![dedup.to_vec()]).await?.iter().any(Option::is_some) {
-            return Ok(false); // it was here before
+            return Ok(None);
         }
         let numbers: Vec<InstanceNo> = receivers.iter().map(|instance| instance.no).collect();
-        let names = turn_names(&event.source);
-        Ok(self.delivery.interrupt_live_turns(&numbers, &build_session_key(&event.source), &names, now_ms).await?)
+        let (session_key, names) = (build_session_key(&event.source), turn_names(&event.source));
+        Ok(self.delivery.live_turns(&numbers, session_key, names, now_ms).await?)
+    }
+
+    /// After the commit, so that a `/stop` that comes again interrupts no later turn.
+    async fn interrupt(&self, stops: &LiveTurns) -> bool {
+        self.delivery.interrupt_live_turns(stops).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "looking for the server that has the agent's socket failed; a turn was not interrupted");
+            false
+        })
     }
 
     fn report(&self, tenant: &str, instance: Option<&str>) -> Verdict {

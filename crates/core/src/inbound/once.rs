@@ -39,6 +39,7 @@ impl InboundPlane {
     pub(super) async fn key_of(
         &self,
         own: Vec<u8>,
+        tenant: &str,
         marks: &Marks<'_>,
         event: &MessageEvent,
         press_of: Option<&str>,
@@ -46,7 +47,7 @@ impl InboundPlane {
     ) -> Result<(Vec<u8>, Option<String>), StoreError> {
         let (Some(prompt), Some(id)) = (press_of, &event.message_id) else { return Ok((own, None)) };
         let of_prompt = marks.answer(&event.source, prompt);
-        let mut known = self.ledger.events_marked(vec![own.clone(), of_prompt.clone()]).await?.into_iter();
+        let mut known = self.ledger.events_marked(tenant, vec![own.clone(), of_prompt.clone()]).await?.into_iter();
         let was_refused = known.next().flatten().is_some();
         let was_taken = known.next().flatten().is_some_and(|answer| answer.message_id == *id);
         let counts = was_taken || reaches && !was_refused;

@@ -3,7 +3,7 @@
 //! A hint may be lost, late or doubled. The store has the facts; whoever receives a hint looks there, and sweeps find
 //! what no hint announced. So nothing depends on a hint but speed.
 
-use frontdesk_wire::{ChatId, DeskNo, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{ChatId, DeskNo, InstanceNo, Seq, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
@@ -37,6 +37,8 @@ pub enum Hint {
     /// Interrupt this session (its key and chat) on the socket of the instance. Nobody else has it, so it may get lost with
     /// the hint. One that is late is not sent: it would stop another turn.
     Interrupt(InstanceNo, String, ChatId),
+    /// Interrupt the session of this tenant that has this key, on whichever instance runs it. It may get lost, too.
+    InterruptTurn(TenantId, String),
     /// The operator dropped a row, which the socket of the instance may still hold. If the hint is lost, the agent gets the row
     /// as one that was on its way already.
     Dropped(InstanceNo, Seq),

@@ -208,10 +208,19 @@ pub trait RowListener: Send + Sync {
     fn rows_committed(&self, rows: &[NewRow]);
 }
 
-/// Rows of one instance that a search for a turn looks through.
-pub const LAST_SENT_ROWS: usize = 200;
-/// Rows of all instances together that it looks through.
-pub const LAST_SENT_ROWS_ALL: usize = 2_000;
+/// A session of which an instance got rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentTurn {
+    pub session_key: String,
+    pub chat_id: ChatId,
+    /// When the newest of the rows was accepted.
+    pub at_ms: u64,
+}
+
+/// Rows of one instance that are looked through for its turns.
+pub const TURN_ROWS_MAX: usize = 20_000;
+/// Sessions of one instance that are remembered.
+pub const TURN_SESSIONS_MAX: usize = 4_096;
 
 pub trait Ledger: Send + Sync {
     /// A random number created with the store, so that buffer ids of two stores differ.
@@ -243,15 +252,9 @@ pub trait Ledger: Send + Sync {
     -> Stored<'_, bool>;
     /// Puts the same delivery at the end of the ledger again.
     fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>>;
-    /// The newest row kept under one of these session keys that was written to a socket of the first of
-    /// these instances that has one, if it was accepted since then. Looks through the last
-    /// [`LAST_SENT_ROWS`] rows of each, and [`LAST_SENT_ROWS_ALL`] in all.
-    fn last_sent(
-        &self,
-        instances: Vec<InstanceNo>,
-        session_keys: Vec<String>,
-        since_ms: u64,
-    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>>;
+    /// The sessions of which rows that were accepted since then were written to a socket of this instance, newest first.
+    /// Looks through its last [`TURN_ROWS_MAX`] rows, and returns at most [`TURN_SESSIONS_MAX`].
+    fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>>;
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>>;
     /// The newest event of this tenant that carries this message id and was marked under a dedup key
     /// beginning so; in this chat, if one is named.
@@ -262,8 +265,8 @@ pub trait Ledger: Send + Sync {
         message_id: &'a str,
         chat_id: Option<&'a str>,
     ) -> Stored<'a, Option<EventRecord>>;
-    /// The events marked under these dedup keys, in the same order.
-    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>>;
+    /// The events marked under these dedup keys, in the same order, whosever they are. This tenant asks.
+    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>>;
     /// Whether something from this chat was ever accepted for this tenant.
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool>;
 }

@@ -15,8 +15,8 @@ pub use super::fragments::{ChatGroups, Claim, Fragment, Fragments, Held};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
-    Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
-    NewRow, Position, RowListener, Settlement, Waiting,
+    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, RowListener,
+    SentTurn, Settlement, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
 };
 pub use super::media::{EventFile, MediaItem, MediaStore, RemoteItem, SealedMedia};
 pub use super::sessions::{Attached, Presence, Sessions};

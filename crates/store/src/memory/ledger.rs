@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
-    NewRow, Position, Presence, RowListener, Settlement, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, Presence,
+    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
 
@@ -168,29 +168,19 @@ impl Ledger for MemoryStore {
         now(Some(again))
     }
 
-    fn last_sent(
-        &self,
-        instances: Vec<InstanceNo>,
-        session_keys: Vec<String>,
-        since_ms: u64,
-    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>> {
+    fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
         let state = self.state();
-        let mut left = LAST_SENT_ROWS_ALL;
-        for instance in instances {
-            let Some(account) = state.ledgers.get(&instance) else { continue };
-            let newest = account.position.sent.max(account.position.through);
-            let sent = account.rows.range(..=newest).rev().map(|(_, (delivery, _))| delivery);
-            for delivery in sent.take(left.min(LAST_SENT_ROWS)) {
-                left -= 1;
-                if delivery.at_ms < since_ms {
-                    break;
-                }
-                if session_keys.iter().any(|key| **key == *delivery.session_key) {
-                    return now(Some((instance, delivery.clone())));
-                }
+        let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
+        let newest = account.position.sent.max(account.position.through);
+        let sent = account.rows.range(..=newest).rev().map(|(_, (delivery, _))| delivery).take(TURN_ROWS_MAX);
+        let mut turns: Vec<SentTurn> = Vec::new();
+        for it in sent.take_while(|delivery| delivery.at_ms >= since_ms) {
+            if turns.len() < TURN_SESSIONS_MAX && turns.iter().all(|known| *known.session_key != *it.session_key) {
+                let (session_key, chat_id) = (it.session_key.to_string(), it.chat_id.clone());
+                turns.push(SentTurn { session_key, chat_id, at_ms: it.at_ms });
             }
         }
-        now(None)
+        now(turns)
     }
 
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
@@ -213,7 +203,7 @@ impl Ledger for MemoryStore {
         now(records.filter(named).max_by_key(|it| it.event).cloned())
     }
 
-    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>> {
+    fn events_marked<'a>(&'a self, _: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
         let state = self.state();
         now(dedups.iter().map(|key| state.events.get(state.by_dedup.get(key)?).cloned()).collect())
     }

@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use super::connection::{Connection, Fault, Param};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, signed_all, unsigned};
+use crate::turns::SERVER;
 
 macro_rules! columns {
     () => {
@@ -58,7 +59,7 @@ impl Alarms for PostgresStore {
     }
 
     fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(self.tenants.of(instance), async move |connection| {
             let sql = concat!(
                 "SELECT ",
                 columns!(),
@@ -71,7 +72,7 @@ impl Alarms for PostgresStore {
 
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
         let job_id = job_id.to_owned();
-        self.worker.read(async move |connection| {
+        self.worker.read(self.tenants.of(instance), async move |connection| {
             let sql = concat!("SELECT ", columns!(), " FROM alarm WHERE instance = $1 AND job_id = $2");
             let found = connection.query_opt(sql, &[&signed(instance), &kept(&job_id)]).await?;
             Ok(found.as_ref().map(alarm))
@@ -79,7 +80,7 @@ impl Alarms for PostgresStore {
     }
 
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = "SELECT next_ms, id, instance, callback FROM alarm
                        WHERE state = 'armed' AND (next_ms, id) > ($1, $2) AND next_ms <= $3
                        ORDER BY next_ms, id LIMIT $4";
@@ -147,7 +148,7 @@ impl Alarms for PostgresStore {
     }
 
     fn dead_alarms(&self, instance: Option<InstanceNo>, limit: usize) -> Stored<'_, Vec<Alarm>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = concat!(
                 "SELECT ",
                 columns!(),
@@ -165,7 +166,7 @@ impl Alarms for PostgresStore {
         limit: usize,
     ) -> Stored<'a, Vec<Ended>> {
         let job_id = job_id.map(|job_id| kept(job_id).into_owned());
-        self.worker.read(async move |connection| {
+        self.worker.read(self.tenants.of(instance), async move |connection| {
             let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM alarm_end
                        WHERE instance = $1 AND ($2::text IS NULL OR job_id = $2) ORDER BY id DESC LIMIT $3";
             let rows = connection.query(sql, &[&signed(instance), &job_id, &signed(limit as u64)]).await?;
@@ -174,7 +175,7 @@ impl Alarms for PostgresStore {
     }
 
     fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>> {
-        self.worker.read(async |connection| {
+        self.worker.read(SERVER, async |connection| {
             let sql = "SELECT instance, count(*) FROM alarm WHERE state = 'armed' GROUP BY instance ORDER BY instance";
             let rows = connection.query(sql, &[]).await?;
             Ok(rows.iter().map(|row| (unsigned(row.get(0)), unsigned(row.get(1)))).collect())

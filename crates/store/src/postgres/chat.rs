@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
+use crate::turns::of_tenant;
 
 /// Appends once per message id; a repetition returns the number of the first one and `false`. Inside the transaction of
 /// the caller.
@@ -97,7 +98,7 @@ impl ChatLog for PostgresStore {
 
     fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>> {
         let [tenant, chat_id, message_id] = [tenant, chat_id, message_id].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = $1 AND chat_id = $2 AND message_id = $3";
             let found = connection.query_opt(sql, &[&kept(&tenant), &kept(&chat_id), &kept(&message_id)]).await?;
@@ -113,7 +114,7 @@ impl ChatLog for PostgresStore {
         limit: usize,
     ) -> Stored<'a, Vec<ChatRow>> {
         let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             // Rows after the page is full are not sent; the same below.
             let sql = "SELECT seq, message_id, rev, json FROM (
                          SELECT *, sum(octet_length(json)) OVER (ORDER BY seq) - octet_length(json) AS before FROM (
@@ -129,7 +130,7 @@ impl ChatLog for PostgresStore {
 
     fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
         let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM (
                          SELECT *, sum(octet_length(json)) OVER (ORDER BY seq DESC) - octet_length(json) AS before FROM (
                            SELECT seq, message_id, rev, json FROM chat_line
@@ -161,7 +162,7 @@ impl ChatLog for PostgresStore {
 
     fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>> {
         let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = $1 AND chat_id = $2";
             let found = connection.query_opt(sql, &[&kept(&tenant), &kept(&chat_id)]).await?;
             Ok(found.as_ref().map(record))
@@ -170,7 +171,7 @@ impl ChatLog for PostgresStore {
 
     fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
         let [tenant, after] = [tenant, after].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM (
                          SELECT *, sum(octet_length(json)) OVER (ORDER BY chat_id) - octet_length(json) AS before FROM (
                            SELECT chat_id, json, last_seq FROM chat

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use super::connection::Connection;
 use super::text::{given, kept};
 use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
+use crate::turns::SERVER;
 
 impl Claims for PostgresStore {
     fn claim(&self, mark: Mark, me: DeskNo, live: Vec<DeskNo>, limit_ms: u64, now_ms: u64) -> Stored<'_, bool> {
@@ -37,7 +38,7 @@ impl Claims for PostgresStore {
 
     fn tries(&self, mark: Mark, now_ms: u64) -> Stored<'_, u32> {
         let now = self.clock.at(now_ms);
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = concat!("SELECT count FROM tries WHERE mark = $2 AND until_ms > ", now!("$1"));
             let found = connection.query_opt(sql, &[&now, &mark.as_slice()]).await?;
             let count: i64 = found.map_or(0, |row| row.get(0));
@@ -92,7 +93,7 @@ impl Claims for PostgresStore {
 
     fn handoffs(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Handoff>> {
         let now = self.clock.at(now_ms);
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let sql = concat!(
                 "SELECT id, event FROM errand WHERE server = $2 AND from_ms <= ",

@@ -4,11 +4,12 @@ use frontdesk_core::port::store::{Cursors, StoreError, Stored};
 
 use super::text::{given, kept};
 use super::{PostgresStore, signed};
+use crate::turns::SERVER;
 
 impl Cursors for PostgresStore {
     fn cursor<'a>(&'a self, platform: &'a str, bot: &'a str) -> Stored<'a, Option<String>> {
         let [platform, bot] = [platform, bot].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = "SELECT value FROM cursor WHERE platform = $1 AND bot = $2";
             let found = connection.query_opt(sql, &[&kept(&platform), &kept(&bot)]).await?;
             Ok(found.map(|row| given(row.get(0))))

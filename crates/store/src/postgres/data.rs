@@ -17,6 +17,7 @@ use super::text::{given, kept};
 use super::words::words;
 use super::{PostgresStore, signed};
 use crate::ranking::{CANDIDATES, COUNTED_BYTES, Match, mark, marks, rank};
+use crate::turns::of_tenant;
 
 /// Bytes of rows that may wait for a connection; further rows wait outside.
 pub(super) const ROOM_BYTES: usize = 8 << 20;
@@ -63,7 +64,7 @@ impl Data for PostgresStore {
 
     fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
         let [tenant, id] = [tenant, id].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT has_detail, json, text FROM data_row
                        WHERE tenant = $1 AND id = $2 AND (expires_at IS NULL OR expires_at > $3)";
             let found = connection.query_opt(sql, &[&kept(&tenant), &kept(&id), &signed(now_s)]).await?;
@@ -123,7 +124,7 @@ impl PostgresStore {
     /// Rows with all words, newest first, below this one.
     async fn candidates(&self, asked: &Asked, before: i64, wanted: usize) -> Result<Vec<Match>, StoreError> {
         let asked = asked.clone();
-        let read = self.worker.read(async move |connection| {
+        let read = self.worker.read(of_tenant(&asked.tenant), async move |connection| {
             if before == i64::MAX
                 && let Some(found) = asked.among_newest(connection, wanted).await?
             {
@@ -168,7 +169,7 @@ impl PostgresStore {
 
     async fn texts(&self, tenant: &str, numbers: Vec<i64>) -> Result<HashMap<i64, String>, StoreError> {
         let tenant = tenant.to_owned();
-        let read = self.worker.read(async move |connection| {
+        let read = self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT no, text FROM data_row WHERE tenant = $1 AND no = ANY($2)";
             let rows = connection.query(sql, &[&tenant, &numbers]).await?;
             Ok(rows.iter().map(|row| (row.get(0), given(row.get(1)))).collect())
@@ -207,7 +208,7 @@ impl PostgresStore {
         room: usize,
     ) -> Result<HashMap<i64, PortableData>, StoreError> {
         let tenant = tenant.to_owned();
-        let read = self.worker.read(async move |connection| {
+        let read = self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT no, has_detail, json, CASE WHEN octet_length(text) <= $3 THEN text END
                        FROM data_row WHERE tenant = $1 AND no = ANY($2)";
             let room = i32::try_from(room).unwrap_or(i32::MAX);

@@ -4,6 +4,7 @@ use frontdesk_core::port::store::{ABSENT_MS, DeskNo, DeskRecord, Desks, LEASE_MS
 
 use super::text::{given, kept};
 use super::{PostgresStore, now, schema, signed, unsigned};
+use crate::turns::SERVER;
 use tokio_postgres::Row;
 
 /// In the order of names, as everywhere.
@@ -126,7 +127,7 @@ impl Desks for PostgresStore {
 
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {
         let now = self.clock.at(now_ms);
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = concat!(
                 "SELECT number, name, version, lease_until_ms, directory_seen,
                  (SELECT count(*) FROM head h WHERE h.desk = desk.number AND h.desk <> 0), is_leaving, report,
@@ -149,7 +150,7 @@ impl Desks for PostgresStore {
 
     fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>> {
         let now = self.clock.at(now_ms);
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = concat!(
                 "SELECT number, name, version, lease_until_ms, directory_seen, 0::bigint, is_leaving, report FROM desk
                  WHERE lease_until_ms <= ",

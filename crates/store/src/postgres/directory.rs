@@ -1,34 +1,33 @@
 //! Directory records with a common version.
 
-use std::cell::RefCell;
-
 use frontdesk_core::port::store::{Applied, Change, Changes, Directory, Record, StoreError, Stored};
 
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
+use crate::turns::{Learned, SERVER};
 
 impl Directory for PostgresStore {
     fn changed_since(&self, version: u64) -> Stored<'_, Changes> {
-        self.worker.read(async move |connection| {
+        let found = self.worker.read(SERVER, async move |connection| {
             let (changes, floor) = read(connection, version).await?;
             // Deletions before the floor are no longer stored, so everything must be returned.
             match version > 0 && version < floor {
                 true => read(connection, 0).await.map(|(all, _)| all),
                 false => Ok(changes),
             }
-        })
+        });
+        Box::pin(async move { found.await.inspect(|changes| self.tenants.note(changes)) })
     }
 
     fn amend(&self, seen: u64, changes: Vec<Change>, applied: Applied) -> Stored<'_, u64> {
+        let (tenants, learned) = (self.tenants.clone(), Learned::from_changes(&changes));
         self.worker.ask(async move |database| {
-            let applied = RefCell::new(Some(applied));
             let changes = &changes;
             let version =
                 database.writers.transaction(async |connection| write(connection, seen, changes).await).await?;
-            if let Some(applied) = applied.take() {
-                applied(version);
-            }
+            tenants.learn(learned);
+            applied(version);
             Ok(version)
         })
     }

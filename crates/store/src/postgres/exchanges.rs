@@ -11,6 +11,7 @@ use tokio_postgres::types::ToSql;
 
 use super::text::{given, kept};
 use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
+use crate::turns::SERVER;
 
 impl Exchanges for PostgresStore {
     fn open_exchange(&self, it: Exchange, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, bool> {
@@ -57,7 +58,7 @@ impl Exchanges for PostgresStore {
     }
 
     fn meant_exchange(&self, it: Mention) -> Stored<'_, Option<(String, InstanceNo)>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = "SELECT correlation_id, agent FROM exchange
                        WHERE tenant = $1 AND chat_id = $2 AND $3 = ANY (instances) AND answer IS NULL
                          AND (name = $4 OR delivery_id = $5)

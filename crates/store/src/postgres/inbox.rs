@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use super::connection::{Connection, Fault, Param};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
+use crate::turns::{SERVER, of_tenant};
 
 /// Characters read of each text in lists.
 const SHOWN_CHARS: usize = 1_000;
@@ -49,7 +50,7 @@ pub(super) async fn place_of(connection: &Connection, event: EventId) -> Result<
 
 impl Inbox for PostgresStore {
     fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(self.tenants.of(agent), async move |connection| {
             // Rows after the page is full are not sent.
             let sql = "SELECT place, event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts FROM (
                          SELECT *, sum(size) OVER (ORDER BY place) - size AS before FROM (
@@ -63,14 +64,14 @@ impl Inbox for PostgresStore {
     }
 
     fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place> {
-        self.worker.read(async move |connection| {
+        self.worker.read(self.tenants.of(agent), async move |connection| {
             let sql = "SELECT coalesce(max(place), 0) FROM inbox_message WHERE agent = $1";
             Ok(unsigned(connection.query_one(sql, &[&signed(agent)]).await?.get(0)))
         })
     }
 
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = "SELECT place, event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts
                        FROM inbox_message WHERE event = $1";
             Ok(connection.query_opt(sql, &[&signed(event)]).await?.as_ref().map(stored))
@@ -91,7 +92,7 @@ impl Inbox for PostgresStore {
 
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let tenant = tenant.to_owned();
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             // Written so that only the index of tenants gives the order: with `=`, all messages might be walked through.
             let sql =
                 "SELECT place, event, at_ms, agent, delivery_id, kind, left(text, $3), NULL::text, session_id, receipts
@@ -111,7 +112,7 @@ impl Inbox for PostgresStore {
     }
 
     fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>> {
-        self.worker.read(async |connection| {
+        self.worker.read(SERVER, async |connection| {
             let sql = "SELECT agent FROM inbox_head h
                        WHERE EXISTS (SELECT 1 FROM inbox_message m WHERE m.agent = h.agent) ORDER BY agent";
             let rows = connection.query(sql, &[]).await?;
@@ -144,7 +145,7 @@ impl Inbox for PostgresStore {
 
     fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>> {
         let key = key.to_owned();
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = "SELECT key, agent, json FROM planned_wake WHERE key = $1";
             let found = connection.query_opt(sql, &[&kept(&key)]).await?;
             let wake =

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 
 use super::text::{given, kept};
 use super::{Clock, PostgresStore, signed, signed_all, unsigned};
+use crate::turns::SERVER;
 
 macro_rules! columns {
     () => {
@@ -83,7 +84,7 @@ impl Journal for PostgresStore {
         receipt_ids: Vec<String>,
     ) -> Stored<'a, Option<JournalEntry>> {
         let [platform, bot] = [platform, bot].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = concat!(
                 "SELECT ",
                 columns!(),
@@ -116,7 +117,7 @@ impl Journal for PostgresStore {
 
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
         let tenant = tenant.map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let limit = signed(limit as u64);
             let rows = if let Some(tenant) = &tenant {
                 // Written so that only the index of tenants gives the order: with `=`, all entries might be walked through.

@@ -1,11 +1,12 @@
 //! The ledger: reading it, ending and replaying rows. Accepting is in [`accept`](super::accept), settling in
 //! [`heads`](super::heads).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Delivery, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger, MadeRow, Mail, MailState,
-    NewRow, Position, RowListener, Settlement, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, RowListener,
+    SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Seq, SessionNo};
 use tokio_postgres::Row;
@@ -15,10 +16,13 @@ use super::heads::{lock_positions, read_position, write_positions};
 use super::text::{given, kept};
 use super::worker::Database;
 use super::{PostgresStore, held_media, signed, unsigned};
+use crate::turns::{SERVER, of_tenant};
 
 /// Rows that a listing scans for a rare state, and how many it reads at a time.
 const SCAN_MAX: usize = 20_000;
 const SCAN_PAGE: usize = 200;
+/// Rows that a search for turns reads at a time.
+const TURN_ROWS_STEP: usize = 1_000;
 
 impl Ledger for PostgresStore {
     fn epoch(&self) -> u32 {
@@ -42,21 +46,23 @@ impl Ledger for PostgresStore {
     }
 
     fn position(&self, instance: InstanceNo) -> Stored<'_, Position> {
-        let instance = signed(instance);
-        self.worker.read(async move |connection| read_position(connection, instance).await)
+        let (owner, instance) = (self.tenants.of(instance), signed(instance));
+        self.worker.read(owner, async move |connection| read_position(connection, instance).await)
     }
 
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>> {
+        let owner = self.tenants.of(instance);
         let (instance, after, limit) = (signed(instance), signed(after), signed(limit as u64));
-        self.worker.read(async move |connection| {
+        self.worker.read(owner, async move |connection| {
             let rows = connection.query(&select_pending(), &[&instance, &after, &limit]).await?;
             Ok(rows.into_iter().map(|row| (unsigned(row.get(0)), Arc::new(delivery(&row)))).collect())
         })
     }
 
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
+        let owner = self.tenants.of(instance);
         let (instance, message_id) = (signed(instance), kept(message_id).into_owned());
-        self.worker.read(async move |connection| {
+        self.worker.read(owner, async move |connection| {
             let sql = format!(
                 "SELECT 1 FROM mail m JOIN event e ON e.id = m.event WHERE {OWED} AND e.message_id = $2 LIMIT 1"
             );
@@ -65,7 +71,7 @@ impl Ledger for PostgresStore {
     }
 
     fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = "SELECT instance, session, last_seq FROM head WHERE desk = $1 AND desk <> 0";
             let rows = connection.query(sql, &[&signed(me)]).await?;
             Ok(rows.iter().map(|row| (unsigned(row.get(0)), unsigned(row.get(1)), unsigned(row.get(2)))).collect())
@@ -73,7 +79,7 @@ impl Ledger for PostgresStore {
     }
 
     fn waiting(&self) -> Stored<'_, Vec<Waiting>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let sql = "SELECT h.instance, h.last_seq - coalesce(p.through, 0)
                          - (SELECT count(*) FROM unnest(p.above) AS s (seq) WHERE seq <= h.last_seq), o.at_ms, o.seq
                        FROM head h LEFT JOIN position p ON p.instance = h.instance
@@ -94,7 +100,7 @@ impl Ledger for PostgresStore {
     }
 
     fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(self.tenants.of(instance), async move |connection| {
             let position = read_position(connection, signed(instance)).await?;
             let sql = select_mail("WHERE m.instance = $1 AND m.seq < $2 ORDER BY m.seq DESC LIMIT $3");
             let mut top = if before.is_none() { i64::MAX } else { signed(before) };
@@ -114,7 +120,7 @@ impl Ledger for PostgresStore {
     }
 
     fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(self.tenants.of(instance), async move |connection| {
             let position = read_position(connection, signed(instance)).await?;
             let found = one_mail(connection, instance, seq).await?;
             Ok(found.map(|row| mail_of(&row, instance, &position)))
@@ -164,42 +170,35 @@ impl Ledger for PostgresStore {
         })
     }
 
-    fn last_sent(
-        &self,
-        instances: Vec<InstanceNo>,
-        session_keys: Vec<String>,
-        since_ms: u64,
-    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>> {
-        let keys: Vec<String> = session_keys.iter().map(|key| kept(key).into_owned()).collect();
-        self.worker.read(async move |connection| {
+    fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
+        self.worker.read(self.tenants.of(instance), async move |connection| {
             // Reads only the compared columns; events may be large.
-            let sql = "SELECT m.seq, e.at_ms, e.session_key = ANY($4) FROM mail m JOIN event e ON e.id = m.event
+            let sql = "SELECT m.seq, e.at_ms, e.session_key, e.chat_id FROM mail m JOIN event e ON e.id = m.event
                        WHERE m.instance = $1 AND m.seq <= $2 ORDER BY m.seq DESC LIMIT $3";
-            let mut left = LAST_SENT_ROWS_ALL;
-            for &instance in &instances {
-                let position = read_position(connection, signed(instance)).await?;
-                let newest = signed(position.sent.max(position.through));
-                let limit = signed(left.min(LAST_SENT_ROWS) as u64);
-                for row in connection.query(sql, &[&signed(instance), &newest, &limit, &keys]).await? {
-                    left -= 1;
-                    if row.get::<_, i64>(1) < signed(since_ms) {
-                        break;
+            let position = read_position(connection, signed(instance)).await?;
+            let mut newest = signed(position.sent.max(position.through));
+            let (mut known, mut turns) = (HashSet::new(), Vec::new());
+            for _ in 0..TURN_ROWS_MAX / TURN_ROWS_STEP {
+                let rows = connection.query(sql, &[&signed(instance), &newest, &(TURN_ROWS_STEP as i64)]).await?;
+                for row in &rows {
+                    let at_ms = unsigned(row.get(1));
+                    if at_ms < since_ms || turns.len() >= TURN_SESSIONS_MAX {
+                        return Ok(turns);
                     }
-                    if row.get(2) {
-                        let found = one_mail(connection, instance, unsigned(row.get(0))).await?;
-                        return Ok(found.map(|row| (instance, Arc::new(delivery(&row)))));
+                    let session_key = text_at(row, 2);
+                    if known.insert(session_key.clone()) {
+                        turns.push(SentTurn { session_key, chat_id: text_at(row, 3).into(), at_ms });
                     }
                 }
-                if left == 0 {
-                    break;
-                }
+                let Some(last) = rows.last().filter(|_| rows.len() == TURN_ROWS_STEP) else { break };
+                newest = last.get::<_, i64>(0) - 1;
             }
-            Ok(None)
+            Ok(turns)
         })
     }
 
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
-        self.worker.read(async move |connection| one_event(connection, "id = $1", &[&signed(event)]).await)
+        self.worker.read(SERVER, async move |connection| one_event(connection, "id = $1", &[&signed(event)]).await)
     }
 
     fn event_named<'a>(
@@ -211,7 +210,7 @@ impl Ledger for PostgresStore {
     ) -> Stored<'a, Option<EventRecord>> {
         let (tenant, message_id) = (kept(tenant).into_owned(), kept(message_id).into_owned());
         let chat_id = chat_id.map(|chat_id| kept(chat_id).into_owned());
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             // Text never contains 0xff, so this is above all keys with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
             let which = "dedup BETWEEN $1 AND $2 AND tenant = $3 AND message_id = $4
@@ -220,8 +219,8 @@ impl Ledger for PostgresStore {
         })
     }
 
-    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>> {
-        self.worker.read(async move |connection| {
+    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+        self.worker.read(of_tenant(tenant), async move |connection| {
             let sql = "SELECT id, tenant, at_ms, chat_id, message_id, verdict, dedup FROM event WHERE dedup = ANY($1)";
             let rows = connection.query(sql, &[&dedups]).await?;
             let found = |dedup: &Vec<u8>| rows.iter().find(|row| row.get::<_, &[u8]>(6) == dedup).map(event_record);
@@ -231,7 +230,7 @@ impl Ledger for PostgresStore {
 
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
         let place = [tenant, platform, bot, chat_id].map(|part| kept(part).into_owned());
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT 1 FROM reach WHERE tenant = $1 AND platform = $2 AND bot = $3 AND chat_id = $4";
             let [tenant, platform, bot, chat_id] = &place;
             Ok(connection.query_opt(sql, &[tenant, platform, bot, chat_id]).await?.is_some())

@@ -17,6 +17,7 @@ use super::locks::lock;
 use super::text::{given, kept};
 use super::worker::Asker;
 use super::{PostgresStore, signed, unsigned};
+use crate::turns::{Owner, of_tenant};
 
 /// Bytes in a row.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -34,7 +35,7 @@ impl MediaStore for PostgresStore {
     fn media_put(&self, mut item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut> {
         Box::pin(async move {
             let (tenant, id) = (item.tenant.clone(), item.id.clone());
-            let known = self.worker.read(async move |connection| {
+            let known = self.worker.read(of_tenant(&item.tenant), async move |connection| {
                 Ok((used_by(connection, &tenant).await?, is_here(connection, &id).await?))
             });
             let (used, is_here) = known.await?;
@@ -79,14 +80,14 @@ impl MediaStore for PostgresStore {
     ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
         Box::pin(async move {
             let Some((item, Some(upload))) = self.find(tenant, id, now_ms).await? else { return Ok(None) };
-            let body = pieces(self.worker.asker()?, upload, item.size);
+            let body = pieces(self.worker.asker()?, of_tenant(tenant), upload, item.size);
             Ok(Some((item, body)))
         })
     }
 
     fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
         let [tenant, id] = [tenant, id].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = concat!(
                 "SELECT r.platform, r.bot, r.event, m.mime, m.filename, r.size, r.sealed
                  FROM media m JOIN media_remote r ON r.id = m.id WHERE m.id = $1 AND m.tenant = $2 AND ",
@@ -110,7 +111,7 @@ impl PostgresStore {
     /// A file, and the upload that has its bytes if they are here.
     fn find<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, Option<i64>)>> {
         let [tenant, id] = [tenant, id].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = concat!(
                 "SELECT m.mime, m.filename, coalesce(r.size, m.size), m.expires_ms, m.upload
                  FROM media m LEFT JOIN media_remote r ON r.id = m.id WHERE m.id = $1 AND m.tenant = $2 AND ",
@@ -189,12 +190,12 @@ fn too_slow() -> StoreError {
 }
 
 /// Reads one row at a time, when it is asked for.
-fn pieces(asker: Asker, upload: i64, size: u64) -> MediaBody {
+fn pieces(asker: Asker, owner: Owner, upload: i64, size: u64) -> MediaBody {
     Box::pin(stream::try_unfold((asker, 0_i32, size), move |(asker, no, left)| async move {
         if left == 0 {
             return Ok(None);
         }
-        let read = asker.read(async move |connection| {
+        let read = asker.read(owner, async move |connection| {
             let sql = "SELECT bytes FROM media_chunk WHERE upload = $1 AND no = $2";
             Ok(connection.query_opt(sql, &[&upload, &no]).await?.map(|row| Bytes::from(row.get::<_, Vec<u8>>(0))))
         });

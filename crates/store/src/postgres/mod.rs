@@ -44,6 +44,8 @@ use heads::Settles;
 use retention::Round;
 use worker::Worker;
 
+use crate::turns::Tenants;
+
 /// The time: the caller's where a test gives it, else the database's.
 macro_rules! now {
     ($param:literal) => {
@@ -91,6 +93,7 @@ pub struct PostgresStore {
     worker: Worker,
     /// For leases alone: no queue of other work may delay a renewal.
     lease_worker: Worker,
+    tenants: Tenants,
     accepts: Accepts,
     settles: Settles,
     listeners: Listeners,
@@ -115,6 +118,7 @@ impl PostgresStore {
         Ok(Self {
             worker,
             lease_worker,
+            tenants: Tenants::default(),
             accepts: Accepts::default(),
             settles: Settles::default(),
             listeners: Listeners::default(),

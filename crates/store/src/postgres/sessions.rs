@@ -9,6 +9,7 @@ use super::connection::{Connection, Fault};
 use super::heads::read_position;
 use super::text::{given, kept};
 use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
+use crate::turns::SERVER;
 
 /// The caller adds which.
 const SELECT: &str = "SELECT p.instance, coalesce(h.desk, 0), coalesce(h.session, 0), p.idle, p.seen_ms,
@@ -127,12 +128,12 @@ impl Sessions for PostgresStore {
     }
 
     fn presence(&self, instance: InstanceNo) -> Stored<'_, Presence> {
-        let instance = signed(instance);
-        self.worker.read(async move |connection| read(connection, instance).await)
+        let (owner, instance) = (self.tenants.of(instance), signed(instance));
+        self.worker.read(owner, async move |connection| read(connection, instance).await)
     }
 
     fn presences(&self) -> Stored<'_, Vec<(InstanceNo, Presence)>> {
-        self.worker.read(async move |connection| {
+        self.worker.read(SERVER, async move |connection| {
             let rows = connection.query(&format!("{SELECT} ORDER BY p.instance"), &[]).await?;
             Ok(rows.iter().map(presence).collect())
         })

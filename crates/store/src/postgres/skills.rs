@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
+use crate::turns::of_tenant;
 
 /// Heads that are read at once, in count and in bytes.
 const HEADS_ROWS: i64 = 200;
@@ -32,17 +33,19 @@ impl Skills for PostgresStore {
         version: Option<&'a str>,
     ) -> Stored<'a, Option<SkillSource>> {
         let (tenant, name, version) = (tenant.to_owned(), name.to_owned(), version.map(str::to_owned));
-        self.worker.read(async move |connection| source(connection, &tenant, &name, version.as_deref()).await)
+        self.worker.read(of_tenant(&tenant), async move |connection| {
+            source(connection, &tenant, &name, version.as_deref()).await
+        })
     }
 
     fn skill_meta<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Option<SkillMeta>> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.worker.read(async move |connection| head(connection, &tenant, &name).await)
+        self.worker.read(of_tenant(&tenant), async move |connection| head(connection, &tenant, &name).await)
     }
 
     fn skill_versions<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Vec<VersionInfo>> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT name, version, content_hash, status, previous_status, changed_at, changed_by
                        FROM skill_version WHERE tenant = $1 AND name = $2 ORDER BY no";
             let rows = connection.query(sql, &[&kept(&tenant), &kept(&name)]).await?;
@@ -52,7 +55,7 @@ impl Skills for PostgresStore {
 
     fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
         let tenant = tenant.to_owned();
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             // Heads are read a few at a time, because they may be large and most may not be asked for.
             let sql = concat!(
                 "SELECT ",
@@ -101,7 +104,7 @@ impl Skills for PostgresStore {
 
     fn skill_token<'a>(&'a self, tenant: &'a str) -> Stored<'a, String> {
         let tenant = tenant.to_owned();
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT token FROM skill_token WHERE tenant = $1";
             let found = connection.query_opt(sql, &[&kept(&tenant)]).await?;
             Ok(found.map_or_else(|| "0".into(), |row| row.get(0)))

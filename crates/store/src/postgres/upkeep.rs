@@ -6,6 +6,7 @@ use frontdesk_core::port::store::{Purged, Retention, StoreError, StoreReport, St
 
 use super::connection::{Connection, Fault};
 use super::{PostgresStore, schema, unsigned};
+use crate::turns::SERVER;
 
 /// Faults of a kind that a report names.
 const FAULTS_MAX: i64 = 10;
@@ -25,7 +26,7 @@ impl Upkeep for PostgresStore {
     }
 
     fn report(&self) -> Stored<'_, StoreReport> {
-        self.worker.read(async |connection| {
+        self.worker.read(SERVER, async |connection| {
             let sql = "SELECT coalesce(sum(greatest(0, h.last_seq - coalesce(p.through, 0)
                          - (SELECT count(*) FROM unnest(p.above) AS s (seq)
                             WHERE seq > p.through AND seq <= h.last_seq))), 0)::bigint

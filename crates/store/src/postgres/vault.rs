@@ -5,6 +5,7 @@ use frontdesk_core::port::store::{SealedCapability, Stored, Vault};
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
+use crate::turns::of_tenant;
 
 impl Vault for PostgresStore {
     fn capability<'a>(
@@ -15,7 +16,7 @@ impl Vault for PostgresStore {
         now_ms: u64,
     ) -> Stored<'a, Option<SealedCapability>> {
         let [tenant, session_key, kind] = [tenant, session_key, kind].map(str::to_owned);
-        self.worker.read(async move |connection| {
+        self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT c.id, c.tenant, c.kind, c.platform, c.bot, c.chat_id, c.sealed, c.expires_ms
                        FROM capability_key k JOIN capability c ON c.id = k.id
                        WHERE k.tenant = $1 AND k.session_key = $2 AND k.kind = $3 AND c.tenant = $1 AND c.expires_ms > $4";

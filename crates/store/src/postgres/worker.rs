@@ -4,6 +4,7 @@
 //! in flight is never cancelled.
 
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,6 +15,8 @@ use futures_util::future::LocalBoxFuture;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::connection::{Connection, Fault, Target};
+use crate::erased::{Erased, answer, erase, typed};
+use crate::turns::{Owner, Turns};
 
 /// Jobs that were handed over and are not finished; further callers wait, which slows down the sources.
 const JOBS_MAX: usize = 4096;
@@ -21,6 +24,8 @@ const JOBS_MAX: usize = 4096;
 const WRITERS: usize = 4;
 /// Connections for reads, each shared by all that read.
 const READERS: usize = 4;
+/// Reads that are handed over at a time, and share those connections. Who comes next is a matter of turns.
+const READS_MAX: usize = 64;
 /// Work of one transaction, without its commit. Statements have a limit of their own on the server, which is shorter.
 const WORK_MAX: Duration = Duration::from_secs(12);
 const COMMIT_MAX: Duration = Duration::from_secs(12);
@@ -28,10 +33,13 @@ const COMMIT_MAX: Duration = Duration::from_secs(12);
 const ATTEMPTS: usize = 5;
 
 type Job = Box<dyn FnOnce(Rc<Database>) -> LocalBoxFuture<'static, ()> + Send>;
+/// A job with its result.
+type JobWork = Box<dyn FnOnce(Rc<Database>) -> LocalBoxFuture<'static, Result<Erased, StoreError>> + Send>;
 
 /// A queue of jobs and its thread. Drop waits until the jobs in it are done and the connections are closed.
 pub(super) struct Worker {
     jobs: Option<mpsc::Sender<Job>>,
+    turns: Turns,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,7 +59,7 @@ impl Worker {
         let (jobs, queue) = mpsc::channel(JOBS_MAX);
         let thread = std::thread::Builder::new().name("store-postgres".into());
         let thread = thread.spawn(move || runtime.block_on(tokio::task::LocalSet::new().run_until(run(target, queue))));
-        Ok(Self { jobs: Some(jobs), thread: Some(thread.map_err(unable)?) })
+        Ok(Self { jobs: Some(jobs), turns: Turns::new(READS_MAX), thread: Some(thread.map_err(unable)?) })
     }
 
     /// Hands work to the thread, and waits for its answer.
@@ -59,16 +67,25 @@ impl Worker {
         &self,
         work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Stored<'_, T> {
-        let (job, answered) = job(work);
+        let work = move |database: Rc<Database>| -> LocalBoxFuture<'static, Result<Erased, StoreError>> {
+            Box::pin(async move { work(&database).await.map(erase) })
+        };
+        answer(self.run(None, Box::new(work)))
+    }
+
+    fn run(&self, owner: Option<Owner>, work: JobWork) -> Stored<'_, Erased> {
         Box::pin(async move {
-            hand_over(self.jobs.as_ref().ok_or_else(gone)?, job).await?;
-            answered.await.map_err(panicked)?
+            let _turn = match owner {
+                Some(owner) => Some(self.turns.next(owner).await),
+                None => None,
+            };
+            hand_over(self.jobs.as_ref().ok_or_else(gone)?, work).await
         })
     }
 
     /// For whoever outlives the borrow of the worker.
     pub(super) fn asker(&self) -> Result<Asker, StoreError> {
-        Ok(Asker(self.jobs.as_ref().ok_or_else(gone)?.downgrade()))
+        Ok(Asker { jobs: self.jobs.as_ref().ok_or_else(gone)?.downgrade(), turns: self.turns.clone() })
     }
 
     /// Like `ask`, before there is a runtime to wait in.
@@ -91,9 +108,10 @@ impl Worker {
     /// connection was lost.
     pub(super) fn read<T: Send + 'static>(
         &self,
+        owner: Owner,
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Stored<'_, T> {
-        self.ask(async move |database| database.read(work).await)
+        answer(self.run(Some(owner), reading(Box::new(TypedWork::new(work)))))
     }
 
     /// A transaction. The work may be repeated, if another transaction was in its way.
@@ -101,41 +119,45 @@ impl Worker {
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Stored<'_, T> {
-        self.ask(async move |database| database.writers.transaction(work).await)
+        answer(self.run(None, writing(Box::new(TypedWork::new(work)))))
     }
 }
 
-/// Boxed, so that it is not compiled into each of its callers.
-fn hand_over(jobs: &mpsc::Sender<Job>, job: Job) -> Stored<'_, ()> {
-    Box::pin(async move { jobs.send(job).await.map_err(|_| gone()) })
+fn reading(work: Box<dyn Work + Send>) -> JobWork {
+    Box::new(move |database| Box::pin(async move { database.run_read(&*work).await }))
 }
 
-/// Wraps work as a job; the receiver gets its result.
-fn job<T: Send + 'static>(
-    work: impl AsyncFnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
-) -> (Job, oneshot::Receiver<Result<T, StoreError>>) {
+fn writing(work: Box<dyn Work + Send>) -> JobWork {
+    Box::new(move |database| Box::pin(async move { database.writers.run_transaction(&*work).await }))
+}
+
+/// Hands work to the thread, and waits for its result.
+async fn hand_over(jobs: &mpsc::Sender<Job>, work: JobWork) -> Result<Erased, StoreError> {
     let (answer, answered) = oneshot::channel();
     let job: Job = Box::new(move |database| {
         Box::pin(async move {
-            let _ = answer.send(work(&database).await); // the caller may be gone
+            let _ = answer.send(work(database).await); // the caller may be gone
         })
     });
-    (job, answered)
+    jobs.send(job).await.map_err(|_| gone())?;
+    answered.await.map_err(panicked)?
 }
 
 /// Reads for as long as the thread runs, and keeps it running only until a read is in the queue.
-pub(super) struct Asker(mpsc::WeakSender<Job>);
+pub(super) struct Asker {
+    jobs: mpsc::WeakSender<Job>,
+    turns: Turns,
+}
 
 impl Asker {
     pub(super) async fn read<T: Send + 'static>(
         &self,
+        owner: Owner,
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let jobs = self.0.upgrade().ok_or_else(gone)?;
-        let (job, answered) = job(async move |database| database.read(work).await);
-        hand_over(&jobs, job).await?;
-        drop(jobs);
-        answered.await.map_err(panicked)?
+        let _turn = self.turns.next(owner).await;
+        let jobs = self.jobs.upgrade().ok_or_else(gone)?;
+        hand_over(&jobs, reading(Box::new(TypedWork::new(work)))).await.and_then(typed)
     }
 }
 
@@ -148,42 +170,30 @@ pub(super) fn panicked(_: oneshot::error::RecvError) -> StoreError {
 }
 
 /// A connection that does not answer in time is as good as lost.
-async fn in_time(limit: Duration, working: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+async fn in_time<T>(limit: Duration, working: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let late = |_| Err(Fault::Lost("Postgres did not answer in time".into()));
     tokio::time::timeout(limit, working).await.unwrap_or_else(late)
 }
 
-/// Work on a connection, without the type of its result: waiting, repeating and committing are compiled once, not once
-/// per type.
+/// Work on a connection, without the type of its result.
 trait Work {
-    fn run<'a>(&'a self, connection: &'a Connection) -> LocalBoxFuture<'a, Result<(), Fault>>;
+    fn run<'a>(&'a self, connection: &'a Connection) -> LocalBoxFuture<'a, Result<Erased, Fault>>;
 }
 
-/// Work and its result, once there is one.
 struct TypedWork<T, W> {
     work: W,
-    result: Cell<Option<T>>,
+    _type: PhantomData<fn() -> T>,
 }
 
-impl<T, W> TypedWork<T, W> {
+impl<T: Send + 'static, W: AsyncFn(&Connection) -> Result<T, Fault>> TypedWork<T, W> {
     fn new(work: W) -> Self {
-        Self { work, result: Cell::new(None) }
-    }
-
-    /// Call only after `run` returned `Ok`.
-    fn into_result(self) -> Result<T, StoreError> {
-        self.result
-            .into_inner()
-            .ok_or_else(|| StoreError::Unknown("a database operation returned no result (a bug in frontdesk)".into()))
+        Self { work, _type: PhantomData }
     }
 }
 
-impl<T, W: AsyncFn(&Connection) -> Result<T, Fault>> Work for TypedWork<T, W> {
-    fn run<'a>(&'a self, connection: &'a Connection) -> LocalBoxFuture<'a, Result<(), Fault>> {
-        Box::pin(async move {
-            self.result.set(Some((self.work)(connection).await?));
-            Ok(())
-        })
+impl<T: Send + 'static, W: AsyncFn(&Connection) -> Result<T, Fault>> Work for TypedWork<T, W> {
+    fn run<'a>(&'a self, connection: &'a Connection) -> LocalBoxFuture<'a, Result<Erased, Fault>> {
+        Box::pin(async move { (self.work)(connection).await.map(erase) })
     }
 }
 
@@ -239,13 +249,14 @@ impl Database {
         self.target.connect().await.map_err(Fault::unwritten)
     }
 
-    pub(super) async fn read<T>(&self, work: impl AsyncFn(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let work = TypedWork::new(work);
-        self.run_read(&work).await?;
-        work.into_result()
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl AsyncFn(&Connection) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        self.run_read(&TypedWork::new(work)).await.and_then(typed)
     }
 
-    fn run_read<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
+    fn run_read<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<Erased, StoreError>> {
         Box::pin(async move {
             self.turn.set((self.turn.get() + 1) % READERS);
             let reader = &self.readers[self.turn.get()];
@@ -253,7 +264,7 @@ impl Database {
             loop {
                 let connection = self.reader(reader).await?;
                 match in_time(WORK_MAX, work.run(&connection)).await {
-                    Ok(()) => return Ok(()),
+                    Ok(value) => return Ok(value),
                     Err(Fault::Lost(_)) if !is_again => {
                         forget(reader, &connection).await;
                         is_again = true;
@@ -305,16 +316,14 @@ impl Writers {
     }
 
     /// BEGIN, the work, COMMIT.
-    pub(super) async fn transaction<T>(
+    pub(super) async fn transaction<T: Send + 'static>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        let work = TypedWork::new(work);
-        self.run_transaction(&work).await?;
-        work.into_result()
+        self.run_transaction(&TypedWork::new(work)).await.and_then(typed)
     }
 
-    fn run_transaction<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
+    fn run_transaction<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<Erased, StoreError>> {
         Box::pin(async move {
             let _turn = self.free.acquire().await;
             let mut attempt = 0;
@@ -326,7 +335,10 @@ impl Writers {
                     let (begun, done) = tokio::join!(biased; connection.batch("BEGIN"), work.run(&connection));
                     begun.and(done)
                 };
-                let Err(failed) = in_time(WORK_MAX, working).await else { return self.commit(connection).await };
+                let failed = match in_time(WORK_MAX, working).await {
+                    Ok(value) => return self.commit(connection).await.map(|()| value),
+                    Err(failed) => failed,
+                };
                 if matches!(failed, Fault::Lost(_)) {
                     // Dropped, not kept: its transaction ends with it. Nothing was committed.
                     if was_idle && attempt == 1 {
@@ -356,16 +368,14 @@ impl Writers {
     }
 
     /// One statement that is a transaction of its own. It may have been written although its answer was lost.
-    pub(super) async fn statement<T>(
+    pub(super) async fn statement<T: Send + 'static>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        let work = TypedWork::new(work);
-        self.run_statement(&work).await?;
-        work.into_result()
+        self.run_statement(&TypedWork::new(work)).await.and_then(typed)
     }
 
-    fn run_statement<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<(), StoreError>> {
+    fn run_statement<'a>(&'a self, work: &'a dyn Work) -> LocalBoxFuture<'a, Result<Erased, StoreError>> {
         Box::pin(async move {
             let _turn = self.free.acquire().await;
             let mut attempt = 0;

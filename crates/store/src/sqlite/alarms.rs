@@ -5,9 +5,9 @@ use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::InstanceNo;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::SERVER;
 
 const COLUMNS: &str = "id, instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
                        skip_missed, callback, schedule_id, state, note, claim";
@@ -45,16 +45,16 @@ impl Alarms for SqliteStore {
     }
 
     fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
-        self.readers.read(instance, move |connection| armed_of(connection, instance, after, limit))
+        self.readers.read(self.tenants.of(instance), move |connection| armed_of(connection, instance, after, limit))
     }
 
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
         let job_id = job_id.to_owned();
-        self.readers.read(instance, move |connection| alarm_of(connection, instance, &job_id))
+        self.readers.read(self.tenants.of(instance), move |connection| alarm_of(connection, instance, &job_id))
     }
 
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>> {
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let sql = "SELECT next_ms, id, instance, callback FROM shot
                        WHERE state = 'armed' AND (next_ms, id) > (?1, ?2) AND next_ms <= ?3
                        ORDER BY next_ms, id LIMIT ?4";
@@ -116,7 +116,7 @@ impl Alarms for SqliteStore {
     }
 
     fn dead_alarms(&self, instance: Option<InstanceNo>, limit: usize) -> Stored<'_, Vec<Alarm>> {
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM shot WHERE state = 'dead' AND (?1 IS NULL OR instance = ?1) ORDER BY id LIMIT ?2"
             );
@@ -133,7 +133,7 @@ impl Alarms for SqliteStore {
         limit: usize,
     ) -> Stored<'a, Vec<Ended>> {
         let job_id = job_id.map(str::to_owned);
-        self.readers.read(instance, move |connection| {
+        self.readers.read(self.tenants.of(instance), move |connection| {
             let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM shot_end
                        WHERE instance = ?1 AND (?2 IS NULL OR job_id = ?2) ORDER BY id DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -156,7 +156,7 @@ impl Alarms for SqliteStore {
     }
 
     fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>> {
-        self.readers.read(DESK, |connection| {
+        self.readers.read(SERVER, |connection| {
             let sql = "SELECT instance, COUNT(*) FROM shot WHERE state = 'armed' GROUP BY instance";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));

@@ -3,9 +3,9 @@
 use frontdesk_core::port::store::{ChatAmend, ChatLog, ChatRecord, ChatRow, PAGE_MAX_BYTES, StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::of_tenant;
 
 /// Appends once per message id; a repetition returns the number of the first one and `false`.
 pub(super) fn append(
@@ -88,7 +88,7 @@ impl ChatLog for SqliteStore {
 
     fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>> {
         let name = [tenant, chat_id, message_id].map(str::to_owned);
-        self.readers.read(turn(tenant), move |connection| {
+        self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query.query_row(name, line).optional().map_err(fault)
@@ -103,7 +103,7 @@ impl ChatLog for SqliteStore {
         limit: usize,
     ) -> Stored<'a, Vec<ChatRow>> {
         let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = ?1 AND chat_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -114,7 +114,7 @@ impl ChatLog for SqliteStore {
 
     fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
         let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = ?1 AND chat_id = ?2 ORDER BY seq DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -146,7 +146,7 @@ impl ChatLog for SqliteStore {
 
     fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>> {
         let name = [tenant, chat_id].map(str::to_owned);
-        self.readers.read(turn(tenant), move |connection| {
+        self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 AND chat_id = ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query.query_row(name, record).optional().map_err(fault)
@@ -155,7 +155,7 @@ impl ChatLog for SqliteStore {
 
     fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
         let (tenant, after) = (tenant.to_owned(), after.to_owned());
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 AND chat_id > ?2
                        ORDER BY chat_id LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;

@@ -3,14 +3,14 @@
 use frontdesk_core::port::store::{Cursors, StoreError, Stored};
 use rusqlite::OptionalExtension as _;
 
-use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed};
+use crate::turns::SERVER;
 
 impl Cursors for SqliteStore {
     fn cursor<'a>(&'a self, platform: &'a str, bot: &'a str) -> Stored<'a, Option<String>> {
         let key = (platform.to_owned(), bot.to_owned());
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let sql = "SELECT value FROM cursor WHERE platform = ?1 AND bot = ?2";
             connection.query_row(sql, key, |row| row.get(0)).optional().map_err(fault)
         })

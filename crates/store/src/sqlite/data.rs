@@ -5,10 +5,10 @@ use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::agents::PortableData;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed};
 use crate::ranking::{CANDIDATES, COUNTED_BYTES, Match, mark, marks, rank};
+use crate::turns::of_tenant;
 
 /// Bits of a row number that count the rows of one tenant; the bits above identify the tenant.
 pub(super) const ROW_BITS: u32 = 40;
@@ -34,12 +34,12 @@ impl Data for SqliteStore {
 
     fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
-        self.readers.read(turn(&tenant), move |connection| get(connection, &tenant, &id, now_s))
+        self.readers.read(of_tenant(&tenant), move |connection| get(connection, &tenant, &id, now_s))
     }
 
     fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
         let tenant = tenant.to_owned();
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             // One transaction, so that rows found by the index can still be read.
             let moment = connection.unchecked_transaction().map_err(fault)?;
             find(&moment, &tenant, &query)

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use frontdesk_core::port::store::{DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::SERVER;
 
 /// The desks of this process.
 #[derive(Clone, Default)]
@@ -55,7 +55,7 @@ impl Desks for SqliteStore {
             let leaving = live().filter(|it| it.is_leaving).map(|it| it.number).collect();
             Some((live().map(|it| it.number).collect(), leaving))
         });
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let (live, leaving) = live.ok_or(StoreError::Conflict)?;
             Ok(Renewal { directory_version: super::directory::version(connection)?, live, leaving })
         })
@@ -101,7 +101,7 @@ impl Desks for SqliteStore {
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {
         let mut all = self.leases.with(|all| all.clone());
         all.retain(|it| it.lease_until_ms > now_ms);
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let mut query =
                 connection.prepare_cached("SELECT name FROM duty WHERE desk = ?1 ORDER BY name").map_err(fault)?;
             let mut count =

@@ -3,19 +3,21 @@
 use frontdesk_core::port::store::{Applied, Change, Changes, Directory, Record, StoreError, Stored};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 
-use super::readers::DESK;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::{Learned, SERVER};
 
 impl Directory for SqliteStore {
     fn changed_since(&self, version: u64) -> Stored<'_, Changes> {
-        self.readers.read(DESK, move |connection| {
+        let found = self.readers.read(SERVER, move |connection| {
             let (changes, floor) = read(connection, version)?;
             // Deletions before the floor are no longer stored, so everything must be returned.
             if version > 0 && version < floor { read(connection, 0).map(|(all, _)| all) } else { Ok(changes) }
-        })
+        });
+        Box::pin(async move { found.await.inspect(|changes| self.tenants.note(changes)) })
     }
 
     fn amend(&self, seen: u64, changes: Vec<Change>, applied: Applied) -> Stored<'_, u64> {
+        let (tenants, learned) = (self.tenants.clone(), Learned::from_changes(&changes));
         let work = move |books: &mut super::threads::Books| {
             let connection = &books.connection;
             let raise =
@@ -31,7 +33,10 @@ impl Directory for SqliteStore {
             connection.execute_batch(end).map_err(fault)?;
             done
         };
-        self.writer.write(work, |version| applied(*version))
+        self.writer.write(work, move |version| {
+            tenants.learn(learned);
+            applied(*version);
+        })
     }
 
     fn draw_numbers(&self, count: u64) -> Stored<'_, u64> {

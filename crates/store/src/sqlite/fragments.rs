@@ -4,9 +4,9 @@ use frontdesk_core::port::fragments::{FRAGMENTS_MAX, FRAGMENTS_MAX_BYTES, JOINED
 use frontdesk_core::port::store::{ChatGroups, Claim, Fragment, Fragments, Held, StoreError, Stored};
 use rusqlite::{Connection, Row};
 
-use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::SERVER;
 
 /// Groups that are claimed at once.
 const CLAIMS_MAX: i64 = 100;
@@ -20,7 +20,7 @@ impl Fragments for SqliteStore {
         Box::pin(async move {
             let wanted = groups.clone();
             // Asked for every message, and nearly always there is nothing to write.
-            let is_any = self.readers.read(DESK, move |connection| is_kept_for_chat(connection, &wanted));
+            let is_any = self.readers.read(SERVER, move |connection| is_kept_for_chat(connection, &wanted));
             if !is_any.await? {
                 return Ok(Vec::new());
             }

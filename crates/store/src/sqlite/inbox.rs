@@ -5,9 +5,9 @@ use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::{EventId, InstanceNo, Place};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use super::readers::{DESK, turn};
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::{SERVER, of_tenant};
 
 /// The message of an event: its place is the event's number, or it came with a place of its own.
 const OF_EVENT: &str = "((event = ?1 AND origin IS NULL) OR origin = ?1)";
@@ -59,7 +59,7 @@ fn last(connection: &Connection, agent: InstanceNo) -> Result<Place, StoreError>
 
 impl Inbox for SqliteStore {
     fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
-        self.readers.read(agent, move |connection| {
+        self.readers.read(self.tenants.of(agent), move |connection| {
             let sql = select("agent = ?1 AND event > ?2 ORDER BY event LIMIT ?3");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             let which = (signed(agent), signed(after), signed(limit as u64));
@@ -77,11 +77,11 @@ impl Inbox for SqliteStore {
     }
 
     fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place> {
-        self.readers.read(agent, move |connection| last(connection, agent))
+        self.readers.read(self.tenants.of(agent), move |connection| last(connection, agent))
     }
 
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>> {
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let mut query = connection.prepare_cached(&select(OF_EVENT)).map_err(fault)?;
             query.query_row([signed(event)], stored).optional().map_err(fault)
         })
@@ -102,7 +102,7 @@ impl Inbox for SqliteStore {
 
     fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let tenant = tenant.to_owned();
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts,
                               COALESCE(origin, event)
                        FROM letter WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
@@ -115,7 +115,7 @@ impl Inbox for SqliteStore {
     }
 
     fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>> {
-        self.readers.read(DESK, |connection| {
+        self.readers.read(SERVER, |connection| {
             // Skips from inbox to inbox with the index instead of scanning all messages.
             let sql = "WITH RECURSIVE inbox(agent) AS (
                          SELECT MIN(agent) FROM letter
@@ -149,7 +149,7 @@ impl Inbox for SqliteStore {
 
     fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>> {
         let key = key.to_owned();
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let sql = "SELECT key, agent, json FROM planned_wake WHERE key = ?1";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let wake =

@@ -3,9 +3,9 @@
 use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, StoreError, Stored};
 use rusqlite::{OptionalExtension as _, Row};
 
-use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::SERVER;
 
 impl Journal for SqliteStore {
     fn open_entry(&self, it: JournalEntry, receipt_id: Option<String>) -> Stored<'_, u64> {
@@ -81,7 +81,7 @@ impl Journal for SqliteStore {
         receipt_ids: Vec<String>,
     ) -> Stored<'a, Option<JournalEntry>> {
         let (platform, bot) = (platform.to_owned(), bot.to_owned());
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM journal WHERE id =
                    (SELECT entry FROM journal_receipt WHERE platform = ?1 AND bot = ?2 AND receipt_id = ?3)"
@@ -110,7 +110,7 @@ impl Journal for SqliteStore {
 
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
         let tenant = tenant.map(str::to_owned);
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let sql =
                 format!("SELECT {COLUMNS} FROM journal WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id DESC LIMIT ?2");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;

@@ -1,18 +1,19 @@
 //! The ledger: events, one row per receiver, and positions.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, ChatWrite, Delivery, DeskNo, EventRecord, LAST_SENT_ROWS, LAST_SENT_ROWS_ALL, Ledger,
-    MadeRow, Mail, MailState, NewRow, Position, RowListener, Settlement, StoreError, Stored, Waiting,
+    Acceptance, Accepted, ChatWrite, Delivery, DeskNo, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position,
+    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
 };
 use frontdesk_wire::{EventId, InstanceNo, Place, Seq, SessionNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
-use super::readers::{DESK, turn};
 use super::threads::Books;
 use super::{SqliteStore, chat, fault, held_media, inbox, signed, unsigned, vault};
+use crate::turns::{SERVER, of_tenant};
 
 /// Rows that a listing scans for a rare state.
 const SCAN_MAX: i64 = 20_000;
@@ -56,7 +57,7 @@ impl Ledger for SqliteStore {
     }
 
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>> {
-        self.readers.read(instance, move |connection| {
+        self.readers.read(self.tenants.of(instance), move |connection| {
             let position = read_position(connection, instance)?;
             let mut query = connection.prepare_cached(&select_mail("m.seq > ?2 ORDER BY m.seq")).map_err(fault)?;
             let mut rows = query.query((signed(instance), signed(after.max(position.through)))).map_err(fault)?;
@@ -74,7 +75,7 @@ impl Ledger for SqliteStore {
 
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
         let message_id = message_id.to_owned();
-        self.readers.read(instance, move |connection| {
+        self.readers.read(self.tenants.of(instance), move |connection| {
             let position = read_position(connection, instance)?;
             let sql = "SELECT m.seq FROM mail m JOIN event e ON e.id = m.event
                        WHERE m.instance = ?1 AND m.seq > ?2 AND e.message_id = ?3";
@@ -90,7 +91,7 @@ impl Ledger for SqliteStore {
     }
 
     fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>> {
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let sql = "SELECT p.instance, p.session,
                          COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0)
                        FROM presence p WHERE p.desk = ?1";
@@ -101,7 +102,7 @@ impl Ledger for SqliteStore {
     }
 
     fn waiting(&self) -> Stored<'_, Vec<Waiting>> {
-        self.readers.read(DESK, |connection| {
+        self.readers.read(SERVER, |connection| {
             let sql = "SELECT * FROM (SELECT p.instance,
                          COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0) - p.through AS owed,
                          p.through, p.above FROM position p) WHERE owed > 0";
@@ -133,7 +134,7 @@ impl Ledger for SqliteStore {
     }
 
     fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>> {
-        self.readers.read(instance, move |connection| {
+        self.readers.read(self.tenants.of(instance), move |connection| {
             let position = read_position(connection, instance)?;
             let top = if before.is_none() { i64::MAX } else { signed(before) };
             let sql = select_mail(&format!("m.seq < ?2 ORDER BY m.seq DESC LIMIT {SCAN_MAX}"));
@@ -152,7 +153,7 @@ impl Ledger for SqliteStore {
     }
 
     fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>> {
-        self.readers.read(instance, move |connection| {
+        self.readers.read(self.tenants.of(instance), move |connection| {
             let position = read_position(connection, instance)?;
             let mut query = connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
             let found = query.query_row((signed(instance), signed(seq)), |row| mail_of(row, instance, &position));
@@ -206,46 +207,34 @@ impl Ledger for SqliteStore {
         Box::pin(async move { answer.await.map(|made| made.rows.first().map(|new| new.row.seq)) })
     }
 
-    fn last_sent(
-        &self,
-        instances: Vec<InstanceNo>,
-        session_keys: Vec<String>,
-        since_ms: u64,
-    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>> {
-        self.readers.read(instances.first().map_or(DESK, |first| first.0), move |connection| {
+    fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
+        self.readers.read(self.tenants.of(instance), move |connection| {
+            let position = read_position(connection, instance)?;
             // Reads only the compared columns; events may be large.
-            let sql = "SELECT m.seq, e.at_ms, e.session_key FROM mail m JOIN event e ON e.id = m.event
+            let sql = "SELECT e.at_ms, e.session_key, e.chat_id FROM mail m JOIN event e ON e.id = m.event
                        WHERE m.instance = ?1 AND m.seq <= ?2 ORDER BY m.seq DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let mut left = LAST_SENT_ROWS_ALL;
-            for instance in instances {
-                let position = read_position(connection, instance)?;
-                let newest = position.sent.max(position.through);
-                let limit = left.min(LAST_SENT_ROWS) as u64;
-                let mut rows = query.query((signed(instance), signed(newest), signed(limit))).map_err(fault)?;
-                while let Some(row) = rows.next().map_err(fault)? {
-                    left -= 1;
-                    if unsigned::<u64>(row.get(1).map_err(fault)?) < since_ms {
-                        break;
-                    }
-                    let key = row.get_ref(2).and_then(|key| Ok(key.as_str()?)).map_err(fault)?;
-                    if session_keys.iter().any(|known| known == key) {
-                        let seq: i64 = row.get(0).map_err(fault)?;
-                        let mut whole = connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
-                        let found = whole.query_row((signed(instance), seq), delivery).map_err(fault)?;
-                        return Ok(Some((instance, Arc::new(found))));
-                    }
-                }
-                if left == 0 {
+            let newest = position.sent.max(position.through);
+            let mut rows = query.query((signed(instance), signed(newest), TURN_ROWS_MAX as i64)).map_err(fault)?;
+            let (mut known, mut turns) = (HashSet::new(), Vec::new());
+            while let Some(row) = rows.next().map_err(fault)? {
+                let at_ms = unsigned(row.get(0).map_err(fault)?);
+                if at_ms < since_ms || turns.len() >= TURN_SESSIONS_MAX {
                     break;
                 }
+                let session_key = row.get_ref(1).and_then(|key| Ok(key.as_str()?)).map_err(fault)?;
+                if !known.contains(session_key) {
+                    known.insert(session_key.to_owned());
+                    let chat_id = row.get::<_, String>(2).map_err(fault)?.into();
+                    turns.push(SentTurn { session_key: session_key.to_owned(), chat_id, at_ms });
+                }
             }
-            Ok(None)
+            Ok(turns)
         })
     }
 
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
-        self.readers.read(DESK, move |connection| {
+        self.readers.read(SERVER, move |connection| {
             let mut query = connection.prepare_cached(&select_event("id = ?1")).map_err(fault)?;
             query.query_row([signed(event)], event_record).optional().map_err(fault)
         })
@@ -260,7 +249,7 @@ impl Ledger for SqliteStore {
     ) -> Stored<'a, Option<EventRecord>> {
         let (tenant, message_id) = (tenant.to_owned(), message_id.to_owned());
         let chat_id = chat_id.map(str::to_owned);
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             // Text never contains 0xff, so this is above all keys with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
             let sql = select_event(
@@ -273,8 +262,8 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>> {
-        self.readers.read(DESK, move |connection| {
+    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+        self.readers.read(of_tenant(tenant), move |connection| {
             let mut query = connection.prepare_cached(&select_event("dedup = ?1")).map_err(fault)?;
             let mut one = |key: Vec<u8>| query.query_row([key], event_record).optional().map_err(fault);
             dedups.into_iter().map(&mut one).collect()
@@ -283,7 +272,7 @@ impl Ledger for SqliteStore {
 
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
         let place = [tenant, platform, bot, chat_id].map(str::to_owned);
-        self.readers.read(turn(tenant), move |connection| {
+        self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT 1 FROM reach WHERE tenant = ?1 AND platform = ?2 AND bot = ?3 AND chat_id = ?4";
             connection.prepare_cached(sql).and_then(|mut query| query.exists(place)).map_err(fault)
         })

@@ -13,9 +13,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 use tokio::fs::{self, File, OpenOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, private, signed, unsigned};
+use crate::turns::of_tenant;
 
 /// Bytes read from a file at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -38,7 +38,7 @@ impl MediaStore for SqliteStore {
         let path = self.media_dir.join(&item.id);
         Box::pin(async move {
             let (tenant, id) = (item.tenant.clone(), item.id.clone());
-            let known = self.readers.read(turn(&item.tenant), move |connection| {
+            let known = self.readers.read(of_tenant(&item.tenant), move |connection| {
                 Ok((used_by(connection, &tenant)?, is_here(connection, &id)?))
             });
             let (used, is_here) = known.await?;
@@ -89,7 +89,7 @@ impl MediaStore for SqliteStore {
 
     fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
         let [id, owner] = [id, tenant].map(str::to_owned);
-        self.readers.read(turn(tenant), move |connection| {
+        self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT r.platform, r.bot, r.event, m.mime, m.filename, r.size, r.sealed
                        FROM media m JOIN media_remote r ON r.id = m.id
                        WHERE m.id = ?1 AND m.tenant = ?2 AND ";
@@ -117,7 +117,7 @@ impl SqliteStore {
     /// A file, and whether its bytes are here.
     fn find<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, bool)>> {
         let [id, owner] = [id, tenant].map(str::to_owned);
-        self.readers.read(turn(tenant), move |connection| find(connection, id, owner, now_ms))
+        self.readers.read(of_tenant(tenant), move |connection| find(connection, id, owner, now_ms))
     }
 }
 

@@ -42,6 +42,7 @@ use tokio::sync::Semaphore;
 use crate::claims::{LocalClaims, local_claims};
 use crate::exchanges::{LocalExchanges, local_exchanges};
 use crate::listeners::Listeners;
+use crate::turns::Tenants;
 use crate::wakes::WakeClaims;
 use desks::Leases;
 use readers::Readers;
@@ -55,6 +56,7 @@ const FILE: &str = "frontdesk.db";
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
+    tenants: Tenants,
     listeners: Listeners,
     epoch: u32,
     path: PathBuf,
@@ -93,6 +95,7 @@ impl SqliteStore {
         Ok(Self {
             writer: Writer::start(connection, Watched::begin(&path)?)?,
             readers: Readers::start(&path)?,
+            tenants: Tenants::default(),
             listeners: Listeners::default(),
             epoch,
             path,

@@ -7,9 +7,9 @@ use frontdesk_core::port::store::{Purged, Retention, StoreError};
 use frontdesk_wire::{EventId, InstanceNo, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, held_media, signed, unsigned};
+use crate::turns::SERVER;
 
 /// Rows deleted per step: a few milliseconds of the writer.
 const STEP_ROWS: usize = 200;
@@ -90,7 +90,7 @@ impl Round {
             "SELECT p.instance, p.through, COALESCE((SELECT MAX(m.seq) FROM mail m WHERE m.instance = p.instance), 0)
                    FROM position p ORDER BY p.instance";
         let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), unsigned::<Seq>(row.get(2)?)));
-        let found = store.readers.read(DESK, move |connection| {
+        let found = store.readers.read(SERVER, move |connection| {
             // One snapshot for both: every event up to `last` has its rows among those read here or later.
             let moment = connection.unchecked_transaction().map_err(fault)?;
             let last = "SELECT COALESCE(MAX(id), 0) FROM event";
@@ -119,7 +119,7 @@ impl Round {
     async fn events(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
         let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
         let (after, until, mut owed) = (self.event, self.last_event, std::mem::take(&mut self.owed));
-        let found = store.readers.read(DESK, move |connection| {
+        let found = store.readers.read(SERVER, move |connection| {
             let old = old_events(connection, after, until, before_ms)?;
             let Some(last) = old.last().copied() else { return Ok((owed, old, Vec::new())) };
             let kept = owed_until(connection, &mut owed, last)?;
@@ -143,7 +143,7 @@ impl Round {
         let count = self.ledgers.len().min(STEP_OWNERS);
         let some: Vec<(InstanceNo, Seq)> = self.ledgers.drain(..count).collect();
         let until = self.event;
-        let found = store.readers.read(DESK, move |connection| settled_rows(connection, some, until));
+        let found = store.readers.read(SERVER, move |connection| settled_rows(connection, some, until));
         let (rows, rest) = found.await?;
         for ledger in rest.into_iter().rev() {
             self.ledgers.push_front(ledger);
@@ -168,7 +168,7 @@ impl Round {
     /// Files expire from the time on at which the last mail that refers to them was found settled.
     async fn media(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
         let after = self.media.clone();
-        let found = store.readers.read(DESK, move |connection| held_media::settled(connection, &after, STEP_ROWS));
+        let found = store.readers.read(SERVER, move |connection| held_media::settled(connection, &after, STEP_ROWS));
         let (last, settled) = found.await?;
         if !settled.is_empty() {
             let expires_ms = keep.now_ms.saturating_add(keep.media_ttl_ms);
@@ -184,7 +184,7 @@ impl Round {
     async fn files(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
         let (after, now_ms) = (self.files.clone(), keep.now_ms);
         let found =
-            store.readers.read(DESK, move |connection| held_media::expired(connection, &after, now_ms, STEP_ROWS));
+            store.readers.read(SERVER, move |connection| held_media::expired(connection, &after, now_ms, STEP_ROWS));
         let (last, free) = found.await?;
         let mut gone = 0;
         if !free.is_empty() {
@@ -210,7 +210,7 @@ impl Round {
             return Ok((0, if is_due { Some(Part::Reach) } else { None }));
         }
         let (from, before_ms) = (self.chats.clone(), keep.chat_before_ms);
-        let found = store.readers.read(DESK, move |connection| old_lines(connection, from, before_ms)).await?;
+        let found = store.readers.read(SERVER, move |connection| old_lines(connection, from, before_ms)).await?;
         let OldLines { lines, next } = found;
         let gone = if lines.is_empty() {
             0
@@ -233,7 +233,7 @@ impl Round {
 
     async fn reach(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
         let before_ms = signed(keep.reach_before_ms);
-        let found = store.readers.read(DESK, move |connection| {
+        let found = store.readers.read(SERVER, move |connection| {
             let sql = "SELECT tenant, platform, bot, chat_id FROM reach WHERE at_ms < ?1 LIMIT ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let place = |row: &Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]);
@@ -530,7 +530,7 @@ mod tests {
         let both = Arc::new(Barrier::new(2));
         let read = || {
             let both = both.clone();
-            store.readers.read(DESK, move |connection| {
+            store.readers.read(SERVER, move |connection| {
                 both.wait();
                 connection.query_row("SELECT COUNT(*) FROM meta", [], |row| row.get::<_, i64>(0)).map_err(fault)
             })

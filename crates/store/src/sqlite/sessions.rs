@@ -4,9 +4,9 @@ use frontdesk_core::port::store::{Attached, DeskNo, Presence, SessionNo, Session
 use frontdesk_wire::{GatewayId, InstanceNo, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use super::readers::DESK;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::SERVER;
 
 const COLUMNS: &str = "instance, desk, session, idle, seen_ms, noticed_through, never_acks";
 
@@ -103,11 +103,11 @@ impl Sessions for SqliteStore {
     }
 
     fn presence(&self, instance: InstanceNo) -> Stored<'_, Presence> {
-        self.readers.read(instance, move |connection| read(connection, instance))
+        self.readers.read(self.tenants.of(instance), move |connection| read(connection, instance))
     }
 
     fn presences(&self) -> Stored<'_, Vec<(InstanceNo, Presence)>> {
-        self.readers.read(DESK, |connection| {
+        self.readers.read(SERVER, |connection| {
             let sql = format!("SELECT {COLUMNS} FROM presence ORDER BY instance");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             query.query_map([], presence).and_then(Iterator::collect).map_err(fault)

@@ -6,9 +6,9 @@ use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use super::readers::turn;
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::of_tenant;
 
 const HEAD: &str = "SELECT name, version, content_hash, status, description, tags, created_at, updated_at,
                     status_changed_at, author, bag FROM skill";
@@ -25,7 +25,7 @@ impl Skills for SqliteStore {
         version: Option<&'a str>,
     ) -> Stored<'a, Option<SkillSource>> {
         let (tenant, name, version) = (tenant.to_owned(), name.to_owned(), version.map(str::to_owned));
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             // One transaction, so that head and body belong together.
             let moment = connection.unchecked_transaction().map_err(fault)?;
             source(&moment, &tenant, &name, version.as_deref())
@@ -34,12 +34,12 @@ impl Skills for SqliteStore {
 
     fn skill_meta<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Option<SkillMeta>> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.readers.read(turn(&tenant), move |connection| head(connection, &tenant, &name))
+        self.readers.read(of_tenant(&tenant), move |connection| head(connection, &tenant, &name))
     }
 
     fn skill_versions<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Vec<VersionInfo>> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT name, version, content_hash, status, previous_status, changed_at, changed_by
                        FROM skill_version WHERE tenant = ?1 AND name = ?2 ORDER BY no";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -49,7 +49,7 @@ impl Skills for SqliteStore {
 
     fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
         let tenant = tenant.to_owned();
-        self.readers.read(turn(&tenant), move |connection| {
+        self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = format!("{HEAD} WHERE tenant = ?1 ORDER BY name");
             let mut heads = connection.prepare_cached(&sql).map_err(fault)?;
             let heads = heads.query_map([tenant], meta).map_err(fault)?;
@@ -79,7 +79,7 @@ impl Skills for SqliteStore {
 
     fn skill_token<'a>(&'a self, tenant: &'a str) -> Stored<'a, String> {
         let tenant = tenant.to_owned();
-        self.readers.read(turn(&tenant), move |connection| token(connection, &tenant))
+        self.readers.read(of_tenant(&tenant), move |connection| token(connection, &tenant))
     }
 }
 

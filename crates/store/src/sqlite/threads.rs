@@ -13,15 +13,39 @@ use tokio::sync::{mpsc, oneshot};
 use super::heads::Ledgers;
 use super::watch::Watched;
 use super::{fault, gone};
+use crate::erased::{Erased, answer, erase};
 
 /// Jobs in the queue; further callers wait, which slows down the sources.
 const QUEUE_MAX: usize = 4096;
 /// Jobs per transaction: enough to share an fsync, few enough for low latency.
 const GROUP_MAX: usize = 512;
 
-type After = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-/// A job that is called with an error only passes it to its caller.
-type WriteJob = Box<dyn FnOnce(Result<&mut Books, StoreError>) -> Result<After, StoreError> + Send>;
+type Work = Box<dyn FnOnce(&mut Books) -> Result<Erased, StoreError> + Send>;
+
+struct WriteJob {
+    work: Work,
+    /// Told of the result once it is durable.
+    after: Box<dyn FnOnce(&Erased) + Send>,
+    answer: oneshot::Sender<Result<Erased, StoreError>>,
+}
+
+/// A job that was run, and waits for the commit.
+struct Done {
+    /// Its value, or a conflict.
+    result: Result<Erased, StoreError>,
+    after: Box<dyn FnOnce(&Erased) + Send>,
+    answer: oneshot::Sender<Result<Erased, StoreError>>,
+}
+
+impl Done {
+    fn end(self, committed: Result<(), StoreError>) {
+        let result = committed.and(self.result);
+        if let Ok(value) = &result {
+            (self.after)(value);
+        }
+        let _ = self.answer.send(result); // the caller may be gone
+    }
+}
 
 /// State of the writer: the connection, and a cache of the ledgers.
 pub(super) struct Books {
@@ -62,25 +86,19 @@ impl Writer {
         work: impl FnOnce(&mut Books) -> Result<T, StoreError> + Send + 'static,
         after: impl FnOnce(&T) + Send + 'static,
     ) -> Stored<'_, T> {
+        let after = move |value: &Erased| {
+            if let Some(value) = value.downcast_ref() {
+                after(value);
+            }
+        };
+        answer(self.run(Box::new(move |books| work(books).map(erase)), Box::new(after)))
+    }
+
+    fn run(&self, work: Work, after: Box<dyn FnOnce(&Erased) + Send>) -> Stored<'_, Erased> {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
-            let job: WriteJob = Box::new(move |books| match books.and_then(work) {
-                Ok(done) => Ok(Box::new(move |committed: Result<(), StoreError>| {
-                    if committed.is_ok() {
-                        after(&done);
-                    }
-                    let _ = answer.send(committed.map(|()| done)); // the caller may be gone
-                })),
-                Err(StoreError::Conflict) => Ok(Box::new(move |committed: Result<(), StoreError>| {
-                    let _ = answer.send(Err(committed.err().unwrap_or(StoreError::Conflict)));
-                })),
-                Err(error) => {
-                    let _ = answer.send(Err(error.clone()));
-                    Err(error)
-                }
-            });
             let jobs = self.jobs.as_ref().ok_or_else(gone)?;
-            jobs.send(job).await.map_err(|_| gone())?;
+            jobs.send(WriteJob { work, after, answer }).await.map_err(|_| gone())?;
             answered.await.map_err(|_| StoreError::Unknown("the writer thread of the store ended".into()))?
         })
     }
@@ -93,20 +111,26 @@ fn panicked() -> StoreError {
 fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receiver<WriteJob>) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     while queue.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
-        let mut afters = Vec::with_capacity(group.len());
+        let mut done = Vec::with_capacity(group.len());
         let mut jobs = group.drain(..);
         let mut outcome = watched.look();
         if outcome.is_ok() {
             outcome = books.connection.execute_batch("BEGIN IMMEDIATE").map_err(fault);
         }
         if outcome.is_ok() {
-            for job in jobs.by_ref() {
+            for WriteJob { work, after, answer } in jobs.by_ref() {
                 // A panic rolls back the group like any other failure, and the thread continues.
-                let done = catch_unwind(AssertUnwindSafe(|| job(Ok(&mut books))));
-                match done.unwrap_or_else(|_| Err(panicked())) {
-                    Ok(after) => afters.push(after),
-                    Err(error) => {
+                let result = catch_unwind(AssertUnwindSafe(|| work(&mut books)));
+                match result {
+                    Ok(result @ (Ok(_) | Err(StoreError::Conflict))) => done.push(Done { result, after, answer }),
+                    Ok(Err(error)) => {
+                        let _ = answer.send(Err(error.clone()));
                         outcome = Err(error);
+                        break;
+                    }
+                    Err(_) => {
+                        let _ = answer.send(Err(panicked()));
+                        outcome = Err(panicked());
                         break;
                     }
                 }
@@ -116,19 +140,19 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
             outcome = books.connection.execute_batch("COMMIT").map_err(fault);
         }
         if let Err(error) = &outcome {
-            tracing::error!(%error, jobs = afters.len(), "a group of writes was rolled back");
+            tracing::error!(%error, jobs = done.len(), "a group of writes was rolled back");
             books.ledgers.forget();
             if !books.connection.is_autocommit() {
                 let _ = books.connection.execute_batch("ROLLBACK"); // if this fails, so does the next BEGIN
             }
         }
-        for after in afters {
+        for done in done {
             // A caller whose callback panics gets no answer: what it asked for may have been written.
-            let _ = catch_unwind(AssertUnwindSafe(|| after(outcome.clone())));
+            let _ = catch_unwind(AssertUnwindSafe(|| done.end(outcome.clone())));
         }
         if let Err(error) = outcome {
             for job in jobs {
-                let _ = job(Err(error.clone())); // it did not run: its caller gets the error
+                let _ = job.answer.send(Err(error.clone())); // it did not run
             }
         }
     }
@@ -138,6 +162,7 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
 mod tests {
     use super::*;
     use crate::sqlite::SqliteStore;
+    use crate::turns::SERVER;
 
     #[tokio::test]
     async fn a_panic_fails_one_job_and_the_threads_continue() {
@@ -151,8 +176,8 @@ mod tests {
                 },
                 |(): &()| unreachable!("nothing was committed"),
             );
-            assert!(matches!(broken.await, Err(StoreError::Unknown(_))));
-            let broken = store.readers.read::<()>(0_u64, |_| panic!("on purpose"));
+            assert!(matches!(broken.await, Err(StoreError::Unavailable(_))));
+            let broken = store.readers.read::<()>(SERVER, |_| panic!("on purpose"));
             assert!(matches!(broken.await, Err(StoreError::Unavailable(_))));
         }
         let count = |connection: &Connection| {
@@ -160,6 +185,6 @@ mod tests {
         };
         let halves: i64 = store.writer.write(move |books| count(&books.connection), |_| {}).await.unwrap();
         assert_eq!(halves, 0, "the partial write was rolled back");
-        assert_eq!(store.readers.read::<i64>(0_u64, count).await.unwrap(), 0);
+        assert_eq!(store.readers.read::<i64>(SERVER, count).await.unwrap(), 0);
     }
 }

@@ -106,6 +106,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+    use crate::turns::of_tenant;
 
     /// 40 MB: an integrity check looks up each of these rows in the index.
     const BALLAST: &str = "CREATE TABLE ballast (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
@@ -122,7 +123,7 @@ mod tests {
         // One of the two readers is occupied: a check on the other one would stop all reads.
         let (occupied, is_occupied) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
-        let mut reader = store.readers.read(1_u64, move |_| {
+        let mut reader = store.readers.read(of_tenant("a"), move |_| {
             let _ = occupied.send(());
             let _ = released.recv(); // an error: the test is over
             Ok(())

@@ -3,8 +3,8 @@
 use frontdesk_core::port::store::{SealedCapability, StoreError, Stored, Vault};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::readers::turn;
 use super::{SqliteStore, fault, signed, unsigned};
+use crate::turns::of_tenant;
 
 impl Vault for SqliteStore {
     fn capability<'a>(
@@ -15,7 +15,7 @@ impl Vault for SqliteStore {
         now_ms: u64,
     ) -> Stored<'a, Option<SealedCapability>> {
         let name = [tenant, session_key, kind].map(str::to_owned);
-        self.readers.read(turn(tenant), move |connection| {
+        self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT c.id, c.tenant, c.kind, c.platform, c.bot, c.chat_id, c.sealed, c.expires_ms
                        FROM capability_key k JOIN capability c ON c.id = k.id
                        WHERE k.tenant = ?1 AND k.session_key = ?2 AND k.kind = ?3 AND c.tenant = ?1 AND c.expires_ms > ?4";

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Applied, Change, Changes, Delivery, DeskNo, DeskRecord, Desks, Directory, EventRecord,
-    Ledger, Mail, MailState, NewRow, Position, Renewal, RowListener, Settlement, Store, StoreError, Stored, Waiting,
+    Ledger, Mail, MailState, NewRow, Position, Renewal, RowListener, SentTurn, Settlement, Store, StoreError, Stored,
+    Waiting,
 };
 use frontdesk_core::port::stores::Stores;
 use frontdesk_wire::{EventId, InstanceNo, Seq, SessionNo};
@@ -180,13 +181,8 @@ impl Ledger for DeskStore {
         })
     }
 
-    fn last_sent(
-        &self,
-        instances: Vec<InstanceNo>,
-        session_keys: Vec<String>,
-        since_ms: u64,
-    ) -> Stored<'_, Option<(InstanceNo, Arc<Delivery>)>> {
-        self.pass("last_sent", move |store| at_once(store.last_sent(instances, session_keys, since_ms)))
+    fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
+        self.pass("sent_turns", move |store| at_once(store.sent_turns(instance, since_ms)))
     }
 
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
@@ -203,8 +199,9 @@ impl Ledger for DeskStore {
         self.store.event_named(tenant, dedup_prefix, message_id, chat_id)
     }
 
-    fn events_marked(&self, dedups: Vec<Vec<u8>>) -> Stored<'_, Vec<Option<EventRecord>>> {
-        self.pass("events_marked", move |store| at_once(store.events_marked(dedups)))
+    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+        let tenant = tenant.to_owned();
+        self.pass("events_marked", move |store| at_once(store.events_marked(&tenant, dedups)))
     }
 
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {

@@ -93,7 +93,7 @@ pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness)
     assert_eq!(named("acme", "m", None).await, None);
     assert_eq!(named("acme", "m1", Some("z")).await, None);
     assert_eq!(named("nobody", "m1", None).await, None);
-    let marked = store.events_marked(vec![b"m12\x80\x04".to_vec(), b"m1".to_vec(), b"m1\x80\x01".to_vec()]).await;
+    let marked = store.events_marked("t", vec![b"m12\x80\x04".to_vec(), b"m1".to_vec(), b"m1\x80\x01".to_vec()]).await;
     let marked: Vec<Option<EventId>> = marked.unwrap().into_iter().map(|it| it.map(|it| it.event)).collect();
     assert_eq!(marked, [Some(events[3]), None, Some(events[0])], "the whole key must match");
     store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap();

@@ -1,6 +1,6 @@
 //! Rules for operator access to the ledger: list, drop, replay.
 
-use frontdesk_core::port::store::{Delivery, LAST_SENT_ROWS, MailState, Position, Store};
+use frontdesk_core::port::store::{Delivery, MailState, Position, Store};
 use frontdesk_wire::{InstanceNo, Seq};
 
 use super::{Harness, NotifiedRows, accept, accept_many, acceptance, owed, sent, settled};
@@ -146,51 +146,49 @@ pub async fn an_absent_row_cannot_be_replayed(Harness { store, .. }: Harness) {
     assert_eq!((owed(&*store, 7).await, owed(&*store, 8).await), (vec![1], vec![]));
 }
 
-pub async fn last_sent_is_the_newest_row_that_was_written(harness: Harness) {
+/// `/stop` finds the turn that it means by them.
+pub async fn sent_turns_are_those_of_rows_that_were_written(harness: Harness) {
     let of = |number: u64, session: &str| {
         let mut one = acceptance(number, &[7]);
         one.delivery.session_key = session.into();
         one
     };
-    harness.store.accept(vec![of(1, "a"), of(2, "b"), of(3, "a"), of(4, "a")]).await.unwrap();
-    let last = async |store: &dyn Store, session: &str, since_ms| {
-        let found = store
-            .last_sent(vec![InstanceNo(8), InstanceNo(7)], vec!["none".into(), session.into()], since_ms)
-            .await
-            .unwrap();
-        found.map(|(instance, delivery)| {
-            assert_eq!(instance, InstanceNo(7));
-            delivery.message_id.clone()
-        })
+    harness.store.accept(vec![of(1, "a"), of(2, "b"), of(3, "a"), of(4, "c")]).await.unwrap();
+    let turns = async |store: &dyn Store, since_ms| {
+        let found = store.sent_turns(InstanceNo(7), since_ms).await.unwrap();
+        found.into_iter().map(|turn| (turn.session_key, turn.at_ms)).collect::<Vec<_>>()
     };
-    assert_eq!(last(&*harness.store, "a", 0).await, None, "nothing was sent yet");
+    assert_eq!(turns(&*harness.store, 0).await, [], "nothing was sent yet");
     harness.store.settle(InstanceNo(7), sent(3).into()).await.unwrap();
     let harness = harness.reopened();
     let store = &*harness.store;
-    assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-3"), "the fourth was not sent");
-    assert_eq!(last(store, "b", 0).await.as_deref(), Some("m-2"));
-    assert_eq!(last(store, "a", 1_003).await.as_deref(), Some("m-3"), "since is inclusive");
-    assert_eq!(last(store, "a", 1_004).await, None);
-    assert_eq!(last(store, "c", 0).await, None);
-    assert_eq!(store.last_sent(vec![InstanceNo(8)], vec!["a".into()], 0).await.unwrap(), None);
-    assert_eq!(store.last_sent(vec![InstanceNo(7)], vec![], 0).await.unwrap(), None);
+    let turn = |session: &str, at_ms: u64| (session.to_owned(), at_ms);
+    assert_eq!(
+        turns(store, 0).await,
+        [turn("a", 1_003), turn("b", 1_002)],
+        "the newest first, the fourth was not sent"
+    );
+    assert_eq!(turns(store, 1_003).await, [turn("a", 1_003)], "since is inclusive");
+    assert_eq!(turns(store, 1_004).await, []);
+    assert!(store.sent_turns(InstanceNo(8), 0).await.unwrap().is_empty());
     store.settle(InstanceNo(7), Position { through: Seq(4), above: vec![], sent: Seq(4) }.into()).await.unwrap();
-    assert_eq!(last(store, "a", 0).await.as_deref(), Some("m-4"), "settled rows count as sent");
+    assert_eq!(turns(store, 1_003).await, [turn("c", 1_004), turn("a", 1_003)], "settled rows count as sent");
+    let chat = store.sent_turns(InstanceNo(7), 1_004).await.unwrap().remove(0).chat_id;
+    assert_eq!(chat, acceptance(4, &[7]).delivery.chat_id);
 }
 
-/// Searching for a turn that does not exist must not read the whole ledger.
-pub async fn last_sent_looks_through_a_bounded_number_of_rows(harness: Harness) {
-    let rows = LAST_SENT_ROWS as u64;
+/// A busy agent's turn is found behind many others.
+pub async fn sent_turns_reach_far_back(harness: Harness) {
     let of = |number: u64| {
         let mut one = acceptance(number, &[7]);
         one.delivery.session_key = if number == 1 { "first" } else { "later" }.into();
         one
     };
-    harness.store.accept((1..=rows).map(of).collect()).await.unwrap();
-    harness.store.settle(InstanceNo(7), sent(rows).into()).await.unwrap();
-    let first = async || harness.store.last_sent(vec![InstanceNo(7)], vec!["first".into()], 0).await.unwrap().is_some();
-    assert!(first().await);
-    harness.store.accept(vec![of(rows + 1)]).await.unwrap();
-    harness.store.settle(InstanceNo(7), sent(rows + 1).into()).await.unwrap();
-    assert!(!first().await, "too many rows came after it");
+    for begin in [1, 1_001, 2_001] {
+        harness.store.accept((begin..begin + 1_000).map(of).collect()).await.unwrap();
+    }
+    harness.store.settle(InstanceNo(7), sent(3_000).into()).await.unwrap();
+    let found = harness.store.sent_turns(InstanceNo(7), 0).await.unwrap();
+    let keys: Vec<&str> = found.iter().map(|turn| &*turn.session_key).collect();
+    assert_eq!(keys, ["later", "first"]);
 }

@@ -154,7 +154,7 @@ pub async fn a_large_backlog_keeps_only_its_own_events(Harness { store, .. }: Ha
     let owed: Vec<u64> = owed(&*store, 8).await;
     assert_eq!(owed.len(), 498);
     assert_eq!(store.pending(InstanceNo(8), Seq(0), 1).await.unwrap()[0].1.message_id, "m-3");
-    let known = store.events_marked((1..=6_u64).map(|n| n.to_be_bytes().to_vec()).collect()).await.unwrap();
+    let known = store.events_marked("t", (1..=6_u64).map(|n| n.to_be_bytes().to_vec()).collect()).await.unwrap();
     let known: Vec<bool> = known.iter().map(Option::is_some).collect();
     assert_eq!(known, [false, false, true, false, false, true], "settled events between pending ones are deleted");
     assert_eq!(purge(&*store, before(u64::from(u32::MAX))).await, 0, "nothing is left to delete");

@@ -1,0 +1,131 @@
+//! The sessions of which an agent got rows lately: to find the turn that `/stop` means.
+
+use std::sync::Arc;
+
+use frontdesk_wire::ChatId;
+
+use crate::hash::TextMap;
+use crate::port::store::{SentTurn, TURN_SESSIONS_MAX};
+
+/// Turns that began earlier are considered finished.
+pub(super) const TURN_MS: u64 = 30 * 60 * 1000;
+
+/// By session key: the chat, and when the newest row went out.
+#[derive(Default)]
+pub(super) struct Turns {
+    sessions: TextMap<Arc<str>, (ChatId, u64)>,
+    /// The socket for which the ledger was read. With another one, there may be rows that another server sent.
+    complete_for: Option<u64>,
+}
+
+impl Turns {
+    pub(super) fn note(&mut self, session_key: &Arc<str>, chat_id: &ChatId, at_ms: u64) {
+        match self.sessions.get_mut(session_key) {
+            Some(known) if known.0 == *chat_id => known.1 = known.1.max(at_ms),
+            Some(known) => *known = (chat_id.clone(), at_ms),
+            None => {
+                self.make_room(at_ms);
+                self.sessions.insert(session_key.clone(), (chat_id.clone(), at_ms));
+            }
+        }
+    }
+
+    /// Finished turns are forgotten first, then the older half.
+    fn make_room(&mut self, now_ms: u64) {
+        if self.sessions.len() < TURN_SESSIONS_MAX {
+            return;
+        }
+        self.sessions.retain(|_, (_, at_ms)| *at_ms + TURN_MS > now_ms);
+        if self.sessions.len() < TURN_SESSIONS_MAX {
+            return;
+        }
+        let mut times: Vec<u64> = self.sessions.values().map(|(_, at_ms)| *at_ms).collect();
+        let (_, &mut median, newer) = times.select_nth_unstable(TURN_SESSIONS_MAX / 2);
+        // Many may have the time of the median.
+        let mut left = TURN_SESSIONS_MAX / 2 - newer.iter().filter(|at_ms| **at_ms > median).count();
+        self.sessions.retain(|_, (_, at_ms)| {
+            let is_tie = *at_ms == median && left > 0;
+            left -= usize::from(is_tie);
+            is_tie || *at_ms > median
+        });
+    }
+
+    /// Whether every turn of the time before this socket is known.
+    pub(super) fn is_complete_for(&self, socket: u64) -> bool {
+        self.complete_for == Some(socket)
+    }
+
+    /// What the ledger has of the time before.
+    pub(super) fn complete(&mut self, socket: u64, stored: Vec<SentTurn>) {
+        for SentTurn { session_key, chat_id, at_ms } in stored {
+            if !self.sessions.get(&*session_key).is_some_and(|(_, known_ms)| *known_ms >= at_ms) {
+                self.note(&session_key.into(), &chat_id, at_ms);
+            }
+        }
+        self.complete_for = Some(socket);
+    }
+
+    /// The chat of the session's latest turn, if it began since then.
+    pub(super) fn chat(&self, session_key: &str, since_ms: u64) -> Option<&ChatId> {
+        self.sessions.get(session_key).filter(|(_, at_ms)| *at_ms >= since_ms).map(|(chat_id, _)| chat_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(turns: &mut Turns, session_key: &str, at_ms: u64) {
+        turns.note(&session_key.into(), &format!("chat of {session_key}").into(), at_ms);
+    }
+
+    #[test]
+    fn the_latest_turn_of_a_session_counts() {
+        let mut turns = Turns::default();
+        note(&mut turns, "a", 1_000);
+        note(&mut turns, "b", 1_000);
+        note(&mut turns, "a", 2_000);
+        assert_eq!(turns.chat("a", 2_000).map(|it| &**it), Some("chat of a"));
+        assert_eq!(turns.chat("a", 2_001), None);
+        assert_eq!(turns.chat("b", 1_000).map(|it| &**it), Some("chat of b"));
+        assert_eq!((turns.chat("b", 1_500), turns.chat("c", 0)), (None, None));
+    }
+
+    #[test]
+    fn sessions_are_bounded_and_the_newest_stay() {
+        let mut turns = Turns::default();
+        let now_ms = 10 * TURN_MS;
+        for number in 0..100 {
+            note(&mut turns, &format!("finished {number}"), number);
+        }
+        for number in 100..3 * TURN_SESSIONS_MAX as u64 {
+            note(&mut turns, &number.to_string(), now_ms + number);
+            assert!(turns.sessions.len() <= TURN_SESSIONS_MAX);
+        }
+        assert!(turns.chat("finished 99", 0).is_none());
+        let newest = 3 * TURN_SESSIONS_MAX - 1;
+        assert!((newest - TURN_SESSIONS_MAX / 2 + 1..=newest).all(|it| turns.chat(&it.to_string(), 0).is_some()));
+        let mut turns = Turns::default();
+        for number in 0..2 * TURN_SESSIONS_MAX {
+            note(&mut turns, &number.to_string(), now_ms); // all at one time
+            assert!(turns.sessions.len() <= TURN_SESSIONS_MAX);
+        }
+        assert!(turns.chat(&(2 * TURN_SESSIONS_MAX - 1).to_string(), 0).is_some());
+    }
+
+    #[test]
+    fn what_the_ledger_has_is_added_once_for_each_socket() {
+        let mut turns = Turns::default();
+        note(&mut turns, "a", 2_000);
+        assert!(!turns.is_complete_for(1));
+        let stored = |session_key: &str, chat: &str, at_ms| SentTurn {
+            session_key: session_key.into(),
+            chat_id: chat.into(),
+            at_ms,
+        };
+        turns.complete(1, vec![stored("a", "older", 1_000), stored("b", "c", 1_500)]);
+        assert!(turns.is_complete_for(1) && !turns.is_complete_for(2));
+        assert_eq!(turns.chat("a", 2_000).map(|it| &**it), Some("chat of a"), "the newer one stays");
+        assert_eq!(turns.chat("b", 1_500).map(|it| &**it), Some("c"));
+    }
+}
