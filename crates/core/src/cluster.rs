@@ -146,7 +146,7 @@ impl ClusterPlane {
                 self.delivery.served().interrupt_here(instance, &session_key, &chat_id);
             }
             BusEvent::Hint(Hint::InterruptTurn(tenant, session_key)) => {
-                self.delivery.interrupt_turn(&tenant, None, &session_key).await?;
+                self.delivery.interrupts().forward_here(&tenant, None, &session_key).await?;
             }
             BusEvent::Hint(Hint::Dropped(instance, seq)) => self.delivery.served().row_dropped_elsewhere(instance, seq),
             BusEvent::Hint(Hint::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),

@@ -21,7 +21,7 @@ pub(crate) fn typed<T: 'static>(value: Erased) -> Result<T, StoreError> {
 }
 
 /// An answer whose value comes erased.
-pub(crate) fn answer<'a, T: Send + 'static>(erased: Stored<'a, Erased>) -> Stored<'a, T> {
+pub(crate) fn answer<T: Send + 'static>(erased: Stored<'_, Erased>) -> Stored<'_, T> {
     Box::pin(Answer { erased, _type: PhantomData })
 }
 

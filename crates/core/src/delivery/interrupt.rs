@@ -1,13 +1,21 @@
 //! `/stop`: from a user to the instance that runs the turn, and from a gateway to another instance.
 
+use std::sync::Arc;
+
 use frontdesk_wire::session_aliases;
 use frontdesk_wire::{ChatId, InstanceNo};
 
-use super::DeliveryPlane;
+use super::served::Served;
+use super::sockets::Sockets;
 use super::turns::TURN_MS;
-use crate::directory::Caller;
+use crate::base::Base;
 use crate::directory::index::TenantIndex;
-use crate::port::store::StoreError;
+use crate::directory::{Caller, DirectoryPlane};
+use crate::env::Env;
+use crate::meters::Meters;
+use crate::port::store::{Ledger, StoreError};
+use crate::port::stores::Stores;
+use crate::tail::Tail;
 
 /// What a user's `/stop` interrupts.
 pub(crate) struct LiveTurns {
@@ -17,7 +25,35 @@ pub(crate) struct LiveTurns {
     turns: Vec<(InstanceNo, ChatId)>,
 }
 
-impl DeliveryPlane {
+pub struct Interrupts {
+    env: Arc<dyn Env>,
+    directory: Arc<DirectoryPlane>,
+    ledger: Arc<dyn Ledger>,
+    sockets: Arc<Sockets>,
+    served: Arc<Served>,
+    tail: Arc<Tail>,
+    meters: Arc<Meters>,
+}
+
+impl Interrupts {
+    pub(super) fn new(
+        base: &Base,
+        stores: &Stores,
+        directory: &Arc<DirectoryPlane>,
+        sockets: &Arc<Sockets>,
+        served: &Arc<Served>,
+    ) -> Self {
+        Self {
+            env: base.env.clone(),
+            directory: directory.clone(),
+            ledger: stores.ledger.clone(),
+            sockets: sockets.clone(),
+            served: served.clone(),
+            tail: base.tail.clone(),
+            meters: base.meters.clone(),
+        }
+    }
+
     /// The turns of this session on those of the instances that have a socket. `None`: there are none.
     pub(crate) async fn live_turns(
         &self,
@@ -37,12 +73,12 @@ impl DeliveryPlane {
     }
 
     /// True: the interrupt was sent to at least one of the instances.
-    pub(crate) async fn interrupt_live_turns(&self, live: &LiveTurns) -> Result<bool, StoreError> {
+    pub(crate) async fn send(&self, live: &LiveTurns) -> Result<bool, StoreError> {
         let mut is_sent = false;
         for (instance, chat_id) in &live.turns {
-            let this = self.interrupt(*instance, &live.session_key, chat_id).await?;
+            let this = self.send_one(*instance, &live.session_key, chat_id).await?;
             for name in live.names.iter().filter(|name| this && **name != live.session_key) {
-                self.interrupt(*instance, name, chat_id).await?;
+                self.send_one(*instance, name, chat_id).await?;
             }
             is_sent |= this;
         }
@@ -51,9 +87,9 @@ impl DeliveryPlane {
 
     /// Forwards an interrupt of a gateway to the instance of its tenant that runs the session, preferably the caller's
     /// own, at this server or another. True: it was sent from here.
-    pub async fn interrupt_from(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
+    pub async fn forward(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
         let own = caller.instance.no;
-        let is_sent = self.interrupt_turn(&caller.tenant, Some(own), session_key).await?;
+        let is_sent = self.forward_here(&caller.tenant, Some(own), session_key).await?;
         if !is_sent {
             self.served.interrupt_turn_elsewhere(&caller.tenant, session_key);
         }
@@ -61,7 +97,7 @@ impl DeliveryPlane {
     }
 
     /// Interrupts the session on the instance of this tenant that has a socket here and runs it.
-    pub(crate) async fn interrupt_turn(
+    pub(crate) async fn forward_here(
         &self,
         tenant: &str,
         preferred: Option<InstanceNo>,
@@ -81,7 +117,7 @@ impl DeliveryPlane {
         for names in [&[session_key][..], &aliases] {
             let turn = |no: InstanceNo| self.sockets.turn_chat(no, names, since_ms).map(|chat_id| (no, chat_id));
             if let Some((instance, chat_id)) = instances.iter().find_map(|no| turn(*no)) {
-                return self.interrupt(instance, session_key, &chat_id).await;
+                return self.send_one(instance, session_key, &chat_id).await;
             }
         }
         Ok(false)
@@ -110,7 +146,7 @@ impl DeliveryPlane {
     }
 
     /// Sends the interrupt to the socket of the instance, here or at another server.
-    async fn interrupt(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> Result<bool, StoreError> {
+    async fn send_one(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> Result<bool, StoreError> {
         let is_sent = match self.sockets.is_live(instance) {
             true => self.served.interrupt_here(instance, session_key, chat_id),
             false => self.served.interrupt_elsewhere(instance, session_key, chat_id).await?,

@@ -30,6 +30,7 @@ use crate::port::store::{Ledger, NewRow, RowListener, SessionNo, Sessions, Store
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
+use interrupt::Interrupts;
 use reports::Reports;
 use served::Served;
 use sockets::{Order, Sockets, Unserved};
@@ -68,7 +69,8 @@ pub struct DeliveryPlane {
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
     sockets: Arc<Sockets>,
-    served: Served,
+    served: Arc<Served>,
+    interrupts: Interrupts,
     /// Why the last call of a wake URL failed; cleared by the next call or when the agent connects.
     wake_failures: Mutex<HashMap<InstanceNo, String>>,
     reports: Reports,
@@ -97,6 +99,7 @@ impl DeliveryPlane {
             }
             sockets.set_presence(instance, |known| *known = presence);
         }
+        let served = Arc::new(Served::new(base, stores, &sockets));
         Ok(Self {
             env: base.env.clone(),
             directory: directory.clone(),
@@ -105,7 +108,8 @@ impl DeliveryPlane {
             sessions: stores.sessions.clone(),
             platforms: platforms.clone(),
             outcall: outcall.clone(),
-            served: Served::new(base, stores, &sockets),
+            interrupts: Interrupts::new(base, stores, directory, &sockets, &served),
+            served,
             sockets,
             wake_failures: Mutex::default(),
             reports: Reports::new(base.tail.clone()),
@@ -122,6 +126,11 @@ impl DeliveryPlane {
     /// Which server serves which instance.
     pub fn served(&self) -> &Served {
         &self.served
+    }
+
+    /// `/stop` of users, and interrupts of gateways.
+    pub fn interrupts(&self) -> &Interrupts {
+        &self.interrupts
     }
 
     /// Number of waiting rows per instance.

@@ -58,7 +58,7 @@ impl Turns {
     /// What the ledger has of the time before.
     pub(super) fn complete(&mut self, socket: u64, stored: Vec<SentTurn>) {
         for SentTurn { session_key, chat_id, at_ms } in stored {
-            if !self.sessions.get(&*session_key).is_some_and(|(_, known_ms)| *known_ms >= at_ms) {
+            if self.sessions.get(&*session_key).is_none_or(|(_, known_ms)| *known_ms < at_ms) {
                 self.note(&session_key.into(), &chat_id, at_ms);
             }
         }

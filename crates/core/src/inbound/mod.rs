@@ -33,7 +33,7 @@ use crate::error::DeskError;
 use crate::gate::visibility::{Spot, VisibilityCache};
 use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
 use crate::hash::short_hash;
-use crate::intake::{Handover, Intake, RawCapability, Receipt, TenantSource, edit_of};
+use crate::intake::{ChatLine, Handover, Intake, RawCapability, Receipt, TenantSource, edit_of};
 use crate::lease::Lease;
 use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::BoxFuture;
@@ -289,15 +289,7 @@ impl InboundPlane {
         let outcome = if stops.is_some() { gate::INTERRUPTED } else { &brief.outcome };
         let stored = verdict.to_stored(outcome, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
-        let chat = chat.map(|line| {
-            Box::new(ChatWrite {
-                chat_id: delivery.chat_id.clone(),
-                message_id: delivery.message_id.clone(),
-                json: line.json,
-                at_ms: now_ms,
-                amend: line.answers.filter(|_| brief.outcome == "delivered"),
-            })
-        });
+        let chat = chat.map(|line| Box::new(line_of(*line, &delivery, brief.outcome == "delivered")));
         let tenant = tenant.into();
         let acceptance = Acceptance {
             tenant,
@@ -328,12 +320,12 @@ impl InboundPlane {
         }
         let numbers: Vec<InstanceNo> = receivers.iter().map(|instance| instance.no).collect();
         let (session_key, names) = (build_session_key(&event.source), turn_names(&event.source));
-        Ok(self.delivery.live_turns(&numbers, session_key, names, now_ms).await?)
+        Ok(self.delivery.interrupts().live_turns(&numbers, session_key, names, now_ms).await?)
     }
 
     /// After the commit, so that a `/stop` that comes again interrupts no later turn.
     async fn interrupt(&self, stops: &LiveTurns) -> bool {
-        self.delivery.interrupt_live_turns(stops).await.unwrap_or_else(|error| {
+        self.delivery.interrupts().send(stops).await.unwrap_or_else(|error| {
             tracing::error!(%error, "looking for the server that has the agent's socket failed; a turn was not interrupted");
             false
         })
@@ -595,6 +587,17 @@ fn discriminator(tenant_source: &TenantSource, source: &Source) -> String {
         TenantSource::Tenant(tenant) => tenant.to_string(),
         TenantSource::Path(path) => path.clone(),
         TenantSource::Shared => source.scope_id.clone().unwrap_or_else(|| source.channel().to_owned()),
+    }
+}
+
+/// The line of an event in the built-in chat. It answers a prompt only if it reaches somebody.
+fn line_of(line: ChatLine, delivery: &Delivery, reaches: bool) -> ChatWrite {
+    ChatWrite {
+        chat_id: delivery.chat_id.clone(),
+        message_id: delivery.message_id.clone(),
+        json: line.json,
+        at_ms: delivery.at_ms,
+        amend: line.answers.filter(|_| reaches),
     }
 }
 

@@ -179,7 +179,7 @@ impl Ledger for PostgresStore {
             let mut newest = signed(position.sent.max(position.through));
             let (mut known, mut turns) = (HashSet::new(), Vec::new());
             for _ in 0..TURN_ROWS_MAX / TURN_ROWS_STEP {
-                let rows = connection.query(sql, &[&signed(instance), &newest, &(TURN_ROWS_STEP as i64)]).await?;
+                let rows = connection.query(sql, &[&signed(instance), &newest, &signed(TURN_ROWS_STEP as u64)]).await?;
                 for row in &rows {
                     let at_ms = unsigned(row.get(1));
                     if at_ms < since_ms || turns.len() >= TURN_SESSIONS_MAX {
@@ -230,7 +230,7 @@ impl Ledger for PostgresStore {
 
     fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
         let place = [tenant, platform, bot, chat_id].map(|part| kept(part).into_owned());
-        self.worker.read(of_tenant(&tenant), async move |connection| {
+        self.worker.read(of_tenant(tenant), async move |connection| {
             let sql = "SELECT 1 FROM reach WHERE tenant = $1 AND platform = $2 AND bot = $3 AND chat_id = $4";
             let [tenant, platform, bot, chat_id] = &place;
             Ok(connection.query_opt(sql, &[tenant, platform, bot, chat_id]).await?.is_some())

@@ -215,7 +215,8 @@ impl Ledger for SqliteStore {
                        WHERE m.instance = ?1 AND m.seq <= ?2 ORDER BY m.seq DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let newest = position.sent.max(position.through);
-            let mut rows = query.query((signed(instance), signed(newest), TURN_ROWS_MAX as i64)).map_err(fault)?;
+            let mut rows =
+                query.query((signed(instance), signed(newest), signed(TURN_ROWS_MAX as u64))).map_err(fault)?;
             let (mut known, mut turns) = (HashSet::new(), Vec::new());
             while let Some(row) = rows.next().map_err(fault)? {
                 let at_ms = unsigned(row.get(0).map_err(fault)?);

@@ -71,7 +71,7 @@ pub enum Effect {
     Read { after: Seq, limit: usize },
     /// [`DeliveryPlane::settle`], then [`Session::saved`].
     Save(Settlement),
-    /// [`DeliveryPlane::interrupt_from`], then `interrupt_done` on the mailbox.
+    /// [`Interrupts::forward`](super::interrupt::Interrupts::forward), then `interrupt_done` on the mailbox.
     Interrupt { session_key: String, mailbox: Arc<Mailbox> },
     /// [`DeliveryPlane::go_idle`].
     GoIdle(Arc<Mailbox>),

@@ -266,7 +266,7 @@ async fn begin(desk: Arc<Desk>, caller: Caller, beginning: Beginning) -> Done {
 }
 
 async fn interrupt(desk: &Desk, caller: &Caller, session_key: &str) {
-    if let Err(error) = desk.delivery().interrupt_from(caller, session_key).await {
+    if let Err(error) = desk.delivery().interrupts().forward(caller, session_key).await {
         tracing::error!(%error, "routing an interrupt failed");
     }
 }
