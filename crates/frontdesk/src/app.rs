@@ -195,6 +195,9 @@ fn embedded_store(config: &Config, env: &dyn Env) -> anyhow::Result<Backend> {
 /// A database that several servers use. They must have the same keys: what one seals, the others open.
 fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<Backend> {
     let url = &config.store.url;
+    if !config.fresh {
+        check_same_database(config)?;
+    }
     let store = PostgresStore::open(url, epoch(env), Clock::Database).context("opening the database failed")?;
     let checks = [
         ("master key", key_check(&keys.sealer), "keys.master_file"),
@@ -210,12 +213,36 @@ fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<B
     }
     let store: Stores = Arc::new(store).into();
     let epoch = store.ledger.epoch();
+    keys::write_private(&config.data_dir.join(DATABASE_FILE), &epoch.to_string())?;
     let bus = match config.bus.url.as_str() {
         "" => notify_bus(url, epoch),
         redis => redis_bus(redis, epoch),
     };
     let bus = bus.context("starting the bus failed")?;
     Ok((store, Arc::new(bus)))
+}
+
+/// In the data folder: the epoch of the shared database that the server used last.
+const DATABASE_FILE: &str = "database";
+
+/// In an empty or another database all known gateways are unknown, and take that for a revocation. A typing error in the
+/// address, or a fail-over to an empty server, must not begin a new one.
+fn check_same_database(config: &Config) -> anyhow::Result<()> {
+    let known = std::fs::read_to_string(config.data_dir.join(DATABASE_FILE)).unwrap_or_default();
+    if known.is_empty() {
+        return Ok(()); // the folder is new, as that of each server that is added may be
+    }
+    let found = PostgresStore::epoch_at(&config.store.url).context("opening the database failed")?;
+    let what = match found {
+        Some(epoch) if epoch.to_string() == known.trim() => return Ok(()),
+        Some(_) => "is not the one that this server used before",
+        None => "is empty, and this server used one before",
+    };
+    bail!(
+        "the database at store.url {what} ({}): all known gateways would be rejected as unknown. Check the address, or \
+         restore the database; if the change is intended, start once with --new",
+        config.data_dir.display()
+    )
 }
 
 /// Tells one master key from another.

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use frontdesk::app::{FIRST_TENANT, Frontdesk};
 use frontdesk::config::Config;
+use frontdesk_store::postgres::PostgresStore;
+use frontdesk_testkit::postgres::TestSchema;
 use harness::{Harness, PATIENCE, Reply};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -246,6 +248,28 @@ async fn keys_without_a_database_start_only_with_new() {
     assert!(text.contains("--new") && text.contains("backup"), "{text}");
     config.fresh = true;
     Frontdesk::open(&config).await.unwrap();
+}
+
+/// With a shared database the data folder remembers which one it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_shared_database_is_used_only_with_new() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (TestSchema::create(), TestSchema::create());
+    let mut config = config(folder.path());
+    config.public_url = "http://desk.example".into();
+    let mut open = async |url: String, fresh: bool| {
+        (config.store.url, config.fresh) = (url, fresh);
+        Frontdesk::open(&config).await.map(drop).map_err(|error| format!("{error:#}"))
+    };
+    open(first.url(), false).await.unwrap();
+    open(first.url(), false).await.unwrap();
+    let refused = open(second.url(), false).await.unwrap_err();
+    assert!(refused.contains("is empty, and this server used one before") && refused.contains("--new") && refused.contains("store.url"), "{refused}");
+    assert_eq!(PostgresStore::epoch_at(&second.url()).unwrap(), None, "nothing was written into it");
+    open(second.url(), true).await.unwrap();
+    open(second.url(), false).await.unwrap();
+    let refused = open(first.url(), false).await.unwrap_err();
+    assert!(refused.contains("is not the one that this server used before"), "{refused}");
 }
 
 /// Makes a database as the first release could leave it after a disconnect: two instances with one number. The rows of

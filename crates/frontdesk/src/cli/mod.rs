@@ -108,7 +108,7 @@ struct ServeArgs {
     /// Log format
     #[arg(long, value_enum)]
     log: Option<LogForm>,
-    /// Create an empty database in a data folder that has keys but no database
+    /// Create an empty database in a data folder that has keys but no database, or use another shared database than before
     #[arg(long)]
     new: bool,
 }

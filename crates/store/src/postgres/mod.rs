@@ -131,6 +131,12 @@ impl PostgresStore {
 }
 
 impl PostgresStore {
+    /// The epoch of the database at this address, which tells it from others. `None`: it has no tables yet. Changes nothing.
+    pub fn epoch_at(url: &str) -> Result<Option<u32>, StoreError> {
+        let worker = Worker::start(Target::of(url)?)?;
+        worker.ask_blocking(async move |database| database.read(schema::epoch).await)
+    }
+
     /// Whether this value is the one that the first server has left under the name. Without one it is this.
     pub fn is_agreed(&self, name: &str, value: &str) -> Result<bool, StoreError> {
         let (name, value) = (format!("check {name}"), value.to_owned());

@@ -99,6 +99,15 @@ async fn try_migrate(connection: &Connection, epoch_seed: u32, migrations: &[Mig
     Ok(Some(epoch))
 }
 
+/// The epoch, if the database has one. It may have no tables.
+pub(super) async fn epoch(connection: &Connection) -> Result<Option<u32>, Fault> {
+    let found = connection.query_one("SELECT to_regclass('meta') IS NOT NULL", &[]).await?;
+    match found.get(0) {
+        true => Ok(read(connection, "epoch").await?.and_then(|epoch| epoch.parse().ok())),
+        false => Ok(None),
+    }
+}
+
 /// For whoever only reads the database: it must have the schema of this version. Returns its epoch.
 pub(super) async fn check(connection: &Connection) -> Result<u32, Fault> {
     let found = connection.query_one("SELECT to_regclass('meta') IS NOT NULL", &[]).await?;
