@@ -244,10 +244,10 @@ impl Desk {
         &self.base.meters
     }
 
-    /// An instance leaves for good, and what was armed for it goes with it.
+    /// Removes an instance, and what was armed for it.
     pub async fn deprovision(&self, who: &ProvenInstance) -> Result<(), DeskError> {
         self.management.deprovision(who).await?;
-        self.cron.disarm_all(&who.tenant, who.instance.no).await?;
+        self.cron.owner_removed(&who.tenant, who.instance.no).await;
         Ok(())
     }
 }

@@ -38,6 +38,8 @@ pub struct Rules {
     /// Instances and gateways of one tenant, held in memory as well. 0: no limit.
     pub instances_max: usize,
     pub gateways_max: usize,
+    /// Bytes of all records of one tenant in the directory. 0: no limit.
+    pub directory_max_bytes: usize,
     /// Alarms that one tenant may have armed. 0: no limit.
     pub armed_max: u64,
     /// Bytes of files that are kept for one tenant. 0: no limit.
@@ -70,6 +72,7 @@ impl Default for Rules {
             agents_max: 10_000,
             instances_max: 10_000,
             gateways_max: 10_000,
+            directory_max_bytes: 32 << 20,
             armed_max: 100_000,
             media_tenant_bytes: 2 << 30,
             skills_secured: false,

@@ -198,8 +198,7 @@ fn shared_names(app: &App) -> Vec<Value> {
     let mut shared: Vec<(InstanceId, Vec<TenantId>)> = app.desk.directory().read(|view| {
         let names = view.instances.values().map(|it| it.name.clone());
         let owners = |name: InstanceId| {
-            let there = view.instances_named(&name).iter().filter(|it| it.left_ms.is_none());
-            let owners: Vec<TenantId> = there.map(|it| it.tenant.clone()).collect();
+            let owners: Vec<TenantId> = view.live_instances_named(&name).map(|it| it.tenant.clone()).collect();
             (name, owners)
         };
         names.map(owners).filter(|(_, owners)| owners.len() > 1).collect()
@@ -208,8 +207,9 @@ fn shared_names(app: &App) -> Vec<Value> {
     shared.dedup();
     let text = |(name, owners): (InstanceId, Vec<TenantId>)| {
         format!(
-            "the tenants {} each have an instance {name:?}; management tokens for it are refused, and alarm calls of \
-             one are accepted by the other: deprovision all but one and provision them under other names",
+            "the tenants {} each have an instance {name:?}; no signed token can tell them apart, so management tokens for it \
+             are refused and their alarms are not called (those with the callback \"relay:\" are): deprovision all but \
+             one and provision them under other names",
             owners.join(", ")
         )
     };

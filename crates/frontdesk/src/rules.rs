@@ -13,6 +13,7 @@ pub struct Relay {
     pub frame_max_bytes: usize,
     pub instances_per_tenant: usize,
     pub gateways_per_tenant: usize,
+    pub directory_per_tenant_kib: usize,
 }
 
 impl Relay {
@@ -33,6 +34,7 @@ impl Relay {
         rules.frame_max_bytes = self.frame_max_bytes;
         rules.instances_max = self.instances_per_tenant;
         rules.gateways_max = self.gateways_per_tenant;
+        rules.directory_max_bytes = self.directory_per_tenant_kib.saturating_mul(1024);
     }
 }
 

@@ -264,7 +264,12 @@ async fn another_shared_database_is_used_only_with_new() {
     open(first.url(), false).await.unwrap();
     open(first.url(), false).await.unwrap();
     let refused = open(second.url(), false).await.unwrap_err();
-    assert!(refused.contains("is empty, and this server used one before") && refused.contains("--new") && refused.contains("store.url"), "{refused}");
+    assert!(
+        refused.contains("is empty, and this server used one before")
+            && refused.contains("--new")
+            && refused.contains("store.url"),
+        "{refused}"
+    );
     assert_eq!(PostgresStore::epoch_at(&second.url()).unwrap(), None, "nothing was written into it");
     open(second.url(), true).await.unwrap();
     open(second.url(), false).await.unwrap();

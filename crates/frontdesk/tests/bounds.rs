@@ -582,6 +582,74 @@ async fn instances_gateways_and_alarms_per_tenant_are_limited() {
     harness.finish().await;
 }
 
+/// Removed ones stay on record, and are not a way around the limit.
+#[tokio::test]
+async fn what_returns_counts_like_what_is_new() {
+    let harness = Harness::with(|config| {
+        config.relay.instances_per_tenant = 2;
+        config.relay.gateways_per_tenant = 3;
+    })
+    .await;
+    let identity = harness.token(FIRST_TENANT, "identity").await;
+    let provision = async |gateway: &str, instance: &str| {
+        let ask = json!({ "gatewayId": gateway, "platform": "relay", "instanceId": instance });
+        harness.post("/relay/provision", &identity, &ask).await
+    };
+    let secret = provision("a", "one").await.expect(200)["secret"].as_str().unwrap().to_owned();
+    let bearer = frontdesk_wire::token::mint("a", &frontdesk_wire::Secret::new(secret), 0);
+    harness.post("/manage/deprovision", &bearer, &json!({})).await.expect(200);
+    provision("b", "two").await.expect(200);
+    provision("c", "three").await.expect(200);
+    let told = provision("a", "one").await.error(403);
+    assert!(told.contains("relay.instances_per_tenant (2)"), "the instance: {told}");
+    provision("d", "two").await.expect(200);
+    let told = provision("a", "two").await.error(403);
+    assert!(told.contains("relay.gateways_per_tenant (3)"), "the gateway: {told}");
+    harness.finish().await;
+}
+
+/// `relay.directory_per_tenant_kib`: whatever a tenant puts into the directory, which is in memory.
+#[tokio::test]
+async fn bytes_of_the_directory_per_tenant_are_limited() {
+    let harness = Harness::with(|config| config.relay.directory_per_tenant_kib = 64).await;
+    let account = harness.add_gateway("gw").await;
+    let agents = harness.token(FIRST_TENANT, "agents").await;
+    let policy = async |platform: &str, scopes: usize| {
+        let scopes: Vec<String> = (0..scopes).map(|number| format!("scope number {number:05}")).collect();
+        let ask = json!({ "instanceId": "gw", "platform": platform, "requireAddress": true, "freeResponseScopes": scopes,
+            "allowOtherBots": false });
+        harness.post("/relay/policy", &account.bearer(), &ask).await
+    };
+    policy("p1", 1_000).await.expect(200);
+    policy("p1", 1_100).await.expect(200); // instead of the one before
+    policy("p2", 1_000).await.expect(200);
+    let told = policy("p3", 1_000).await.error(403);
+    assert!(told.contains("relay.directory_per_tenant_kib (64)"), "{told}");
+    let webhook = json!({ "type": "webhook", "url": format!("http://127.0.0.1:1/{}", "x".repeat(1_900)) });
+    let ask = json!({ "connectors": vec![webhook; 8] });
+    let told = harness.call("PUT", "/v1/agents/alice", &agents, &ask).await;
+    let told = told.expect(403);
+    assert!(told["error"]["message"].as_str().unwrap().contains("relay.directory_per_tenant_kib"), "{told}");
+    let ask =
+        |bot: &str, keys: Value| json!({ "gatewayId": "gw", "platform": "relay", "botId": bot, "routeKeys": keys });
+    let told = harness.post("/relay/provision", &account.identity, &ask(&"b".repeat(300), json!([]))).await.error(400);
+    assert!(told.contains("botId"), "{told}");
+    let told = harness.post("/relay/provision", &account.identity, &ask("", json!(["k".repeat(300)]))).await.error(400);
+    assert!(told.contains("routeKeys"), "{told}");
+    for bot in 1..64 {
+        harness.post("/relay/provision", &account.identity, &ask(&bot.to_string(), json!([]))).await.expect(200);
+    }
+    let told = harness.post("/relay/provision", &account.identity, &ask("one more", json!([]))).await.error(403);
+    assert!(told.contains("64 bots"), "{told}");
+    policy("p2", 0).await.expect(200);
+    policy("p3", 1_000).await.expect(200);
+    // Another tenant has its own, and what removes is never refused.
+    let other = harness.add_gateway_in("other", "theirs").await;
+    harness.post("/manage/deprovision", &other.bearer(), &json!({})).await.expect(200);
+    harness.post("/manage/deprovision", &account.bearer(), &json!({})).await.expect(200);
+    harness.finish().await;
+}
+
 #[tokio::test]
 async fn bytes_of_files_per_tenant_are_limited() {
     let harness = Harness::with(|config| config.media.per_tenant_bytes = 100_000).await;

@@ -250,7 +250,7 @@ impl AgentsPlane {
         let change = |view: &View, draft: &mut Draft| {
             let known = view.agent(who.tenant, id).map(|known| (**known).clone());
             if known.is_none() {
-                self.check_room(view, who.tenant)?;
+                self.check_count(view, who.tenant)?;
             }
             let mut agent = known.unwrap_or_else(|| self.new_agent(view, who.tenant, id));
             // An empty value deletes, an absent one keeps.
@@ -269,6 +269,7 @@ impl AgentsPlane {
             }
             let shown = describe(&agent.id, agent.name.clone());
             draft.put(Fact::Agent(agent));
+            self.directory.check_room(view, draft, who.tenant)?;
             Ok(shown)
         };
         self.directory.write(change).await.map_err(amended)
@@ -337,7 +338,7 @@ impl AgentsPlane {
         Ok(())
     }
 
-    fn check_room(&self, view: &View, tenant: &str) -> Result<(), Fault> {
+    fn check_count(&self, view: &View, tenant: &str) -> Result<(), Fault> {
         let (there, max) = (view.tenant_index(tenant).map_or(0, |index| index.agents().len()), self.rules.agents_max);
         if max > 0 && there >= max {
             let text = format!("this tenant has {there} agents; delete some, or raise agents.per_tenant ({max})");
@@ -383,13 +384,10 @@ impl AgentsPlane {
             Ok(agent.no)
         };
         let no = self.directory.write(change).await.map_err(amended)?;
+        self.cron.owner_removed(who.tenant, no).await;
         // The agent is deleted and its data unreachable. If erasing the data fails, the next start does it.
-        let erased = match self.cron.disarm_all(who.tenant, no).await {
-            Ok(()) => self.inbox.drop_inbox(no).await,
-            failed => failed,
-        };
-        if let Err(error) = erased {
-            tracing::warn!(%error, agent = id, "erasing the inbox of a deleted agent failed; retry at next start");
+        if let Err(error) = self.inbox.drop_inbox(no).await {
+            tracing::warn!(%error, agent = id, "erasing the inbox of a deleted agent failed; the next start tries again");
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Firing an alarm: by a signed call to the agent's URL or through its socket, and what its answer means.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -27,12 +27,31 @@ impl CronPlane {
     /// Claims it like the internal scheduler does, so that both never fire it at the same time. An alarm that was fired
     /// is not fired again.
     pub async fn fire_for(&self, ask: &RelayBody) -> Result<(), DeskError> {
-        let instance = self.directory.find_instance(&ask.agent_id, None)?;
-        let absent = || DeskError::NotFound("no alarm is armed for this job and time".into());
-        let alarm = self.alarms.alarm(instance.no, &ask.job_id).await?.ok_or_else(absent)?;
-        if alarm.fire_at != ask.fire_at {
-            return Err(absent());
+        let named: Vec<Arc<Instance>> =
+            self.directory.read(|view| view.live_instances_named(&ask.agent_id).cloned().collect());
+        if named.is_empty() {
+            return Err(self
+                .directory
+                .find_instance(&ask.agent_id, None)
+                .err()
+                .unwrap_or_else(|| DeskError::NotFound(format!("instance {:?} was deprovisioned", ask.agent_id))));
         }
+        // In a database of the first release several tenants may have an instance of this name. Each has its own alarms.
+        let mut fired = None;
+        for instance in named {
+            match self.alarms.alarm(instance.no, &ask.job_id).await? {
+                Some(alarm) if alarm.fire_at == ask.fire_at => {
+                    let this = self.fire_now(&instance, alarm).await;
+                    fired = Some(fired.map_or(Ok(()), |before: Result<(), DeskError>| before).and(this));
+                }
+                _ => {}
+            }
+        }
+        fired.unwrap_or_else(|| Err(DeskError::NotFound("no alarm is armed for this job and time".into())))
+    }
+
+    /// Fires the alarm once, unless it was fired.
+    async fn fire_now(&self, instance: &Instance, alarm: Alarm) -> Result<(), DeskError> {
         if alarm.state == AlarmState::Fired {
             return Ok(());
         }
@@ -94,6 +113,9 @@ impl CronPlane {
                 None => FireAnswer::Failed("the server is stopping".into()),
             },
             (_, None) => FireAnswer::Failed("the instance was removed".into()),
+            (_, Some(instance)) if instance.left_ms.is_some() => {
+                FireAnswer::Failed("the instance was deprovisioned".into())
+            }
             (BY_RELAY, Some(instance)) => self.fire_by_relay(alarm, instance).await,
             (callback, Some(instance)) => self.fire_by_call(alarm, instance, callback).await,
         };

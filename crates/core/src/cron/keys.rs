@@ -50,6 +50,12 @@ impl SigningKeys {
     }
 
     pub(super) fn fire_token(&self, instance: &Instance) -> Result<Secret, String> {
+        let is_shared = |view: &View| view.live_instances_named(&instance.name).any(|it| it.no != instance.no);
+        if self.directory.read(is_shared) {
+            let why = "another tenant has an instance of this name, and a token that names it would be good for both: \
+                       provision it under another name, or arm its alarms with the callback \"relay:\"";
+            return Err(why.into());
+        }
         let key = self.live().first().cloned().ok_or("no signing key is available")?;
         let now_s = self.env.now_s();
         let claims = FireClaims {

@@ -262,9 +262,29 @@ impl CronPlane {
         Err(DeskError::RateLimited(text))
     }
 
-    /// Counts armed alarms per tenant. Returns the total.
+    /// Counts armed alarms per tenant, and cancels those whose owner is gone. Returns the total.
     async fn count_armed(&self) -> Result<u64, StoreError> {
-        let counts = self.alarms.armed_counts().await?;
+        // Read before the directory is refreshed: every owner seen here is known there, unless it is gone.
+        let mut counts = self.alarms.armed_counts().await?;
+        self.directory.refresh().await?;
+        let gone = |no: InstanceNo| {
+            self.directory.read(|view| match view.instance_no(no) {
+                Some(instance) => instance.left_ms.is_some(),
+                // The record of an owner that this version cannot read has a number that is not known here.
+                None => {
+                    view.agent_no(no).is_none()
+                        && !["instance", "agent"].iter().any(|it| view.unreadable().has_kind(it))
+                }
+            })
+        };
+        for (no, count) in counts.extract_if(.., |(no, _)| gone(*no)).collect::<Vec<_>>() {
+            self.alarms.disarm_all(no, self.env.now_ms()).await?;
+            tracing::info!(
+                number = no.0,
+                count,
+                "alarms were cancelled: the instance or agent that armed them was removed"
+            );
+        }
         let mut by_tenant: HashMap<TenantId, u64> = HashMap::new();
         for (no, count) in &counts {
             *by_tenant.entry(self.directory.tenant_of_no(*no)).or_default() += count;
@@ -273,12 +293,18 @@ impl CronPlane {
         Ok(counts.iter().map(|(_, count)| count).sum())
     }
 
-    /// Cancels all alarms of an instance or agent that is removed.
-    pub(crate) async fn disarm_all(&self, tenant: &str, no: InstanceNo) -> Result<(), StoreError> {
-        let count = self.alarms.disarm_all(no, self.env.now_ms()).await?;
-        self.clock.note_ended(tenant, count);
-        (0..count).for_each(|_| self.clock.schedule().note_stale());
-        Ok(())
+    /// Cancels all alarms of an instance or agent that was removed. They are not fired any more in any case; what fails here
+    /// is done when alarms are counted next.
+    pub(crate) async fn owner_removed(&self, tenant: &str, no: InstanceNo) {
+        match self.alarms.disarm_all(no, self.env.now_ms()).await {
+            Ok(count) => {
+                self.clock.note_ended(tenant, count);
+                (0..count).for_each(|_| self.clock.schedule().note_stale());
+            }
+            Err(error) => {
+                tracing::warn!(%error, tenant, "cancelling the alarms of a removed agent failed; it is tried again within a minute");
+            }
+        }
     }
 
     fn jitter_ms(&self) -> u64 {

@@ -91,11 +91,9 @@ impl DirectoryPlane {
     /// The instance that a signed token names. A name used by several tenants is rejected.
     pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<ProvenInstance> {
         self.registry.read(|view| {
-            let meant = |it: &&Arc<Instance>| it.left_ms.is_none() && tenant.is_none_or(|only| only == it.tenant);
             let mut named = view
-                .instances_named(name)
-                .iter()
-                .filter(meant)
+                .live_instances_named(name)
+                .filter(|it| tenant.is_none_or(|only| only == it.tenant))
                 .filter(|_| !view.unreadable().is_named_in(tenant, name));
             match (named.next(), named.next()) {
                 (Some(one), None) => Some(ProvenInstance::of(one)),

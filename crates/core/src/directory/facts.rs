@@ -331,6 +331,29 @@ impl Fact {
         }
     }
 
+    /// Whose record it is; `None`: the server's, or shared.
+    pub fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Tenant(it) => Some(&it.name),
+            Self::Token(it) => Some(&it.tenant),
+            Self::Enrollment(it) => Some(&it.tenant),
+            Self::Bot(it) => it.tenant.as_ref(),
+            Self::Route(it) => Some(&it.tenant),
+            Self::Binding(it) => Some(&it.tenant),
+            Self::Gateway(it) => Some(&it.tenant),
+            Self::Instance(it) => Some(&it.tenant),
+            Self::Policy(it) => Some(&it.tenant),
+            Self::DmDefault(it) => Some(&it.tenant),
+            Self::LinkCode(it) => Some(&it.tenant),
+            Self::Grant(it) => Some(&it.tenant),
+            Self::Principal(it) => Some(&it.tenant),
+            Self::SigningKey(_) => None,
+            Self::Agent(it) => Some(&it.tenant),
+            Self::SkillRules(it) => Some(&it.tenant),
+            Self::Commands(it) => Some(&it.tenant),
+        }
+    }
+
     pub fn json(&self) -> String {
         let text = match self {
             Self::Tenant(it) => serde_json::to_string(it),

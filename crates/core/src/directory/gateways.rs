@@ -18,6 +18,8 @@ const PROVISION_SAME_SECRET_MS: u64 = 10 * 60 * 1000;
 const SECRETS_MAX: usize = 8;
 const ID_MAX_CHARS: usize = 256;
 const ROUTE_KEYS_MAX: usize = 1000;
+/// Bots (platform and id) of one gateway.
+const PLATFORMS_MAX: usize = 64;
 
 impl DirectoryPlane {
     fn new_secret(&self, tenant: &str, gateway_id: &str) -> (Secret, GatewaySecret) {
@@ -35,6 +37,12 @@ impl DirectoryPlane {
             return Err(DeskError::Forbidden("this identity is bound to another instance; use that instanceId".into()));
         }
         check_id("platform", &ask.platform)?;
+        if !ask.bot_id.is_empty() {
+            check_id("botId", &ask.bot_id)?;
+        }
+        for route_key in &ask.route_keys {
+            check_id("routeKeys", route_key)?;
+        }
         if ask.route_keys.len() > ROUTE_KEYS_MAX {
             return Err(DeskError::BadRequest(format!("too many routeKeys; the limit is {ROUTE_KEYS_MAX}")));
         }
@@ -151,14 +159,18 @@ impl DirectoryPlane {
             None => self.add_secret(&mut gateway),
         };
         if let Some(identity) = platform.filter(|identity| !gateway.platforms.contains(identity)) {
+            if gateway.platforms.len() >= PLATFORMS_MAX {
+                let text = format!("this gateway was provisioned for {PLATFORMS_MAX} bots already; that is the limit");
+                return Err(DeskError::Forbidden(text));
+            }
             gateway.platforms.push(identity);
         }
         if !route_keys.is_empty() {
             gateway.route_keys = route_keys;
         }
-        if known.is_none() {
+        if known.is_none_or(|known| known.revoked_ms.is_some()) {
             let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::gateway_counts);
-            check_quota("gateways", there, self.rules.gateways_max, "relay.gateways_per_tenant")?;
+            check_quota("gateways", there, known.is_none(), self.rules.gateways_max, "relay.gateways_per_tenant")?;
         }
         self.put_instance(view, draft, tenant, &instance, wake_url, true)?;
         let reply = ProvisionReply {
@@ -169,6 +181,7 @@ impl DirectoryPlane {
             route_keys: gateway.route_keys.clone(),
         };
         draft.put(Fact::Gateway(gateway));
+        self.check_room(view, draft, tenant)?;
         Ok(reply)
     }
 
@@ -198,7 +211,7 @@ impl DirectoryPlane {
                 return Err(DeskError::Forbidden(text.into()));
             }
             let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::instance_counts);
-            check_quota("instances", there, self.rules.instances_max, "relay.instances_per_tenant")?;
+            check_quota("instances", there, true, self.rules.instances_max, "relay.instances_per_tenant")?;
             draft.put(Fact::Instance(Instance {
                 no: InstanceNo::NONE, // assigned from the store
                 tenant: tenant.into(),
@@ -210,6 +223,10 @@ impl DirectoryPlane {
         };
         let wake_url = wake_url.or_else(|| known.wake_url.clone());
         let left_ms = known.left_ms.filter(|_| !returns);
+        if known.left_ms.is_some() && returns {
+            let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::instance_counts);
+            check_quota("instances", there, false, self.rules.instances_max, "relay.instances_per_tenant")?;
+        }
         if wake_url != known.wake_url || left_ms != known.left_ms {
             draft.put(Fact::Instance(Instance { wake_url, left_ms, ..(**known).clone() }));
         }
@@ -260,10 +277,18 @@ impl DirectoryPlane {
             return Err(DeskError::Forbidden(text));
         };
         let found = || self.registry.read(|view| view.instance(&who.tenant, name).map(ProvenInstance::of));
-        if let Some(proven) = found() {
-            return Ok(proven);
+        match found() {
+            Some(proven) if proven.instance.left_ms.is_none() => return Ok(proven),
+            Some(_) => {
+                let text = "this instance was deprovisioned; POST /relay/provision brings it back";
+                return Err(DeskError::Forbidden(text.into()));
+            }
+            None => {}
         }
-        let put = |view: &View, draft: &mut Draft| self.put_instance(view, draft, &who.tenant, name, None, true);
+        let put = |view: &View, draft: &mut Draft| {
+            self.put_instance(view, draft, &who.tenant, name, None, false)?;
+            self.check_room(view, draft, &who.tenant)
+        };
         self.registry.write(put).await.map_err(DeskError::from)?;
         found().ok_or_else(|| DeskError::NotFound("instance not found".into()))
     }
@@ -295,10 +320,16 @@ fn no_instance(view: &View, name: &str, tenant: Option<&str>) -> String {
     }
 }
 
-/// Removed ones stay on record, so that their names are not reused; there may be ten times as many. `max` 0: no
-/// limit.
-fn check_quota(what: &str, (live, gone): (usize, usize), max: usize, setting: &str) -> Result<(), DeskError> {
-    if max == 0 || (live < max && gone < max.saturating_mul(10)) {
+/// Removed ones stay on record, so that their names are not reused; there may be ten times as many. One that returns is on
+/// record already. `max` 0: no limit.
+fn check_quota(
+    what: &str,
+    (live, gone): (usize, usize),
+    is_new: bool,
+    max: usize,
+    setting: &str,
+) -> Result<(), DeskError> {
+    if max == 0 || (live < max && (!is_new || gone < max.saturating_mul(10))) {
         return Ok(());
     }
     let text = format!(

@@ -20,6 +20,8 @@ pub struct TenantIndex {
     /// Gateways: (live, revoked).
     pub(super) gateways: (usize, usize),
     pub(super) platforms: TextMap<String, PlatformIndex>,
+    /// Of the JSON of its records.
+    pub(super) bytes: usize,
 }
 
 /// Data of one tenant on one platform.

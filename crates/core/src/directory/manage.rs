@@ -90,7 +90,7 @@ impl Management {
                 return Err(DeskError::RateLimited(text));
             }
             draft.put(Fact::LinkCode(fact.clone()));
-            Ok(())
+            self.directory.check_room(view, draft, &who.tenant)
         };
         self.directory.write(decide).await.map_err(DeskError::from)?;
         Ok(LinkOffer { code, expires_at })
@@ -117,7 +117,7 @@ impl Management {
                 )));
             }
             draft.put(Fact::Grant(grant(who, &ask, at_ms)));
-            Ok(())
+            self.directory.check_room(view, draft, &who.tenant)
         };
         self.directory.write(decide).await.map_err(DeskError::from)
     }
@@ -147,7 +147,7 @@ impl Management {
             if known.is_none_or(|known| **known != fact) {
                 draft.put(Fact::Principal(fact.clone()));
             }
-            Ok(())
+            self.directory.check_room(view, draft, &who.tenant)
         };
         self.directory.write(decide).await.map_err(DeskError::from)
     }
@@ -157,18 +157,18 @@ impl Management {
         check_id("platform", &ask.platform)?;
         check_id("user_id", &ask.user_id)?;
         let at_ms = self.env.now_ms();
-        self.directory
-            .put(|view| {
-                let links = view.links(&who.tenant, &ask.platform, &ask.user_id);
-                if !links.iter().any(|link| link.instance == who.instance.name) {
-                    let text = format!("{:?} on {} is not linked to this agent", ask.user_id, ask.platform);
-                    return Err(DeskError::Conflict(text));
-                }
-                let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
-                let (platform, user_id) = (ask.platform.clone(), ask.user_id.clone());
-                Ok(Fact::DmDefault(DmDefault { tenant, platform, user_id, instance, at_ms }))
-            })
-            .await
+        let decide = |view: &View, draft: &mut Draft| {
+            let links = view.links(&who.tenant, &ask.platform, &ask.user_id);
+            if !links.iter().any(|link| link.instance == who.instance.name) {
+                let text = format!("{:?} on {} is not linked to this agent", ask.user_id, ask.platform);
+                return Err(DeskError::Conflict(text));
+            }
+            let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
+            let (platform, user_id) = (ask.platform.clone(), ask.user_id.clone());
+            draft.put(Fact::DmDefault(DmDefault { tenant, platform, user_id, instance, at_ms }));
+            self.directory.check_room(view, draft, &who.tenant)
+        };
+        self.directory.write(decide).await.map_err(DeskError::from)
     }
 
     /// Replaces the whole policy: the gateway is authoritative and sends it at every start.
@@ -189,7 +189,7 @@ impl Management {
             {
                 draft.put(fact);
             }
-            Ok(())
+            self.directory.check_room(view, draft, &who.tenant)
         };
         self.directory.write(decide).await.map_err(DeskError::from)
     }

@@ -101,6 +101,21 @@ impl DirectoryPlane {
         self.registry.read(look)
     }
 
+    /// Everything of the directory is in memory, so what tenants put there themselves is bounded. Called at the end of such
+    /// a decision.
+    pub(crate) fn check_room(&self, view: &View, draft: &Draft, tenant: &str) -> Result<(), DeskError> {
+        let (now, then) = draft.bytes_of(view, tenant);
+        let max = self.rules.directory_max_bytes;
+        if max == 0 || then <= max || then <= now {
+            return Ok(());
+        }
+        Err(DeskError::Forbidden(format!(
+            "this would make the tenant's records in the directory (gateways, policies, channels, agents) {then} bytes; \
+             remove some, or ask the operator to raise relay.directory_per_tenant_kib ({})",
+            max / 1024
+        )))
+    }
+
     /// Decides on the current view and commits the result atomically.
     pub async fn write<R, E>(&self, decide: impl FnMut(&View, &mut Draft) -> Result<R, E>) -> Result<R, AmendError<E>> {
         self.registry.write(decide).await

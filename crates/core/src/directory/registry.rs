@@ -81,6 +81,16 @@ impl Draft {
         self.removes.push((fact.kind(), fact.key()));
     }
 
+    /// Bytes that a tenant's records have, and will have with these changes.
+    pub(super) fn bytes_of(&self, view: &View, tenant: &str) -> (usize, usize) {
+        let (now, _) = view.bytes_of(tenant, "", "");
+        let more: usize = self.puts.iter().map(|fact| fact.json().len()).sum();
+        let replaced = self.puts.iter().map(|fact| view.bytes_of(tenant, fact.kind(), &fact.key()).1);
+        let removed = self.removes.iter().map(|(kind, key)| view.bytes_of(tenant, kind, key).1);
+        let less: usize = replaced.chain(removed).sum();
+        (now, (now + more).saturating_sub(less))
+    }
+
     fn without_number(&mut self) -> impl Iterator<Item = &mut InstanceNo> {
         self.puts.iter_mut().filter_map(|fact| match fact {
             Fact::Instance(it) if it.no.is_none() => Some(&mut it.no),

@@ -14,11 +14,19 @@ use super::unreadable::Unreadable;
 use crate::hash::TextMap;
 use crate::port::store::Record;
 
+/// What is kept of each record besides its content.
+struct Known {
+    version: u64,
+    tenant: Option<TenantId>,
+    /// The length of its JSON.
+    bytes: usize,
+}
+
 #[derive(Default)]
 pub struct View {
     /// Version of the directory that this view shows.
     pub(super) directory_version: u64,
-    versions: HashMap<(&'static str, String), u64>,
+    known: HashMap<(&'static str, String), Known>,
     pub(super) unreadable: Unreadable,
     pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
     pub tokens: BTreeMap<String, Arc<Token>>,
@@ -50,7 +58,7 @@ pub struct View {
 
 impl View {
     fn version(&self, kind: &'static str, key: &str) -> u64 {
-        self.versions.get(&(kind, key.to_owned())).copied().unwrap_or(0)
+        self.known.get(&(kind, key.to_owned())).map_or(0, |known| known.version)
     }
 
     /// Index of a known tenant.
@@ -89,6 +97,17 @@ impl View {
         self.instances_named.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// The bytes of all records of a tenant, and those of one record.
+    pub(super) fn bytes_of(&self, tenant: &str, kind: &'static str, key: &str) -> (usize, usize) {
+        let all = self.by_tenant.get(tenant).map_or(0, |index| index.bytes);
+        (all, self.known.get(&(kind, key.to_owned())).map_or(0, |known| known.bytes))
+    }
+
+    /// Those of them that were not removed.
+    pub fn live_instances_named(&self, name: &str) -> impl Iterator<Item = &Arc<Instance>> {
+        self.instances_named(name).iter().filter(|it| it.left_ms.is_none())
+    }
+
     /// Records that this version cannot read.
     pub fn unreadable(&self) -> &Unreadable {
         &self.unreadable
@@ -118,7 +137,7 @@ impl View {
 
     /// Kinds and keys of all records.
     pub(super) fn names(&self) -> impl Iterator<Item = &(&'static str, String)> {
-        self.versions.keys()
+        self.known.keys()
     }
 
     pub(super) fn agent_by_key(&self, key: &str) -> Option<&Arc<Agent>> {
@@ -167,7 +186,11 @@ impl View {
     pub fn apply(&mut self, fact: Fact, version: u64) {
         let fact_key = fact.key();
         self.forget(fact.kind(), &fact_key);
-        self.versions.insert((fact.kind(), fact_key.clone()), version);
+        let known = Known { version, tenant: fact.tenant().cloned(), bytes: fact.json().len() };
+        if let Some(tenant) = &known.tenant {
+            self.by_tenant.entry(tenant.clone()).or_default().bytes += known.bytes;
+        }
+        self.known.insert((fact.kind(), fact_key.clone()), known);
         match fact {
             Fact::Tenant(it) => {
                 self.by_tenant.entry(it.name.clone()).or_default().known = true;
@@ -238,7 +261,11 @@ impl View {
 
     pub fn forget(&mut self, kind: &'static str, fact_key: &str) {
         self.unreadable.remove(kind, fact_key);
-        self.versions.remove(&(kind, fact_key.to_owned()));
+        if let Some(Known { tenant: Some(tenant), bytes, .. }) = self.known.remove(&(kind, fact_key.to_owned()))
+            && let Some(index) = self.by_tenant.get_mut(&tenant)
+        {
+            index.bytes -= bytes;
+        }
         match kind {
             "tenant" => {
                 self.tenants.remove(fact_key);

@@ -207,6 +207,25 @@ mod tests {
         clock.stop.cancel();
     }
 
+    /// As after a crash between the end of an instance and that of its alarms.
+    #[tokio::test(start_paused = true)]
+    async fn alarms_of_a_removed_instance_are_not_fired_and_are_cancelled() {
+        let clock = Clock::running(Rules { armed_max: 2, ..Rules::default() }).await;
+        clock.arm("soon", 1_000).await;
+        clock.arm("tomorrow", 24 * HOUR_MS).await;
+        clock.desk.management().deprovision(&clock.proven).await.unwrap();
+        let armed = async || clock.desk.cron().armed(clock.proven.instance.no, 9).await.unwrap().len();
+        assert_eq!(armed().await, 2, "left over");
+        clock.env.advance_ms(2_000);
+        assert!(clock.settled().await.is_empty(), "nothing is fired");
+        clock.env.advance_ms(61_000);
+        assert!(clock.settled().await.is_empty());
+        assert_eq!(armed().await, 0);
+        let ended = clock.desk.stores().alarms.ended_alarms(clock.proven.instance.no, None, 9).await.unwrap();
+        assert!(ended.iter().all(|it| it.outcome == "cancelled"), "{ended:?}");
+        clock.stop.cancel();
+    }
+
     /// A job that is armed again for another time leaves no old entries behind for long.
     #[tokio::test(start_paused = true)]
     async fn entries_of_replaced_alarms_are_freed() {

@@ -203,14 +203,19 @@ async fn the_operator_sees_fires_live_and_lists_alarms() {
 }
 
 #[tokio::test]
-async fn deprovision_removes_alarms() {
+async fn deprovision_removes_alarms_and_none_is_armed_until_the_instance_returns() {
     let scene = Scene::open().await;
     let account = scene.harness.add_gateway("sleeper").await;
     scene.arm("tea", FAR).await;
     scene.arm("post", FAR).await;
     scene.harness.post("/manage/deprovision", &account.bearer(), &json!({})).await.expect(200);
+    let told = scene.arm_with("again", FAR, json!({})).await.error(403);
+    assert!(told.contains("was deprovisioned") && told.contains("/relay/provision"), "{told}");
+    let ask = json!({ "gatewayId": "sleeper", "platform": "relay" });
+    scene.harness.post("/relay/provision", &scene.identity, &ask).await.expect(200);
     assert_eq!(scene.armed().await, Vec::<Value>::new());
     assert_eq!(scene.history("tea").await[0]["outcome"], "cancelled");
+    scene.arm("again", FAR).await;
     scene.harness.finish().await;
 }
 

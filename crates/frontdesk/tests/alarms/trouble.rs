@@ -548,6 +548,29 @@ async fn a_known_scheduler_fires_an_alarm_once() {
     harness.finish().await;
 }
 
+/// As a database of the first release may have them: no token can tell them apart, so neither is called, and neither keeps
+/// the other's alarms from the webhook.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_tenants_with_one_name_neither_use_nor_block_each_others_alarms() {
+    let harness = with_scheduler().await;
+    let (ours, theirs) = (agent(&harness, "home", "sleeper").await, agent(&harness, "rival", "sleeper").await);
+    for tenant in ["home", "rival"] {
+        harness.namesake(tenant, "sleeper").await;
+    }
+    let sink = Sink::open().await;
+    ours.arm("tea", FAR, "relay:").await;
+    theirs.arm("post", FAR, "relay:").await;
+    ours.arm("called", FAR, &sink.url).await;
+    assert_eq!(scheduler_call("n1", "tea", FAR).say(&harness).await.expect(200), json!({ "ok": true }));
+    assert_eq!(scheduler_call("n2", "post", FAR).say(&harness).await.expect(200), json!({ "ok": true }));
+    assert_eq!(ours.ended("tea").await["outcome"], "fired");
+    assert_eq!(theirs.ended("post").await["outcome"], "fired");
+    let told = scheduler_call("n3", "called", FAR).say(&harness).await.error(502);
+    assert!(told.contains("another tenant has an instance of this name"), "{told}");
+    assert_eq!(sink.fires().len(), 0, "no token was made that is good for both");
+    harness.finish().await;
+}
+
 #[tokio::test]
 async fn an_unknown_caller_fires_nothing() {
     let harness = with_scheduler().await;
