@@ -15,6 +15,8 @@ pub struct Rules {
     pub ack_limit_ms: u64,
     pub settle_ms: u64,
     pub frame_max_bytes: usize,
+    /// Bytes that the sessions of one tenant have in memory. 0: no limit.
+    pub flight_tenant_bytes: usize,
     pub wake: WakeRules,
     pub vault_ttl_ms: u64,
     pub media_ttl_ms: u64,
@@ -57,6 +59,7 @@ impl Default for Rules {
             ack_limit_ms: 5_000,
             settle_ms: 3_000,
             frame_max_bytes: 1 << 20,
+            flight_tenant_bytes: 256 << 20,
             wake: WakeRules { cooldown_ms: 30_000, retry_max_ms: 300_000, notice_after_ms: 120_000 },
             vault_ttl_ms: 900_000,
             media_ttl_ms: 3_600_000,

@@ -1,6 +1,7 @@
 //! `frontdesk doctor`: checks keys, store, agents and wake URLs, and reports problems with their solutions.
 
 use frontdesk_core::cluster::FailingListener;
+use frontdesk_core::delivery::window::STUCK_LIMITS;
 use frontdesk_core::directory::{Bots, ListenerFailure};
 use frontdesk_core::port::platform::{Bot, BotFinding};
 use frontdesk_core::port::store::StoreError;
@@ -234,6 +235,17 @@ async fn agents(app: &App) -> Vec<Value> {
         }
         if let Some(problem) = desk.delivery().reports().problem(instance.no) {
             findings.push(finding("agent", false, format!("{name} reports: {problem}")));
+        }
+        // It was sent again by now.
+        let long_ms = desk.rules().ack_limit_ms * (STUCK_LIMITS + 1);
+        let unacked_ms = desk.delivery().unacked_ms(instance.no).filter(|age_ms| *age_ms >= long_ms);
+        if let Some(age_ms) = unacked_ms {
+            let text = format!(
+                "{name}: connected, but it has left a message unacked for {} s ({owed} wait); it answers pings, so the socket is \
+                 kept: look into the agent's log, or restart it",
+                age_ms / 1000
+            );
+            findings.push(finding("agent", false, text));
         }
         let presence = presences.get(&instance.no).cloned().unwrap_or_default();
         if desk.delivery().served().is_connected(instance.no, &presence) || owed == 0 {

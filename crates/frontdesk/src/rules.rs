@@ -11,6 +11,7 @@ pub struct Relay {
     pub ack_limit_ms: u64,
     pub settle_ms: u64,
     pub frame_max_bytes: usize,
+    pub flight_per_tenant_kib: usize,
     pub instances_per_tenant: usize,
     pub gateways_per_tenant: usize,
     pub directory_per_tenant_kib: usize,
@@ -32,6 +33,7 @@ impl Relay {
         rules.ack_limit_ms = self.ack_limit_ms;
         rules.settle_ms = self.settle_ms;
         rules.frame_max_bytes = self.frame_max_bytes;
+        rules.flight_tenant_bytes = self.flight_per_tenant_kib.saturating_mul(1024);
         rules.instances_max = self.instances_per_tenant;
         rules.gateways_max = self.gateways_per_tenant;
         rules.directory_max_bytes = self.directory_per_tenant_kib.saturating_mul(1024);

@@ -5,6 +5,7 @@
 #[path = "harness/mod.rs"]
 mod harness;
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -66,6 +67,21 @@ async fn a_chat_session_ends_with_its_token() {
     let path = link["url"].as_str().unwrap().split_once("/chat").unwrap().1.to_owned();
     let session = cookie(&harness.get(&format!("/chat{path}"), "").await).unwrap();
     assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 200);
+    // The operator can revoke what a link has opened.
+    let tokens = async || {
+        let listed = harness.admin("GET", "/tokens", &Value::Null).await.expect(200)["tokens"].take();
+        listed.as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    let before = tokens().await;
+    let link = harness.admin("POST", "/chat-link", &json!({ "name": FIRST_TENANT })).await.expect(201);
+    let path = link["url"].as_str().unwrap().split_once("/chat").unwrap().1.to_owned();
+    let other = cookie(&harness.get(&format!("/chat{path}"), "").await).unwrap();
+    let after = tokens().await;
+    let new: Vec<&String> = after.difference(&before).collect();
+    assert_eq!((new.len(), with_cookie(&harness, &other, "/chat/v1/me").await.status), (1, 200));
+    assert_eq!(harness.admin("DELETE", &format!("/tokens/{}", new[0]), &Value::Null).await.status, 204);
+    assert_eq!(with_cookie(&harness, &other, "/chat/v1/me").await.status, 401, "revoked");
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 200);
     harness.pass(&clock, 7 * 86_400_000 + 1).await;
     assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401);
     harness.finish().await;
@@ -75,9 +91,23 @@ async fn a_chat_session_ends_with_its_token() {
 async fn the_page_opens_without_link_only_with_one_tenant_and_a_local_url() {
     let opens = async |harness: &Harness| cookie(&harness.get("/chat", "").await).is_some();
     let harness = Harness::open().await;
-    assert!(opens(&harness).await, "one tenant, local URL");
+    let session = cookie(&harness.get("/chat", "").await).expect("one tenant, local URL");
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 200);
+    let request = harness.request("GET", "/chat/v1/chats/c/stream").header("cookie", &session);
+    let mut open = request.send().await.unwrap();
+    assert_eq!(open.status(), 200);
     harness.admin("POST", "/tenants", &json!({ "name": "other" })).await.expect(201);
     assert!(!opens(&harness).await, "several tenants: ambiguous");
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401, "opened before");
+    let ended = async { while open.chunk().await.unwrap().is_some() {} };
+    timeout(PATIENCE, ended).await.expect("the stream did not end");
+    harness.finish().await;
+    // Nor after a restart with another URL.
+    let harness = Harness::open().await;
+    let session = cookie(&harness.get("/chat", "").await).unwrap();
+    let folder = harness.finish().await;
+    let harness = Harness::again(folder, |config| config.public_url = "https://desk.example".into()).await;
+    assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401);
     harness.finish().await;
     for change in
         [(|config: &mut Config| config.public_url = "https://desk.example".into()) as fn(&mut Config), |config| {

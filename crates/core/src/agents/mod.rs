@@ -34,7 +34,7 @@ use crate::base::Base;
 use crate::cron::CronPlane;
 use crate::delivery::DeliveryPlane;
 use crate::directory::facts::{Agent, Fact, Instance};
-use crate::directory::{AmendError, DirectoryPlane, Draft, Effect, View, check_id};
+use crate::directory::{AmendError, DirectoryPlane, Draft, Effect, View, check_id, check_room};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::lease::Lease;
@@ -269,7 +269,7 @@ impl AgentsPlane {
             }
             let shown = describe(&agent.id, agent.name.clone());
             draft.put(Fact::Agent(agent));
-            self.directory.check_room(view, draft, who.tenant)?;
+            check_room(view, draft, who.tenant, self.rules.directory_max_bytes)?;
             Ok(shown)
         };
         self.directory.write(change).await.map_err(amended)

@@ -56,7 +56,8 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Concurrent calls.
 const CAPS: Caps = Caps { total: 1024, per_tenant: 768, per_host: 128 };
 const HISTORY_PAGE: usize = 200;
-const ARMED_PAGE: usize = 500;
+/// Rows of a page, each of about a KiB at most.
+const ARMED_PAGE: usize = 100;
 /// Alarms in the listing of one tenant.
 const TENANT_ARMED_MAX: usize = 1_000;
 
@@ -213,7 +214,7 @@ impl CronPlane {
             job_id: ask.job_id,
             fire_at: ask.fire_at,
             due_ms,
-            next_ms: due_ms.max(now_ms) + self.jitter_ms(),
+            next_ms: due_ms.max(now_ms) + jitter_ms(&*self.env, self.rules.fire_jitter_ms),
             armed_ms: now_ms,
             first_ms: 0,
             attempts: 0,
@@ -305,14 +306,6 @@ impl CronPlane {
                 tracing::warn!(%error, tenant, "cancelling the alarms of a removed agent failed; it is tried again within a minute");
             }
         }
-    }
-
-    fn jitter_ms(&self) -> u64 {
-        let mut dice = [0; 8];
-        if self.rules.fire_jitter_ms > 0 {
-            self.env.fill(&mut dice);
-        }
-        u64::from_le_bytes(dice) % (self.rules.fire_jitter_ms + 1)
     }
 
     pub async fn cancel_alarm(&self, who: &ProvenInstance, ask: &CancelAlarm) -> Result<(), DeskError> {
@@ -427,6 +420,14 @@ impl CronPlane {
             self.clock.notify.notify_one();
         }
     }
+}
+
+fn jitter_ms(env: &dyn Env, max_ms: u64) -> u64 {
+    let mut random = [0; 8];
+    if max_ms > 0 {
+        env.fill(&mut random);
+    }
+    u64::from_le_bytes(random) % (max_ms + 1)
 }
 
 /// The host of the callback. Alarms for the same host share a lane, because it may be slow.

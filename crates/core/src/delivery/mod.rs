@@ -177,6 +177,12 @@ impl DeliveryPlane {
         &self.reports
     }
 
+    /// For how long a connected agent that acks has left a message unacked.
+    pub fn unacked_ms(&self, no: InstanceNo) -> Option<u64> {
+        let since_ms = self.sockets.socket(no)?.unacked_since_ms()?;
+        Some(self.env.steady_ms().saturating_sub(since_ms))
+    }
+
     pub fn wake_failure(&self, no: InstanceNo) -> Option<String> {
         self.wake_failures.lock().unwrap_or_else(PoisonError::into_inner).get(&no).cloned()
     }

@@ -4,7 +4,7 @@
 //! its session then reads them from the ledger. A lost notification delays a message, but never loses it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::{ChatId, Close, DeskNo, EventId, GatewayId, InstanceNo, Seq, TenantId};
@@ -92,6 +92,8 @@ pub struct Mailbox {
     pub delivered: Delivered,
     /// Time of the last frame in either direction.
     traffic_ms: AtomicU64,
+    /// Since when a row is unacked, by the steady clock; 0: none is.
+    unacked_since_ms: AtomicU64,
     /// Closed when the session has saved its last acks.
     finished: Semaphore,
 }
@@ -126,6 +128,15 @@ impl Mailbox {
 
     pub fn traffic_ms(&self) -> u64 {
         self.traffic_ms.load(Ordering::Relaxed)
+    }
+
+    pub fn note_unacked(&self, since_ms: Option<u64>) {
+        self.unacked_since_ms.store(since_ms.map_or(0, |at_ms| at_ms.max(1)), Ordering::Relaxed);
+    }
+
+    /// Since when a gateway that acks has left a row unacked, by the steady clock.
+    pub fn unacked_since_ms(&self) -> Option<u64> {
+        Some(self.unacked_since_ms.load(Ordering::Relaxed)).filter(|at_ms| *at_ms > 0)
     }
 
     /// The gateway sent `going_idle`: rows wait for the next socket. True: some may be waiting already.
@@ -295,6 +306,8 @@ pub enum Unserved {
 pub struct Sockets {
     mailboxes: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
     memory: papaya::HashMap<InstanceNo, Arc<Mutex<Memory>>>,
+    /// Bytes that the sessions of each tenant have in memory. One per known tenant, so it is bounded.
+    in_flight: papaya::HashMap<TenantId, Arc<AtomicUsize>>,
     orders: AtomicU64,
     /// Instances to be checked for waiting mail. In order, so that a simulation repeats it.
     unserved: Mutex<BTreeMap<InstanceNo, Unserved>>,
@@ -322,6 +335,7 @@ impl Sockets {
             newest: AtomicU64::new(0),
             delivered: Delivered::default(),
             traffic_ms: AtomicU64::new(0),
+            unacked_since_ms: AtomicU64::new(0),
             finished: Semaphore::new(0),
         });
         let sockets = self.mailboxes.pin();
@@ -417,6 +431,10 @@ impl Sockets {
     pub fn jobs(&self, instance: InstanceNo, max: usize) -> Arc<Semaphore> {
         let memory = self.memory(instance);
         lock(&memory).jobs.get_or_insert_with(|| Arc::new(Semaphore::new(max))).clone()
+    }
+
+    pub(super) fn in_flight(&self, tenant: &TenantId) -> Arc<AtomicUsize> {
+        self.in_flight.pin().get_or_insert_with(tenant.clone(), Arc::default).clone()
     }
 
     pub fn presence(&self, instance: InstanceNo) -> Presence {

@@ -31,14 +31,20 @@ const FLIGHT_MAX_BYTES: usize = 4 << 20;
 /// A row of a gateway that acks is resent if it is unacked for this many ack limits while later rows were acked:
 /// after 30 s with the default limit.
 const RESEND_LIMITS: u64 = 6;
-/// After this many resends the row is given up.
+/// The same for the oldest row if no later one was acked: the gateway may be slow with all of them.
+pub const STUCK_LIMITS: u64 = 12;
+/// After this many resends the row is given up, if later ones were acked.
 pub const RESENDS_MAX: u8 = 3;
-/// If a gateway that acks was silent since a row of this age was sent, it gets no further rows. If it is frozen,
+/// A gateway that acks gets no further rows if one has this age and nothing was received for as long. If it is frozen,
 /// fewer rows are sent twice.
 const FROZEN_MS: u64 = 2_000;
+/// Acked rows above one that is not. They are saved with each ack, so while there are more, no rows are sent.
+const AHEAD_MAX: usize = 1_024;
 
 struct Flight {
     seq: Seq,
+    first_ms: u64,
+    /// When it was sent last.
     sent_ms: u64,
     /// How often it was resent.
     resends: u8,
@@ -95,6 +101,8 @@ pub struct Window {
     acked_through: Seq,
     last_heard_ms: u64,
     probed_ms: Option<u64>,
+    /// When a silent peer was last pinged earlier than that.
+    nudged_ms: u64,
     /// Pings that were not answered yet, oldest first: what was written before this time is in front of the ping.
     pings: VecDeque<u64>,
     /// What was written before this time has arrived. Other frames of the peer prove nothing: they may have been sent before
@@ -120,6 +128,7 @@ impl Window {
             acks,
             last_heard_ms: now_ms,
             probed_ms: None,
+            nudged_ms: 0,
             pings: VecDeque::new(),
             arrived_ms: 0,
             unsaved: false,
@@ -129,27 +138,37 @@ impl Window {
     /// Number of rows that may be sent now. Rows that the gateway is working on do not count, nor those that a gateway that
     /// never acked has answered, because it has received them; both up to a limit.
     pub fn room(&self, now_ms: u64) -> usize {
-        if self.is_frozen(now_ms) {
+        if self.is_frozen(now_ms) || self.position.above.len() >= AHEAD_MAX || self.bytes() >= FLIGHT_MAX_BYTES {
             return 0;
         }
-        let (mut unanswered, mut bytes) = (0, 0);
-        for row in self.flight.iter().filter(|row| self.acks == Acks::Seen || !row.answered) {
-            // A slow handler must not hold up the other chats.
-            unanswered += usize::from(row.working_ms.is_none());
-            bytes += row.delivery.json.len();
-        }
-        if bytes >= FLIGHT_MAX_BYTES {
-            return 0;
-        }
+        // A slow handler must not hold up the other chats.
+        let unanswered = self.unanswered().filter(|row| row.working_ms.is_none()).count();
         let ceiling = (self.cap * ANSWERED_CAPS).saturating_sub(self.flight.len());
         self.cap.saturating_sub(unanswered).min(ceiling)
     }
 
-    /// It acks, its oldest row has some age, and nothing was received since that row was sent. A slow gateway still
-    /// sends acks, frames or pongs.
+    /// Rows that the gateway may still have to read.
+    fn unanswered(&self) -> impl Iterator<Item = &Flight> {
+        self.flight.iter().filter(|row| self.acks == Acks::Seen || !row.answered)
+    }
+
+    /// Of these rows.
+    pub fn bytes(&self) -> usize {
+        self.unanswered().map(|row| row.delivery.json.len()).sum()
+    }
+
+    /// It acks, a row that it is not at work on has some age, and nothing was received since. A slow gateway still sends
+    /// acks, frames or pongs.
     fn is_frozen(&self, now_ms: u64) -> bool {
-        let silent = |sent_ms: u64| now_ms.saturating_sub(sent_ms) >= FROZEN_MS && self.last_heard_ms <= sent_ms;
-        self.acks == Acks::Seen && self.oldest_sent_ms().is_some_and(silent)
+        let owed = self.flight.iter().filter(|row| row.working_ms.is_none()).map(|row| row.sent_ms).min();
+        let is_silent = |sent_ms: u64| now_ms.saturating_sub(sent_ms.max(self.last_heard_ms)) >= FROZEN_MS;
+        self.acks == Acks::Seen && owed.is_some_and(is_silent)
+    }
+
+    /// Since when a row that the gateway is not at work on is unacked, if the gateway acks.
+    pub fn unacked_since_ms(&self) -> Option<u64> {
+        let owed = self.flight.iter().filter(|row| row.working_ms.is_none()).map(|row| row.first_ms);
+        owed.min().filter(|_| self.acks == Acks::Seen)
     }
 
     /// Rows up to here were written or are settled; the next one to read is above.
@@ -165,7 +184,9 @@ impl Window {
     pub fn sent(&mut self, seq: Seq, delivery: Arc<Delivery>, now_ms: u64) {
         self.cursor = self.cursor.max(seq);
         self.acked.sent = self.acked.sent.max(seq);
-        self.flight.push_back(Flight { seq, sent_ms: now_ms, resends: 0, answered: false, working_ms: None, delivery });
+        let (first_ms, sent_ms) = (now_ms, now_ms);
+        let row = Flight { seq, first_ms, sent_ms, resends: 0, answered: false, working_ms: None, delivery };
+        self.flight.push_back(row);
     }
 
     /// Skips a row that was settled before.
@@ -191,16 +212,21 @@ impl Window {
         }
     }
 
-    /// Rows left unacked for too long by a gateway that acked later ones. Rows to be resent count as sent now.
+    /// Rows left unacked for too long by a gateway that acked later ones; of one that acked no later one, the oldest row.
+    /// Rows to be resent count as sent now.
     pub fn overdue(&mut self, now_ms: u64) -> Overdue {
         let mut overdue = Overdue::default();
         if self.acks != Acks::Seen {
             return overdue;
         }
-        let (acked, resend_ms) = (self.acked_through, self.ack_limit_ms * RESEND_LIMITS);
+        let (acked, limit_ms) = (self.acked_through, self.ack_limit_ms);
+        let oldest = self.flight.front().map(|row| row.seq);
         self.flight.retain_mut(|row| {
             let since_ms = row.working_ms.map_or(row.sent_ms, |at_ms| at_ms.max(row.sent_ms));
-            if row.seq > acked || now_ms.saturating_sub(since_ms) < resend_ms {
+            let is_passed = row.seq < acked;
+            let resend_ms = limit_ms * if is_passed { RESEND_LIMITS } else { STUCK_LIMITS };
+            let is_asked = is_passed || (oldest == Some(row.seq) && row.resends < RESENDS_MAX);
+            if !is_asked || now_ms.saturating_sub(since_ms) < resend_ms {
                 return true;
             }
             let found = (row.seq, row.delivery.clone());
@@ -299,6 +325,13 @@ impl Window {
             if self.pings.len() < PINGS_MAX {
                 self.pings.push_back(if is_flushed { now_ms } else { 0 });
             }
+            return Health::Probe;
+        }
+        // Rows are held back, and a peer that is only quiet need not wait for its probe.
+        if self.is_frozen(now_ms) && now_ms.saturating_sub(self.nudged_ms) >= FROZEN_MS && self.pings.len() < PINGS_MAX
+        {
+            self.nudged_ms = now_ms;
+            self.pings.push_back(if is_flushed { now_ms } else { 0 });
             return Health::Probe;
         }
         Health::Fine
@@ -427,7 +460,8 @@ mod tests {
         w.sent(Seq(1), delivery("c", false), 500);
         assert!(w.ack(Seq(1)).is_some());
         w.sent(Seq(2), delivery("c", false), 1_000);
-        assert_eq!(w.health(5_999, true), Health::Fine);
+        assert_eq!(w.health(2_999, true), Health::Fine);
+        assert_eq!(w.health(4_100, true), Health::Probe, "only asked: its rows are held back");
         assert_eq!(w.health(6_000, true), Health::Probe);
         assert_eq!(w.health(8_999, true), Health::Fine);
         assert_eq!(w.health(9_000, true), Health::Dead);
@@ -582,10 +616,51 @@ mod tests {
         }
         let overdue = w.overdue(120_000);
         assert_eq!((overdue.resend.len(), overdue.given_up.len(), overdue.given_up[0].0), (0, 1, Seq(1)));
+        w.received(119_000);
         assert_eq!(w.room(120_000), 2, "3 is still waited for");
         assert!(!w.settled(Seq(1)), "it was not acked");
         w.dropped(Seq(1));
         assert_eq!(w.take_unsaved().unwrap().acked.through, Seq(2));
+    }
+
+    /// A gateway that acked before and then stops, but answers pings.
+    #[test]
+    fn if_no_later_row_is_acked_the_oldest_is_resent_three_times_and_kept() {
+        let mut w = window();
+        w.sent(Seq(1), delivery("c", false), 0);
+        w.ack(Seq(1));
+        for seq in 2..=3 {
+            w.sent(Seq(seq), delivery("c", false), 1_000);
+        }
+        assert_eq!(w.unacked_since_ms(), Some(1_000));
+        let mut resent = Vec::new();
+        for at_ms in (0..600_000).step_by(1_000) {
+            w.received(at_ms);
+            let overdue = w.overdue(at_ms);
+            assert!(overdue.given_up.is_empty(), "at {at_ms}");
+            resent.extend(overdue.resend.iter().map(|(seq, _)| (seq.0, at_ms)));
+        }
+        assert_eq!(resent, [(2, 61_000), (2, 121_000), (2, 181_000)]);
+        assert_eq!((w.room(600_000), w.unacked_since_ms()), (1, Some(1_000)), "it is kept, and reported");
+        w.ack(Seq(2));
+        w.ack(Seq(3));
+        assert_eq!(w.unacked_since_ms(), None);
+    }
+
+    #[test]
+    fn rows_acked_ahead_of_an_unacked_one_are_bounded() {
+        let mut w = window();
+        w.sent(Seq(1), delivery("c", false), 0);
+        w.working(Seq(1), 0);
+        let mut seq = 1;
+        while w.room(0) > 0 {
+            seq += 1;
+            w.sent(Seq(seq), delivery("d", false), 0);
+            w.ack(Seq(seq));
+        }
+        assert_eq!(seq, AHEAD_MAX as u64 + 1);
+        w.ack(Seq(1));
+        assert_eq!(w.room(0), 3);
     }
 
     #[test]
@@ -632,8 +707,18 @@ mod tests {
         w.sent(Seq(2), delivery("c", false), 1_000);
         assert_eq!(w.room(2_999), 2);
         assert_eq!(w.room(3_000), 0, "nothing was heard since row 2 was sent");
-        w.received(3_100); // a pong, or the ack of another row
-        assert_eq!(w.room(60_000), 2, "slow, not frozen");
+        assert_eq!(w.health(3_000, true), Health::Probe, "asked at once, and not taken for dead sooner");
+        assert_eq!(w.health(3_999, true), Health::Fine);
+        w.ponged(4_000);
+        assert_eq!(w.room(5_999), 2, "slow, not frozen");
+        assert_eq!(w.room(6_000), 0, "heard of since row 2 was sent, and silent now");
+        assert_eq!(w.health(6_000, true), Health::Probe, "the probe");
+        assert_eq!(w.health(9_000, true), Health::Dead);
+        // What it says that it is at work on does not count.
+        let mut w = window();
+        w.sent(Seq(1), delivery("c", false), 0);
+        w.working(Seq(1), 100);
+        assert_eq!(w.room(50_000), 3);
         // A gateway that never acked may be one that does not ack.
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 0);

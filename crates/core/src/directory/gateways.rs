@@ -7,6 +7,7 @@ use frontdesk_wire::{InstanceId, InstanceNo, MessageEvent, Secret};
 
 use super::facts::{Enrollment, Fact, Gateway, GatewaySecret, Instance};
 use super::index::TenantIndex;
+use super::room::check_room;
 use super::{DirectoryPlane, Draft, Identity, ProvenInstance, View};
 use crate::error::DeskError;
 use crate::hash::sha256_hex;
@@ -181,7 +182,7 @@ impl DirectoryPlane {
             route_keys: gateway.route_keys.clone(),
         };
         draft.put(Fact::Gateway(gateway));
-        self.check_room(view, draft, tenant)?;
+        check_room(view, draft, tenant, self.rules.directory_max_bytes)?;
         Ok(reply)
     }
 
@@ -287,7 +288,7 @@ impl DirectoryPlane {
         }
         let put = |view: &View, draft: &mut Draft| {
             self.put_instance(view, draft, &who.tenant, name, None, false)?;
-            self.check_room(view, draft, &who.tenant)
+            check_room(view, draft, &who.tenant, self.rules.directory_max_bytes)
         };
         self.registry.write(put).await.map_err(DeskError::from)?;
         found().ok_or_else(|| DeskError::NotFound("instance not found".into()))

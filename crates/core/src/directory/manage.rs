@@ -10,6 +10,7 @@ use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal
 use super::gateways::check_id;
 use super::link_codes;
 use super::place::{Place, tenant_of};
+use super::room::check_room;
 use super::{DirectoryPlane, Draft, ProvenInstance, View};
 use crate::base::Base;
 use crate::env::Env;
@@ -90,7 +91,7 @@ impl Management {
                 return Err(DeskError::RateLimited(text));
             }
             draft.put(Fact::LinkCode(fact.clone()));
-            self.directory.check_room(view, draft, &who.tenant)
+            check_room(view, draft, &who.tenant, self.rules.directory_max_bytes)
         };
         self.directory.write(decide).await.map_err(DeskError::from)?;
         Ok(LinkOffer { code, expires_at })
@@ -117,7 +118,7 @@ impl Management {
                 )));
             }
             draft.put(Fact::Grant(grant(who, &ask, at_ms)));
-            self.directory.check_room(view, draft, &who.tenant)
+            check_room(view, draft, &who.tenant, self.rules.directory_max_bytes)
         };
         self.directory.write(decide).await.map_err(DeskError::from)
     }
@@ -147,7 +148,7 @@ impl Management {
             if known.is_none_or(|known| **known != fact) {
                 draft.put(Fact::Principal(fact.clone()));
             }
-            self.directory.check_room(view, draft, &who.tenant)
+            check_room(view, draft, &who.tenant, self.rules.directory_max_bytes)
         };
         self.directory.write(decide).await.map_err(DeskError::from)
     }
@@ -166,7 +167,7 @@ impl Management {
             let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
             let (platform, user_id) = (ask.platform.clone(), ask.user_id.clone());
             draft.put(Fact::DmDefault(DmDefault { tenant, platform, user_id, instance, at_ms }));
-            self.directory.check_room(view, draft, &who.tenant)
+            check_room(view, draft, &who.tenant, self.rules.directory_max_bytes)
         };
         self.directory.write(decide).await.map_err(DeskError::from)
     }
@@ -189,7 +190,7 @@ impl Management {
             {
                 draft.put(fact);
             }
-            self.directory.check_room(view, draft, &who.tenant)
+            check_room(view, draft, &who.tenant, self.rules.directory_max_bytes)
         };
         self.directory.write(decide).await.map_err(DeskError::from)
     }

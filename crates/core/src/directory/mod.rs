@@ -16,6 +16,7 @@ mod manage;
 mod moves;
 mod place;
 mod registry;
+mod room;
 mod unreadable;
 mod view;
 
@@ -45,6 +46,7 @@ pub(crate) use links::DeskCommand;
 pub use manage::Management;
 pub use place::{Place, tenant_of};
 pub use registry::{AmendError, Draft, Effect, Registry};
+pub(crate) use room::check_room;
 pub use unreadable::Unreadable;
 pub use view::View;
 
@@ -99,21 +101,6 @@ impl DirectoryPlane {
     /// Reads from the view. Must be short, because writers wait.
     pub fn read<R>(&self, look: impl FnOnce(&View) -> R) -> R {
         self.registry.read(look)
-    }
-
-    /// Everything of the directory is in memory, so what tenants put there themselves is bounded. Called at the end of such
-    /// a decision.
-    pub(crate) fn check_room(&self, view: &View, draft: &Draft, tenant: &str) -> Result<(), DeskError> {
-        let (now, then) = draft.bytes_of(view, tenant);
-        let max = self.rules.directory_max_bytes;
-        if max == 0 || then <= max || then <= now {
-            return Ok(());
-        }
-        Err(DeskError::Forbidden(format!(
-            "this would make the tenant's records in the directory (gateways, policies, channels, agents) {then} bytes; \
-             remove some, or ask the operator to raise relay.directory_per_tenant_kib ({})",
-            max / 1024
-        )))
     }
 
     /// Decides on the current view and commits the result atomically.

@@ -8,6 +8,7 @@ use frontdesk_core::directory::{Caller, Identity, ProvenInstance, Unproven};
 use frontdesk_wire::Code;
 use frontdesk_wire::TenantId;
 use frontdesk_wire::secret::same_bytes;
+use url::Url;
 
 use super::App;
 use super::body_memory::BodyReservation;
@@ -156,10 +157,26 @@ fn is_live_token(app: &App, id: &str) -> bool {
     app.desk.directory().read(|view| view.tokens.get(id).is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)))
 }
 
-/// The tenant of a page session that has not expired and whose token is still valid.
+/// The tenant of a page session that has not expired and whose token is still valid. One without a token is valid for as
+/// long as it could be opened again.
 pub(crate) fn chat_session(app: &App, session: &str) -> Option<TenantId> {
     let (tenant, token) = app.pages.session(session, app.desk.env().now_ms())?;
-    token.is_none_or(|id| is_live_token(app, &id)).then_some(tenant)
+    let is_good = match token {
+        Some(id) => is_live_token(app, &id),
+        None => tenant_of_this_machine(app).is_some_and(|it| it == tenant),
+    };
+    is_good.then_some(tenant)
+}
+
+/// The tenant whose chat opens without link or token. None if there are several tenants, or if the public URL is not a
+/// loopback address (a local peer could then be a proxy for remote users).
+pub(crate) fn tenant_of_this_machine(app: &App) -> Option<TenantId> {
+    let tenant = app.pages.local_tenant()?;
+    let is_only_one = app.desk.directory().read(|view| view.tenants.len() == 1 && view.tenants.contains_key(tenant));
+    let host = Url::parse(&app.public_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+    let is_loopback = host == "localhost"
+        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    (is_only_one && is_loopback).then(|| tenant.clone())
 }
 
 /// The tenant of a chat client.

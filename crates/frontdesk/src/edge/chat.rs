@@ -40,10 +40,13 @@ pub(crate) struct After {
     after: u64,
 }
 
-pub(crate) async fn me(State(app): State<App>, ChatTenant(tenant): ChatTenant) -> Reply<Value> {
-    let instances: Vec<Value> = instances_of(&app, &tenant).into_iter().map(|it| agent_state(&app, &it)).collect();
+pub(crate) async fn me(State(app): State<App>, ChatTenant(tenant): ChatTenant) -> Result<Response, Refusal> {
+    let instances = instances_of(&app, &tenant);
+    let spent = app.answers.take(&tenant, 1 + instances.len()).await.ok_or_else(unread)?;
+    let instances: Vec<Value> = instances.into_iter().map(|it| agent_state(&app, &it)).collect();
     let (user_id, user_name) = PAGE_USER;
-    Reply(json!({ "tenant": tenant, "user_id": user_id, "user_name": user_name, "instances": instances }))
+    let me = json!({ "tenant": tenant, "user_id": user_id, "user_name": user_name, "instances": instances });
+    Ok(holding(Reply(me).into_response(), spent))
 }
 
 #[derive(Deserialize)]
@@ -157,11 +160,11 @@ pub(crate) async fn stream(
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     // Subscribed before the history is read, so that nothing in between is missed.
     let (signals, notices) = (app.chat.watch(), app.desk.tail().watch());
-    let instances = instances_of(&app, &caller.tenant);
-    let first = instances.iter().map(|it| event("agent", &agent_state(&app, it))).collect();
+    let agents = instances_of(&app, &caller.tenant).into_iter();
     let tenant = caller.tenant.clone();
     let (leave, history) = (app.drain.slice(), Some(after));
-    let watch = Watch { app, tenant, caller, chat_id, signals, notices, leave, ready: first, spent: None, history };
+    let ready = VecDeque::new();
+    let watch = Watch { app, tenant, caller, chat_id, signals, notices, leave, agents, ready, spent: None, history };
     let events = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (Ok(event), watch)) });
     Sse::new(events).keep_alive(KeepAlive::default())
 }
@@ -177,6 +180,8 @@ struct Watch {
     signals: Receiver<Arc<Signaled>>,
     notices: Receiver<Arc<Notice>>,
     leave: CancellationToken,
+    /// Whose states come first. Each event is made when it is its turn: there may be thousands.
+    agents: std::vec::IntoIter<Arc<Instance>>,
     /// Events that were read but not sent yet.
     ready: VecDeque<Event>,
     /// Share of the tenant's budget for these events.
@@ -188,6 +193,9 @@ struct Watch {
 impl Watch {
     /// The next event; `None` ends the stream (the page reconnects and reads everything again).
     async fn next(&mut self) -> Option<Event> {
+        if let Some(agent) = self.agents.next() {
+            return Some(event("agent", &agent_state(&self.app, &agent)));
+        }
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);

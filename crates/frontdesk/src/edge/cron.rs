@@ -19,7 +19,10 @@ use super::App;
 use super::auth::Proven;
 use super::body::{Json, whole};
 use super::error::Refusal;
+use super::flow::holding;
 
+/// Memory of a list that is not read: a page, and the one that is being sent.
+const LIST_KIB: usize = 256;
 /// Calls of the scheduler have short bodies.
 const RELAY_MAX_BYTES: usize = 16 * 1024;
 
@@ -72,6 +75,9 @@ pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<
 /// read, the response is cut off, so that it is not mistaken for a complete one.
 pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response, Refusal> {
     let proven = proven(&app, &who).await?;
+    let busy =
+        || Refusal::new(Code::RateLimited, "too many unread responses are buffered for this tenant; read them first");
+    let spent = app.answers.take(&proven.tenant, LIST_KIB).await.ok_or_else(|| busy().plain())?;
     let (first, next) = app.desk.cron().armed_page(proven.instance.no, 0).await.map_err(|error| plain(error.into()))?;
     let head = format!("{{\"armed\":[{}", in_a_row(&first));
     let (desk, instance) = (app.desk.clone(), proven.instance.no);
@@ -90,7 +96,8 @@ pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response
         }
     });
     let body = Body::from_stream(stream::iter([Ok(head)]).chain(rest));
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response())
+    let response = ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response();
+    Ok(holding(response, spent))
 }
 
 fn in_a_row(alarms: &[ArmedAlarm]) -> String {

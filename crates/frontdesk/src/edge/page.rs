@@ -3,7 +3,7 @@
 //! The chat opens with a one-time link, a chat token, or, on this machine only, without either.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use aws_lc_rs::hmac;
 use axum::extract::{ConnectInfo, Path, Query, State};
@@ -15,10 +15,9 @@ use frontdesk_core::Env;
 use frontdesk_core::directory::facts::{Scope, Token};
 use frontdesk_wire::{Code, TenantId};
 use serde::{Deserialize, Serialize};
-use url::Url;
 
 use super::App;
-use super::auth::{SESSION_COOKIE, bearer, chat_session, cookie};
+use super::auth::{SESSION_COOKIE, bearer, chat_session, cookie, tenant_of_this_machine};
 use super::body::Json;
 use super::error::Refusal;
 
@@ -55,7 +54,7 @@ pub struct Pages {
 struct Pass {
     tenant: TenantId,
     until_ms: u64,
-    /// The token that opened the session; the session ends with it.
+    /// The token of the session, which ends with it. `None`: it was opened on this machine without one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     token: Option<String>,
     nonce: String,
@@ -88,6 +87,10 @@ impl Pages {
         self.sign(CODE, &Pass { tenant: tenant.into(), until_ms, token: None, nonce: env.random_hex(16) })
     }
 
+    pub(crate) fn local_tenant(&self) -> Option<&TenantId> {
+        self.local_tenant.get()
+    }
+
     pub fn open_locally(&self, tenant: &str) {
         let _ = self.local_tenant.set(tenant.into()); // set once, at the start
     }
@@ -102,17 +105,31 @@ impl Pages {
         (session, until_ms.saturating_sub(now_ms))
     }
 
-    /// The tenant of an unexpired session, and the token that opened it.
+    /// The tenant of an unexpired session, and its token.
     pub(crate) fn session(&self, session: &str, now_ms: u64) -> Option<(TenantId, Option<String>)> {
         self.read(SESSION, session, now_ms).map(|pass| (pass.tenant, pass.token))
     }
 }
 
-/// The tenant whose chat a code opens, if nobody has used it.
-async fn redeem(app: &App, code: &str) -> Result<Option<TenantId>, Refusal> {
+/// The token for the session that a code opens, if nobody has used the code. The operator can list and revoke it.
+async fn redeem(app: &App, code: &str) -> Result<Option<Arc<Token>>, Refusal> {
     let Some(pass) = app.pages.read(CODE, code, app.desk.env().now_ms()) else { return Ok(None) };
-    let is_first = app.desk.inbound().claim_once(&pass.tenant, "page code", &pass.nonce).await?;
-    Ok(is_first.then_some(pass.tenant))
+    if !app.desk.inbound().claim_once(&pass.tenant, "page code", &pass.nonce).await? {
+        return Ok(None);
+    }
+    let directory = app.desk.directory();
+    let made = directory.create_token(&pass.tenant, Scope::Chat, None, Some(SESSION_TTL_MS / 1000)).await?;
+    Ok(directory.read(|view| view.tokens.get(&made.id).cloned()))
+}
+
+/// Runs to its end also if the client disconnects: a link that is used up without a session would be lost.
+async fn redeem_to_end(app: &App, code: String) -> Result<Option<Arc<Token>>, Refusal> {
+    let of_work = app.clone();
+    let work = app.sessions.spawn(async move { redeem(&of_work, &code).await });
+    work.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "opening a chat link panicked");
+        Err(Refusal::new(Code::Internal, "internal error while opening the link, see the server log"))
+    })
 }
 
 #[derive(Deserialize)]
@@ -128,9 +145,11 @@ pub(crate) async fn open(
     headers: HeaderMap,
 ) -> Response {
     if let Some(code) = opening.code {
-        return match redeem(&app, &code).await {
+        return match redeem_to_end(&app, code).await {
             Err(refusal) => refusal.into_response(),
-            Ok(Some(tenant)) => (session_cookie(&app, &tenant, None), Redirect::to("/chat")).into_response(),
+            Ok(Some(token)) => {
+                (session_cookie(&app, &token.tenant, Some(&token)), Redirect::to("/chat")).into_response()
+            }
             // A used link must not lock out somebody who has a session.
             Ok(None) if signed_in(&app, &headers) => Redirect::to("/chat").into_response(),
             Ok(None) => {
@@ -148,17 +167,6 @@ pub(crate) async fn open(
         Some(tenant) => (session_cookie(&app, &tenant, None), page).into_response(),
         None => page,
     }
-}
-
-/// The tenant whose chat opens without link or token. None if there are several tenants, or if the public URL is not a
-/// loopback address (a local peer could then be a proxy for remote users).
-fn tenant_of_this_machine(app: &App) -> Option<TenantId> {
-    let tenant = app.pages.local_tenant.get().cloned()?;
-    let is_only_one = app.desk.directory().read(|view| view.tenants.len() == 1 && view.tenants.contains_key(&tenant));
-    let host = Url::parse(&app.public_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
-    let is_loopback = host == "localhost"
-        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    (is_only_one && is_loopback).then_some(tenant)
 }
 
 #[derive(Deserialize)]

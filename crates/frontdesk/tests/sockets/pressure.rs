@@ -351,6 +351,32 @@ async fn a_row_that_is_never_acked_becomes_dead_with_a_reason() {
     harness.finish().await;
 }
 
+/// It acked before, and answers pings. Its oldest message comes again, is kept, and `doctor` reports it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_stops_acking_is_reported() {
+    let harness = Harness::with(|config| config.relay.ack_limit_ms = 100).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    for text in ["first", "second", "third"] {
+        harness.say(&account, "c", text).await;
+    }
+    let first = socket.event().await;
+    socket.ack(&first).await;
+    let mut texts = Vec::new();
+    while texts.len() < 2 + usize::from(RESENDS_MAX) {
+        texts.push(socket.event().await.text().to_owned());
+    }
+    assert_eq!(texts, ["second", "third", "second", "second", "second"]);
+    until("the doctor does not report it", async || {
+        let doctor = harness.admin("GET", "/doctor", &Value::Null).await.json();
+        doctor.to_string().contains("home/g: connected, but it has left a message unacked")
+    })
+    .await;
+    let states: Vec<Value> = harness.mail(&account).await.iter().map(|row| row["state"].clone()).collect();
+    assert_eq!(states, ["acked", "sent", "sent"], "none is given up");
+    harness.finish().await;
+}
+
 /// Every fifth row loses an ack, and more acks are lost than the window holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_loses_acks_gets_everything() {

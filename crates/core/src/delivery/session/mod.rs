@@ -10,6 +10,7 @@ mod hello;
 mod lane;
 mod later;
 mod outbox;
+mod share;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use self::hello::Hello;
 use self::lane::Lanes;
 use self::later::Later;
 use self::outbox::{OUTBOX_MAX_BYTES, Outbox};
+use self::share::Share;
 use super::DeliveryPlane;
 use super::sockets::{Mailbox, Order, Unserved};
 use super::window::{Acks, Health, Window};
@@ -109,6 +111,7 @@ pub struct Session {
     lines: Lines,
     later: Later,
     outbox: Outbox,
+    share: Share,
     /// The part of the outbox that is counted in the gauge.
     gauged_bytes: usize,
     /// Reading from the peer is paused until it has read.
@@ -183,6 +186,7 @@ impl Session {
     /// `now_ms` is of a monotonic clock, here and in all methods.
     pub fn new(delivery: &Arc<DeliveryPlane>, caller: Caller, now_ms: u64) -> Self {
         let jobs = delivery.sockets.jobs(caller.instance.no, JOBS_MAX_BYTES);
+        let share = Share::new(delivery.sockets.in_flight(&caller.tenant), delivery.rules.flight_tenant_bytes);
         Self {
             lines: Lines::new(delivery.rules.frame_max_bytes),
             delivery: delivery.clone(),
@@ -192,6 +196,7 @@ impl Session {
             hello: None,
             later: Later::default(),
             outbox: Outbox::default(),
+            share,
             gauged_bytes: 0,
             paused: false,
             is_reading: false,
@@ -423,7 +428,7 @@ impl Session {
         let Some(serving) = self.serving.as_mut().filter(|_| may_send) else {
             return;
         };
-        let room = serving.window.room(now_ms);
+        let room = self.share.allow(serving.window.room(now_ms));
         if room == 0 || serving.mailbox.is_idle() || !self.outbox.is_empty() || now_ms < serving.deliver_at_ms {
             return;
         }
@@ -554,6 +559,7 @@ impl Session {
     fn note_outbox(&mut self) {
         let waits = !self.later.is_empty() && self.hello.is_none();
         let (bytes, is_full) = (self.outbox.bytes(), self.outbox.is_full() || waits);
+        self.share.set(bytes + self.serving.as_ref().map_or(0, |serving| serving.window.bytes()));
         let meters = &self.delivery.meters;
         if bytes != self.gauged_bytes {
             let (new, old) = (i64::try_from(bytes).unwrap_or(0), i64::try_from(self.gauged_bytes).unwrap_or(0));
@@ -612,6 +618,7 @@ impl Session {
                 return self.close(Close::Unresponsive);
             }
         }
+        serving.mailbox.note_unacked(serving.window.unacked_since_ms());
         if !self.outbox.is_full() && !serving.mailbox.is_idle() && self.delivery.directory.is_current() {
             self.ask_for_acks(now_ms);
         }
@@ -626,7 +633,7 @@ impl Session {
         }
     }
 
-    /// Resends or gives up rows that are unacked although later ones were acked.
+    /// Resends or gives up rows that are unacked for long.
     fn ask_for_acks(&mut self, now_ms: u64) {
         let Some(serving) = &mut self.serving else { return };
         let overdue = serving.window.overdue(now_ms);
