@@ -260,6 +260,12 @@ mod tests {
         env.advance_ms(KEYS_LIFE_MS);
         let late = old.sign(&header(), &with(claims(), "exp", json!(NOW_S + 9_999)));
         assert_eq!(jwks.prove(&late).await, Err(Unproven::Key));
+        // A clock that is set back does not delay that.
+        env.set_ms(env.now_ms() - 600_000);
+        *served.keys.lock().unwrap() = json!({ "keys": [new.jwk("k2"), old.jwk("k3")] });
+        env.advance_ms(LOOK_AGAIN_MS + 1);
+        let third = old.sign(&with(header(), "kid", json!("k3")), &with(claims(), "exp", json!(NOW_S + 9_999)));
+        assert_eq!(jwks.prove(&third).await, Ok("home".into()));
     }
 
     #[tokio::test]

@@ -130,7 +130,7 @@ impl KeySet {
     }
 
     async fn key(&self, id: &str) -> Option<Key> {
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         let (known, old, tried) = {
             let keys = self.keys.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             (keys.by_id.get(id).cloned(), now_ms.saturating_sub(keys.read_ms) > KEYS_LIFE_MS, keys.tried_ms)
@@ -153,7 +153,7 @@ impl KeySet {
     }
 
     async fn look(&self) -> anyhow::Result<()> {
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         self.keys.write().unwrap_or_else(std::sync::PoisonError::into_inner).tried_ms = now_ms;
         let bytes = match &self.source {
             KeySource::File(path) => {

@@ -174,7 +174,7 @@ async fn oidc(keys: &KeySet, issuer: &str, audience: &str, token: &str) -> Resul
 
 impl Introspect {
     async fn ask(&self, bearer: &str) -> Result<Claims, Unknown> {
-        let (hash, now_ms) = (sha256_hex(bearer), self.env.now_ms());
+        let (hash, now_ms) = (sha256_hex(bearer), self.env.steady_ms());
         {
             let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Some((claims, _)) = known.get(&hash).filter(|(_, until_ms)| *until_ms > now_ms) {

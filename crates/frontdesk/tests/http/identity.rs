@@ -7,7 +7,10 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use frontdesk::config::VerifierKind;
+use frontdesk::env::SystemEnv;
+use frontdesk_core::Env as _;
 use frontdesk_core::cron::signing::{SigningKey, new_key};
+use frontdesk_testkit::TestEnv;
 use frontdesk_wire::cron::SigningAlg;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
@@ -145,7 +148,9 @@ async fn an_account_is_asked_with_the_bearer_and_cached() {
         ("broken".into(), 500, json!({})),
         ("odd".into(), 200, json!(["tid"])),
     ];
-    let harness = Harness::with(|config| {
+    let clock = Arc::new(TestEnv::default());
+    clock.set_ms(SystemEnv.now_ms());
+    let harness = Harness::by(clock.clone(), tempfile::tempdir().unwrap(), |config| {
         config.identity.verifier = VerifierKind::Introspect;
         config.identity.url.clone_from(&url);
     })
@@ -163,5 +168,10 @@ async fn an_account_is_asked_with_the_bearer_and_cached() {
     let _ = serving.await; // aborted
     assert_eq!(listed(&harness, "another").await, 503);
     assert_eq!(listed(&harness, "good").await, 200, "still cached");
+    // For 30 s, whatever the clock says: an account that was closed must not be accepted for hours.
+    clock.set_ms(clock.now_ms() - 2 * 3_600_000);
+    assert_eq!(listed(&harness, "good").await, 200);
+    harness.pass(&clock, 31_000).await;
+    assert_eq!(listed(&harness, "good").await, 503);
     harness.finish().await;
 }

@@ -350,5 +350,27 @@ fn place_of(capability: &Secret) -> Option<(String, String)> {
 
 pub(super) fn failed(error: &StoreError) -> ActionResult {
     tracing::error!(%error, "chat store write failed");
-    ActionResult::refused(Code::Unavailable, "the chat store is unavailable")
+    match error {
+        // Sent again, it could be in the chat twice.
+        StoreError::Unknown(_) => {
+            let text = "the answer of the chat store was lost; it may have been done";
+            ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.worded()
+        }
+        _ => ActionResult::refused(Code::Unavailable, "the chat store is unavailable"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_whose_answer_was_lost_is_not_said_to_have_failed() {
+        let lost = failed(&StoreError::Unknown("connection reset".into()));
+        assert_eq!((lost.code, lost.ambiguous, lost.success), (Some(Code::Unknown), true, false));
+        let text = lost.error.unwrap();
+        assert!(text.contains("timed out") && !text.contains("network"), "a gateway must not send it again: {text}");
+        let refused = failed(&StoreError::Unavailable("disk full".into()));
+        assert_eq!((refused.code, refused.ambiguous), (Some(Code::Unavailable), false));
+    }
 }

@@ -190,7 +190,7 @@ impl BuiltInChat {
 
     pub fn is_typing(&self, tenant: &str, chat_id: &str) -> bool {
         let typing = self.typing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        typing.get(&(tenant.into(), chat_id.into())).is_some_and(|until| *until > self.env.now_ms())
+        typing.get(&(tenant.into(), chat_id.into())).is_some_and(|until| *until > self.env.steady_ms())
     }
 
     fn set_typing(&self, tenant: &str, chat_id: &str, on: bool) {
@@ -201,7 +201,7 @@ impl BuiltInChat {
 
     /// False: nothing changed.
     fn note_typing(&self, tenant: &str, chat_id: &str, on: bool) -> bool {
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         let mut typing = self.typing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         typing.retain(|_, until| *until > now_ms);
         let place = (tenant.to_owned(), chat_id.to_owned());

@@ -80,7 +80,7 @@ impl Feishu {
                 let card = prompt(prompt_id, content, options, sending.place.thread)?;
                 let sent = sending.post("interactive", &card.to_string(), reply_to.as_deref()).await;
                 if let Ok(id) = &sent {
-                    self.cards.note(bot, id.message_id.as_deref(), self.env.now_ms());
+                    self.cards.note(bot, id.message_id.as_deref(), self.env.steady_ms());
                 }
                 Sending::acted(sent)
             }
@@ -119,7 +119,7 @@ impl Feishu {
     /// Texts and cards are changed by different calls.
     async fn edit(&self, api: Api<'_>, id: &str, content: &str) -> Result<Acted, ActionResult> {
         let out = one_message(content).ok_or_else(|| not_one_message(content))?;
-        if !self.cards.has(api.bot, id, self.env.now_ms()) {
+        if !self.cards.has(api.bot, id, self.env.steady_ms()) {
             let path = format!("/open-apis/im/v1/messages/{id}");
             let body = json!({ "msg_type": out.kind, "content": out.content });
             let mut put = api.call(HttpMethod::Put, &path, Some(&body)).await;
@@ -135,7 +135,7 @@ impl Feishu {
         }
         Ok(match patch_card(api, id, &out.card).await {
             Ok(_) => {
-                self.cards.note(api.bot, Some(id), self.env.now_ms());
+                self.cards.note(api.bot, Some(id), self.env.steady_ms());
                 ActionResult::sent(id).into()
             }
             Err(error) => error.into(),

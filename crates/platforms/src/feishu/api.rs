@@ -149,7 +149,7 @@ impl Api<'_> {
             let outcome = timeout(TOKEN_ASK_TIME, self.new_token()).await;
             outcome.unwrap_or_else(|_| Err(late())).map_err(ApiError::of_question)
         };
-        let token = self.feishu.tokens.get(key, self.feishu.env.now_ms(), refused, ask);
+        let token = self.feishu.tokens.get(key, self.feishu.env.steady_ms(), refused, ask);
         timeout(TOKEN_WAIT_TIME, token).await.unwrap_or_else(|_| Err(late()))
     }
 

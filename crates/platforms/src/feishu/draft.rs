@@ -81,7 +81,7 @@ impl Cards {
         content: &str,
         sealed: bool,
     ) -> Result<Acted, ActionResult> {
-        let (place, now_ms) = (place_of(sending), sending.feishu.env.now_ms());
+        let (place, now_ms) = (place_of(sending), sending.feishu.env.steady_ms());
         let draft = self.drafts.get_or_put((place.clone(), short_hash(&[draft_id])), now_ms, Draft::default);
         let mut state = draft.lock().await;
         if state.seal.is_of_another(content, sealed, now_ms) {
@@ -146,7 +146,7 @@ impl Cards {
         if acted.result.success {
             state.message_id.clone_from(&acted.result.message_id);
             state.shown.clone_from(&out.card);
-            self.note(sending.api.bot, state.message_id.as_deref(), sending.feishu.env.now_ms());
+            self.note(sending.api.bot, state.message_id.as_deref(), sending.feishu.env.steady_ms());
         }
         acted
     }
@@ -154,7 +154,7 @@ impl Cards {
     /// The text of a message, put into the card of the draft that it completes. `None`: there is no such draft, or Feishu does
     /// not change the card.
     pub(super) async fn complete(&self, sending: &Sending<'_>, content: &str, out: &Outgoing) -> Option<Acted> {
-        let (place, now_ms) = (place_of(sending), sending.feishu.env.now_ms());
+        let (place, now_ms) = (place_of(sending), sending.feishu.env.steady_ms());
         let draft = self.open.get(&place, now_ms)?;
         let mut state = draft.lock().await;
         let id = state.message_id.clone().filter(|_| !state.seal.is_closed() && completes(&state.shown, &out.card))?;
@@ -174,7 +174,7 @@ impl Cards {
     /// Takes away the card of a draft that another message has overtaken. A later frame makes a new one.
     pub(super) async fn take_away(&self, sending: &Sending<'_>) {
         let place = place_of(sending);
-        let Some(draft) = self.open.get(&place, sending.feishu.env.now_ms()) else { return };
+        let Some(draft) = self.open.get(&place, sending.feishu.env.steady_ms()) else { return };
         self.open.forget(&place);
         let mut state = draft.lock().await;
         if state.seal.is_closed() {

@@ -65,7 +65,7 @@ impl Feishu {
 
     /// Whose a direct chat is, and where a topic can be answered.
     fn note(&self, bot: &Bot, said: &Said<'_>) {
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         if said.is_direct && !said.is_bot && is_id(said.chat_id) {
             let ids = said.sender.ids().map(str::to_owned).collect();
             self.persons.put((bot.id.clone(), said.chat_id.to_owned()), ids, now_ms);
@@ -120,7 +120,7 @@ impl Feishu {
     }
 
     pub(super) fn is_direct(&self, bot: &Bot, chat_id: &str, chat: Option<&super::normalize::Chat>) -> bool {
-        let is_known = self.persons.get(&(bot.id.clone(), chat_id.to_owned()), self.env.now_ms()).is_some();
+        let is_known = self.persons.get(&(bot.id.clone(), chat_id.to_owned()), self.env.steady_ms()).is_some();
         is_known || chat.is_some_and(|chat| chat.is_direct)
     }
 

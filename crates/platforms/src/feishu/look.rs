@@ -22,7 +22,7 @@ impl Feishu {
     ) -> Result<Option<Look>, LookFault> {
         let unknown = |error: ApiError| LookFault::Platform(error.text());
         let Some(chat) = self.chat(bot, chat_id).await.map_err(unknown)? else { return Ok(None) };
-        let person = self.persons.get(&(bot.id.clone(), chat_id.to_owned()), self.env.now_ms());
+        let person = self.persons.get(&(bot.id.clone(), chat_id.to_owned()), self.env.steady_ms());
         let is_direct = chat.kind.is_empty() && (chat.is_direct || person.is_some());
         let person = person.filter(|_| is_direct);
         let visible = match (viewer, &person) {

@@ -33,7 +33,7 @@ impl Feishu {
     /// Who the bot is. Asked once.
     pub(super) async fn me(&self, bot: &Bot) -> Result<Me, ApiError> {
         let key = Self::key(bot, app_id(bot));
-        if let Some(me) = self.known.get(&key, self.env.now_ms()) {
+        if let Some(me) = self.known.get(&key, self.env.steady_ms()) {
             return Ok(me);
         }
         let response = self.api(bot).ask_whole("/open-apis/bot/v3/info").await?;
@@ -43,7 +43,7 @@ impl Feishu {
         if me.open_id.is_empty() {
             return Err(ApiError::unusable(false, "it did not return the id of the bot"));
         }
-        self.known.put(key, me.clone(), self.env.now_ms());
+        self.known.put(key, me.clone(), self.env.steady_ms());
         Ok(me)
     }
 
@@ -83,7 +83,7 @@ impl Feishu {
         if !is_id(chat_id) {
             return Ok(None);
         }
-        let (key, now_ms) = (Self::key(bot, chat_id), self.env.now_ms());
+        let (key, now_ms) = (Self::key(bot, chat_id), self.env.steady_ms());
         if let Some(known) = self.chats.get(&key, now_ms) {
             return Ok(Some(known));
         }
@@ -112,7 +112,7 @@ impl Feishu {
         if id.is_empty() {
             return None;
         }
-        let (key, now_ms) = (Self::key(bot, id), self.env.now_ms());
+        let (key, now_ms) = (Self::key(bot, id), self.env.steady_ms());
         if let Some(known) = self.names.get(&key, now_ms) {
             return known;
         }
@@ -137,7 +137,7 @@ impl Feishu {
 
     /// A message that was said before. `None`: it is not there any more.
     pub(super) async fn message(&self, bot: &Bot, id: &str) -> Result<Option<Parent>, ApiError> {
-        let (key, now_ms) = (Self::key(bot, id), self.env.now_ms());
+        let (key, now_ms) = (Self::key(bot, id), self.env.steady_ms());
         if let Some(known) = self.parents.get(&key, now_ms) {
             return Ok(Some(known));
         }

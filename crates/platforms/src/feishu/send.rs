@@ -74,7 +74,7 @@ impl Sending<'_> {
     /// its topic.
     pub(super) async fn post(&self, kind: &str, content: &str, reply_to: Option<&str>) -> Result<Sent, ApiError> {
         let Place { thread, anchor, .. } = self.place;
-        let (bot, now_ms) = (self.api.bot, self.feishu.env.now_ms());
+        let (bot, now_ms) = (self.api.bot, self.feishu.env.steady_ms());
         if let Some(thread) = thread {
             self.check_here(thread).await?;
         }
@@ -105,7 +105,7 @@ impl Sending<'_> {
 
     /// Feishu takes ids of messages and topics without a chat: an agent could name one of a chat that is not its own.
     pub(super) async fn check_here(&self, id: &str) -> Result<(), ApiError> {
-        let (key, now_ms) = ((self.api.bot.id.clone(), id.to_owned()), self.feishu.env.now_ms());
+        let (key, now_ms) = ((self.api.bot.id.clone(), id.to_owned()), self.feishu.env.steady_ms());
         let known = self.feishu.places.get(&key, now_ms);
         let chat = if let Some(chat) = known {
             chat
@@ -161,11 +161,11 @@ impl Sending<'_> {
         let chat = of("chat_id").unwrap_or_else(|| self.place.chat_id.to_owned());
         for id in [&sent.message_id, &sent.thread_id].into_iter().flatten() {
             let key = (self.api.bot.id.clone(), id.clone());
-            self.feishu.places.put(key, chat.clone(), self.feishu.env.now_ms());
+            self.feishu.places.put(key, chat.clone(), self.feishu.env.steady_ms());
         }
         if let (Some(thread), Some(id)) = (&sent.thread_id, &sent.message_id) {
             let key = (self.api.bot.id.clone(), thread.clone());
-            self.feishu.anchors.put(key, id.clone(), self.feishu.env.now_ms());
+            self.feishu.anchors.put(key, id.clone(), self.feishu.env.steady_ms());
         }
         Ok(sent)
     }

@@ -45,7 +45,7 @@ impl Slack {
     ) -> Result<Acted, ActionResult> {
         let thread = target.thread.unwrap_or_default();
         let key = short_hash(&[&acting_as.bot.id, acting_as.tenant, target.chat_id, thread, draft_id]);
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         let draft = self.drafts.get_or_put(key, now_ms, Draft::default);
         let mut state = draft.lock().await;
         if state.seal.is_of_another(content, sealed, now_ms) {

@@ -34,7 +34,7 @@ impl Slack {
     /// Who the bot is in a workspace. Asked once.
     pub(super) async fn me(&self, bot: &Bot, team: &str) -> Result<Me, ApiError> {
         let key = (bot.id.clone(), bot.account().to_owned(), team.to_owned());
-        if let Some(me) = self.known.get(&key, self.env.now_ms()) {
+        if let Some(me) = self.known.get(&key, self.env.steady_ms()) {
             return Ok(me);
         }
         let why = format!("the app is not installed in workspace {team:?}");
@@ -46,7 +46,7 @@ impl Slack {
         if me.user.is_empty() {
             return Err(ApiError::NoAnswer { may_be_done: false, why: "it did not return the id of the bot".into() });
         }
-        self.known.put(key, me.clone(), self.env.now_ms());
+        self.known.put(key, me.clone(), self.env.steady_ms());
         Ok(me)
     }
 
@@ -56,7 +56,7 @@ impl Slack {
             return None;
         }
         let key = (bot.id.clone(), team.to_owned(), user.to_owned());
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         if let Some(known) = self.names.get(&key, now_ms) {
             return known;
         }
@@ -75,7 +75,7 @@ impl Slack {
 
     pub(super) fn note_place(&self, bot: &Bot, chat: &str, team: &str) {
         if !team.is_empty() && is_id(chat) {
-            self.places.put((bot.id.clone(), chat.to_owned()), team.to_owned(), self.env.now_ms());
+            self.places.put((bot.id.clone(), chat.to_owned()), team.to_owned(), self.env.steady_ms());
         }
     }
 
@@ -86,7 +86,7 @@ impl Slack {
             return "im";
         }
         let key = (bot.id.clone(), chat.to_owned());
-        if let Some(known) = self.kinds.get(&key, self.env.now_ms()) {
+        if let Some(known) = self.kinds.get(&key, self.env.steady_ms()) {
             return known;
         }
         let Some(api) = self.api_of(bot, team).filter(|_| is_id(chat)) else { return "" };
@@ -95,7 +95,7 @@ impl Slack {
             return "";
         };
         let kind = if response["channel"]["is_mpim"].as_bool() == Some(true) { "mpim" } else { "channel" };
-        self.kinds.put(key, kind, self.env.now_ms());
+        self.kinds.put(key, kind, self.env.steady_ms());
         kind
     }
 
@@ -105,7 +105,7 @@ impl Slack {
             "channel" | "group" => "channel",
             _ => return,
         };
-        self.kinds.put((bot.id.clone(), chat.to_owned()), kind, self.env.now_ms());
+        self.kinds.put((bot.id.clone(), chat.to_owned()), kind, self.env.steady_ms());
     }
 
     /// The Web API of the workspace that a chat is in. `team_hint` is what the gateway says about it: it only chooses
@@ -120,7 +120,7 @@ impl Slack {
         if let [only] = all.as_slice() {
             return Ok(Some((self.api(bot, *only), only.team.unwrap_or_default().to_owned())));
         }
-        let known = self.places.get(&(bot.id.clone(), chat.to_owned()), self.env.now_ms());
+        let known = self.places.get(&(bot.id.clone(), chat.to_owned()), self.env.steady_ms());
         let team_hint = team_hint.filter(|team| all.iter().any(|it| it.team == Some(*team))).map(str::to_owned);
         if let Some(team) = known.or(team_hint)
             && let Some(api) = self.api_of(bot, &team)

@@ -51,7 +51,7 @@ impl Sms {
             return Err(ActionResult::refused(Code::BadRequest, text));
         }
         let since = self.opted_out.get(&bot.id, chat_id);
-        if since.is_some_and(|since_ms| self.env.now_ms().saturating_sub(since_ms) < OPT_OUT_TTL_MS) {
+        if since.is_some_and(|since_ms| self.env.steady_ms().saturating_sub(since_ms) < OPT_OUT_TTL_MS) {
             let text = "the person has opted out with STOP, and must send START first; nothing was sent";
             return Err(ActionResult::refused(Code::Forbidden, text));
         }
@@ -101,7 +101,7 @@ impl Sms {
         if let Err(error) = &outcome
             && error.code() == Some(OPTED_OUT)
         {
-            self.opted_out.put(&bot.id, chat_id, self.env.now_ms());
+            self.opted_out.put(&bot.id, chat_id, self.env.steady_ms());
         }
         Ok(acted(outcome, acting_as.idempotency_key))
     }

@@ -150,7 +150,7 @@ impl Sms {
         let said = normalize::said(&fields, bot).map_err(|why| Reply::text(400, why))?;
         let Some(Said { intake, from, keyword }) = said else { return Ok(ReceivedRequest::nothing(twiml())) };
         match keyword {
-            Some(Keyword::Stop) => self.opted_out.put(&bot.id, &from, self.env.now_ms()),
+            Some(Keyword::Stop) => self.opted_out.put(&bot.id, &from, self.env.steady_ms()),
             Some(Keyword::Start) => self.opted_out.forget(&bot.id, &from),
             Some(Keyword::Help) | None => {}
         }

@@ -174,7 +174,7 @@ impl WhatsApp {
     }
 
     pub(super) fn note_closed(&self, bot: &Bot, chat_id: &str) {
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         self.chats.change(&bot.id, chat_id, |chat| {
             let mut chat = chat.unwrap_or_default();
             chat.closed_ms = Some(now_ms);
@@ -184,7 +184,7 @@ impl WhatsApp {
 
     fn is_closed(&self, bot: &Bot, chat_id: &str) -> bool {
         let since = self.chats.get(&bot.id, chat_id).and_then(|chat| chat.closed_ms);
-        since.is_some_and(|since_ms| self.env.now_ms().saturating_sub(since_ms) < CLOSED_TTL_MS)
+        since.is_some_and(|since_ms| self.env.steady_ms().saturating_sub(since_ms) < CLOSED_TTL_MS)
     }
 }
 

@@ -22,8 +22,9 @@ pub(super) struct Watched {
     identity: Identity,
     /// The file never shrinks, because it is never vacuumed.
     length: u64,
-    /// The log is created by the first write.
-    log_identity: Option<Identity>,
+    /// Identity and length of the log, which the first write creates. It does not shrink either: it is begun again from its
+    /// start.
+    known_log: Option<(Identity, u64)>,
 }
 
 impl Watched {
@@ -32,7 +33,7 @@ impl Watched {
         name.push("-wal");
         let (database, log) = (database.to_owned(), PathBuf::from(name));
         let Some((identity, length)) = stat(&database)? else { return Err(lost(&database, "is gone")) };
-        Ok(Self { database, log, identity, length, log_identity: None })
+        Ok(Self { database, log, identity, length, known_log: None })
     }
 
     /// Called before every group of writes: two system calls, which are cheap compared with the fsync.
@@ -43,11 +44,12 @@ impl Watched {
             Some((_, length)) if length < self.length => return Err(lost(&self.database, "was truncated")),
             Some((_, length)) => self.length = length,
         }
-        match (stat(&self.log)?, self.log_identity) {
+        match (stat(&self.log)?, self.known_log) {
             (None, Some(_)) => Err(lost(&self.log, "was removed")),
-            (Some((found, _)), Some(known)) if found != known => Err(lost(&self.log, "was replaced")),
+            (Some((found, _)), Some((known, _))) if found != known => Err(lost(&self.log, "was replaced")),
+            (Some((_, found)), Some((_, known))) if found < known => Err(lost(&self.log, "was truncated")),
             (found, _) => {
-                self.log_identity = found.map(|(identity, _)| identity);
+                self.known_log = found;
                 Ok(())
             }
         }

@@ -64,7 +64,7 @@ impl FromRequestParts<App> for Api {
             .into_iter()
             .find_map(|scope| app.desk.directory().prove_token(token, scope));
         let token = found.ok_or_else(unauthorized)?;
-        if !app.limits.admit(&token.id, app.desk.env().now_ms()) {
+        if !app.limits.admit(&token.id, app.desk.env().steady_ms()) {
             let text = "too many requests with this token; try again later";
             return Err(Fault::new(Class::RateLimitedError, text).into());
         }

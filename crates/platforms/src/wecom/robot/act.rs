@@ -67,7 +67,7 @@ impl Robot {
 
     /// As a reply if there is something to reply to: a robot may not begin to speak in a group. Else as a message.
     pub(super) async fn say(&self, bot: &Bot, chat_id: &str, reply_to: Option<&str>, body: Value) -> Acted {
-        if let Some(req_id) = self.replies.request_for(&bot.id, chat_id, reply_to, self.env.now_ms()) {
+        if let Some(req_id) = self.replies.request_for(&bot.id, chat_id, reply_to, self.env.steady_ms()) {
             match self.respond(bot, chat_id, &req_id, &body).await {
                 Ok(()) => return ActionResult::sent(req_id).into(),
                 // It was not done, so it can be tried in the other way.

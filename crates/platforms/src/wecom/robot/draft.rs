@@ -84,7 +84,7 @@ impl Robot {
             return Err(ActionResult::refused(Code::Internal, "the state of the draft was not found"));
         };
         let mut open = shared.lock().await;
-        let now_ms = self.env.now_ms();
+        let now_ms = self.env.steady_ms();
         if open.as_ref().is_some_and(|stream| stream.draft_id != draft_id || now_ms > stream.begun_ms + STREAM_MS) {
             *open = None; // it stays as it is shown
         }
@@ -130,7 +130,7 @@ impl Robot {
     pub(super) async fn end_draft(&self, acting_as: ActingAs<'_>, chat_id: &str, content: &str) -> Option<Acted> {
         let shared = self.drafts.of(key(acting_as, chat_id), false)?;
         let mut open = shared.lock().await;
-        let is_fresh = |stream: &Stream| self.env.now_ms() <= stream.begun_ms + STREAM_MS;
+        let is_fresh = |stream: &Stream| self.env.steady_ms() <= stream.begun_ms + STREAM_MS;
         if !open.as_ref().is_some_and(is_fresh) {
             *open = None;
             return None;

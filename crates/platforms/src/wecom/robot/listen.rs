@@ -320,7 +320,7 @@ impl Robot {
             person: source.user_id.as_deref().unwrap_or_default(),
             is_group: !source.is_direct(),
         };
-        self.replies.note(&bot.id, &came, self.env.now_ms());
+        self.replies.note(&bot.id, &came, self.env.steady_ms());
     }
 }
 

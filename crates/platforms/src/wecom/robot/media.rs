@@ -144,7 +144,7 @@ impl Robot {
             "" => None,
             text => Some(key_of(text).ok_or_else(|| gone("its key cannot be read"))?),
         };
-        let found = match self.held.get(&bot.id, &url, self.env.now_ms()) {
+        let found = match self.held.get(&bot.id, &url, self.env.steady_ms()) {
             Some(HeldFile { mime, filename, bytes }) => RemoteMedia { mime, filename, body: body_of(bytes) },
             None => self.open_link(bot, &url).await?,
         };
@@ -190,7 +190,7 @@ impl Robot {
         };
         let Ok(_permit) = self.holds.acquire().await else { return };
         if let Ok(Some(file)) = timeout(HOLD_TIME, fetch).await {
-            self.held.put(&bot.id, url, file, self.env.now_ms());
+            self.held.put(&bot.id, url, file, self.env.steady_ms());
         } else {
             tracing::debug!(bot = bot.id, "a file of WeCom was not kept for later");
         }
