@@ -175,7 +175,8 @@ def readme_gateway_command_webhook_and_export(s):
 
 
 def readme_messages_between_agents(s):
-    with User(FRONTDESK_LISTEN="127.0.0.1:0") as user:  # the block reads the address from the data folder
+    # The server of the sections before may still be running.
+    with socket.create_server(("127.0.0.1", 8787)), User() as user:
         talk = user.start("talk", *commands("Send messages between agents"))
         printed = values(talk.wait())
         asked = [it for answer in printed for it in answer.get("messages", [])]

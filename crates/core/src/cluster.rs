@@ -260,20 +260,19 @@ impl ClusterPlane {
             .collect())
     }
 
-    /// Looks at the store for what hints would have announced. Costs one small query where nothing is new.
+    /// Looks at the store for what hints would have announced. Costs one small query where nothing is new. A part that fails
+    /// does not keep the others from their turn; the first error is returned.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.swept_ms.store(self.env.steady_ms(), Ordering::Relaxed);
         self.meters.bus_sweeps.inc();
-        self.directory.refresh().await?;
+        let refreshed = self.directory.refresh().await;
         self.agents.streams_look();
-        self.exchanges.look_for_all_answers().await?;
-        self.delivery.served().sweep().await?;
-        if self.lease.take_doubts()
-            && let Err(error) = self.delivery.served().look_for_unserved().await
-        {
-            self.lease.note_doubts();
-            return Err(error);
+        let answers = self.exchanges.look_for_all_answers().await;
+        let rows = self.delivery.served().sweep().await;
+        let mut unserved = Ok(());
+        if self.lease.take_doubts() {
+            unserved = self.delivery.served().look_for_unserved().await.inspect_err(|_| self.lease.note_doubts());
         }
-        Ok(())
+        refreshed.and(answers).and(rows).and(unserved)
     }
 }

@@ -247,7 +247,12 @@ async fn removal_of_the_database_file_is_noticed() {
             "truncated" => std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(0).unwrap(),
             "log removed" => std::fs::remove_file(data.join("frontdesk.db-wal")).unwrap(),
             _ => {
-                std::fs::OpenOptions::new().write(true).open(data.join("frontdesk.db-wal")).unwrap().set_len(0).unwrap()
+                std::fs::OpenOptions::new()
+                    .write(true)
+                    .open(data.join("frontdesk.db-wal"))
+                    .unwrap()
+                    .set_len(0)
+                    .unwrap();
             }
         }
         let refused = harness.say_as(&account, "c", json!({ "user_id": account.user, "text": "after" })).await;

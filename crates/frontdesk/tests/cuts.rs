@@ -45,13 +45,24 @@ const CUTS: usize = 200;
 const AT_ONCE: usize = 24;
 /// Maximum time between the request and the cut.
 const CUT_TIME_US: u64 = 4_000;
-/// Cuts over all routes that must meet a running handler: cuts before or after it prove nothing.
-const CUTS_MET: u64 = 1_000;
+/// Cuts of each route that must meet a running handler: cuts before or after it prove nothing.
+const CUTS_MET: u64 = 3;
+/// They store nothing, or little is in between: signed texts, a session in memory, a look at a bot. A question waits for its
+/// client, and what is stored of it has tests of its own.
+const UNSTORED: [&str; 5] = [
+    "DELETE /mcp",
+    "POST /_matrix/app/v1/ping",
+    "POST /admin/v1/chat-link",
+    "POST /chat/login",
+    "POST /v1/agents/{id}/exchange",
+];
 /// Requests whose client disconnected before the response.
 const ABANDONED: &str = "frontdesk_requests_abandoned_total";
 const CHAT: &str = "room";
 const HOOK: &str = "builds";
 const HOOK_KEY: &str = "the key of the hook";
+/// Of an external scheduler.
+const RELAY_KEY: &str = "the key of the scheduler";
 /// A Telegram bot in webhook mode, and its user.
 const TG_BOT: i64 = 7001;
 const TG_TOKEN: &str = "7001:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr";
@@ -78,6 +89,11 @@ const SLACK_CHAT: &str = "D1";
 const WC_CORP: &str = "ww5823bf96d3bd56c7";
 const WC_TOKEN: &str = "the-token-of-the-callback";
 const WC_KEY: &str = "jWmYm7qr5nMoAUwZRjGtBxmz3KA1tkAj3ykkR6q2B2C";
+
+/// Whether the store is one of those that several servers share.
+fn is_shared() -> bool {
+    std::env::var_os("FRONTDESK_TEST_STORE").is_some()
+}
 
 /// A pseudorandom number, the same in every run.
 fn dice(seed: u64) -> u64 {
@@ -115,7 +131,7 @@ impl Scene {
     async fn open() -> Self {
         let harness = Harness::with(|config| {
             config.agents.rate_per_s = 0;
-            config.cron.relay_keys = vec!["a key".into()];
+            config.cron.relay_keys = vec![RELAY_KEY.into()];
         })
         .await;
         let account = harness.add_gateway("home-gw").await;
@@ -379,7 +395,21 @@ impl Scene {
                 }
                 made("/api/agent-cron/provision".into(), self.sleeper.clone(), ask)
             }
-            "POST /api/agent-cron/relay" => made("/api/agent-cron/relay".into(), String::new(), json!({})),
+            "POST /api/agent-cron/relay" => {
+                let (job, now_s) = (format!("called-{n}"), desk.env().now_s());
+                let due_ms = i64::try_from(desk.env().now_ms() + 600_000).unwrap();
+                let fire_at = jiff::Timestamp::from_millisecond(due_ms).unwrap().to_string();
+                let ask = json!({ "job_id": job, "fire_at": fire_at, "agent_callback_url": "relay:" });
+                let who = Identity { tenant: t.into(), instance: Some("sleeper".into()) };
+                let proven = desk.directory().proven_instance(&who).await.unwrap();
+                desk.cron().provision_alarm(&proven, serde_json::from_value(ask).unwrap()).await.unwrap();
+                let body = json!({ "agent_id": "sleeper", "job_id": job, "fire_at": fire_at }).to_string().into_bytes();
+                let signature = standard_webhooks::sign(RELAY_KEY.as_bytes(), &job, now_s, &body);
+                let headers =
+                    format!("webhook-id: {job}\r\nwebhook-timestamp: {now_s}\r\nwebhook-signature: {signature}\r\n");
+                let path = "/api/agent-cron/relay".into();
+                Request { path, bearer: String::new(), kind: "application/json", body, headers }
+            }
             "POST /chat/login" => made("/chat/login".into(), String::new(), json!({ "token": self.account.chat })),
             "PUT /chat/v1/chats/{chat_id}" => {
                 made(format!("/chat/v1/chats/set-{n}"), self.account.chat.clone(), json!({ "name": "x" }))
@@ -657,9 +687,20 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
             });
         }
         cuts.join_all().await;
-        // The server may notice the last cuts of a route later; they are printed with the next one.
-        let met_before = std::mem::replace(&mut met, scene.harness.metric(ABANDONED).await);
+        let met_before = met;
+        let noticed = async {
+            loop {
+                met = scene.harness.metric(ABANDONED).await; // the server may notice the last cuts later
+                let is_refused = is_shared() && route == "POST /admin/v1/backup"; // Postgres has backups of its own
+                if met >= met_before + CUTS_MET || is_refused || UNSTORED.contains(&route.as_str()) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let is_met = timeout(PATIENCE, noticed).await.is_ok();
         println!("{route}: {} of {CUTS} cuts met a running handler", met - met_before);
+        assert!(is_met, "too few cuts of {route} met a running handler");
     }
     stop.store(true, Ordering::SeqCst);
     load.await.unwrap();
@@ -671,8 +712,6 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
     };
     timeout(PATIENCE, ended).await.expect("requests did not finish");
     assert!(posted.load(Ordering::SeqCst) > 100, "too few messages were accepted meanwhile");
-    let met = scene.harness.metric(ABANDONED).await;
-    assert!(met > CUTS_MET, "only {met} of {} cuts met a running handler", routes.len() * CUTS);
 
     compare(&scene).await;
     let Ok(scene) = Arc::try_unwrap(scene) else { panic!("a task still holds the scene") };

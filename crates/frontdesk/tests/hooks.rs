@@ -64,12 +64,21 @@ async fn a_genuine_webhook_reaches_every_linked_agent_once_also_after_a_restart(
     let body = r#"{"type":"build.failed","data":{"n":1}}"#;
     let answer = post(&harness, "builds", "msg_1", KEY, body).await.expect(202);
     assert_eq!((&answer["outcome"], &answer["duplicate"]), (&json!("delivered"), &json!(false)), "{answer}");
+    assert_eq!(answer["delivery"], "queued", "{answer}");
+    let mut sockets = Vec::new();
+    for (number, account, delivery) in [(2, &ann, "partly_pushed"), (3, &ben, "pushed")] {
+        sockets.push(harness.socket(account).await);
+        let answer = post(&harness, "builds", &format!("msg_{number}"), KEY, "more").await.expect(202);
+        assert_eq!(answer["delivery"], delivery, "{answer}");
+    }
+    drop(sockets);
     let again = post(&harness, "builds", "msg_1", KEY, body).await.expect(202);
     assert_eq!((&again["duplicate"], &again["event_id"]), (&json!(true), &answer["event_id"]), "{again}");
     let harness = Harness::again(harness.finish().await, |_| {}).await;
     assert_eq!(post(&harness, "builds", "msg_1", KEY, body).await.expect(202)["duplicate"], true);
     for account in [&ann, &ben] {
-        assert_eq!(received(&harness, account).await, [("msg_1".to_owned(), body.to_owned())]);
+        let received = received(&harness, account).await;
+        assert_eq!((received.len(), &received[0]), (3, &("msg_1".to_owned(), body.to_owned())));
     }
     assert!(received(&harness, &other).await.is_empty());
     harness.finish().await;

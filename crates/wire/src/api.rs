@@ -161,7 +161,8 @@ pub struct ChatPosted {
 pub struct VerdictBrief {
     pub outcome: String,
     pub text: String,
-    /// `pushed`: a live socket of a receiver has it. `queued`: it waits for one. Absent: there is no receiver.
+    /// `pushed`: live sockets of all receivers have it. `partly_pushed`: of some. `queued`: it waits for them. Absent: there is no
+    /// receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Cow<'static, str>>,
 }

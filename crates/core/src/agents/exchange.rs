@@ -396,7 +396,7 @@ impl Exchanges {
         if fate == Fate::Later
             && let Err(error) = self.store.leave_answer(token, self.env.now_ms()).await
         {
-            tracing::warn!(%error, correlation_id, "keeping an answer for later failed; it is kept until its time limit");
+            tracing::warn!(%error, correlation_id, "marking an answer for later delivery failed; it is delivered if the question is asked again before its time limit");
         }
         refuse(asker, fate);
         fate != Fate::Later

@@ -553,18 +553,8 @@ fn amended(error: AmendError<Fault>) -> Fault {
 
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "store request failed");
-        if let StoreError::Newer(why) = &error {
-            return Self::new(Class::UnavailableError, why.clone());
-        }
-        if error == StoreError::Conflict {
-            return Self::new(Class::ConflictError, "another request changed this at the same time; try again");
-        }
-        if matches!(error, StoreError::Unknown(_)) {
-            let text = "the store did not answer; it is not known whether this was stored";
-            return Self::new(Class::UnavailableError, text);
-        }
-        Self::new(Class::UnavailableError, "the store is unavailable; nothing was stored, try again later")
+        let class = if error == StoreError::Conflict { Class::ConflictError } else { Class::UnavailableError };
+        Self::new(class, error.refusal())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_wire::InstanceNo;
 
 use super::{AgentsPlane, Messages};
-use crate::delivery::wake::{Ended, WakeTask, Waker};
+use crate::delivery::wake::{Ended, Waits, WakeTask, Waker};
 use crate::directory::facts::Agent;
 use crate::rules::WakeRules;
 
@@ -45,7 +45,8 @@ impl Messages {
             }
         }
         for agent in self.agents.live.take_pokes() {
-            waker.mail_waits(agent, 0, self.agents.traces_of(agent), true, now_ms);
+            let (tenant, dials) = (self.directory.tenant_of_no(agent), self.agents.traces_of(agent));
+            waker.mail_waits(agent, Waits { tenant: &tenant, waited_ms: 0, dials, fresh: true }, now_ms);
         }
         let due = waker.due(self.env.steady_ms());
         due.into_iter().map(|task| (task, waker.dials(task.of()))).collect()

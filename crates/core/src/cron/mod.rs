@@ -12,7 +12,7 @@ pub mod signing;
 mod turns;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -68,6 +68,7 @@ pub struct AlarmClock {
     loaded_until_ms: AtomicU64,
     /// Armed alarms per tenant: counted in the store from time to time, and updated in between.
     armed: Mutex<HashMap<TenantId, u64>>,
+    is_counted: AtomicBool,
     /// Notified when an alarm may be due earlier than expected.
     pub notify: Notify,
 }
@@ -78,6 +79,7 @@ impl Default for AlarmClock {
             schedule: Mutex::new(Schedule::new(CAPS)),
             loaded_until_ms: AtomicU64::new(0),
             armed: Mutex::default(),
+            is_counted: AtomicBool::new(false),
             notify: Notify::new(),
         }
     }
@@ -234,11 +236,15 @@ impl CronPlane {
     pub(crate) async fn arm(&self, tenant: &str, alarm: Alarm) -> Result<Arming, DeskError> {
         self.check_armed(tenant, &alarm).await?;
         let (instance, next_ms, lane) = (alarm.instance, alarm.next_ms, lane_of(&alarm.callback).to_owned());
-        let arming = self.alarms.arm(vec![alarm]).await?.pop().ok_or(StoreError::Conflict)?;
+        // Counted before it is stored, so that many at once cannot pass the limit together.
+        self.clock.note_armed(tenant);
+        let armed = self.alarms.arm(vec![alarm]).await.and_then(|mut all| all.pop().ok_or(StoreError::Conflict));
+        if !armed.as_ref().is_ok_and(|arming| arming.fresh && !arming.replaced) {
+            self.clock.note_ended(tenant, 1);
+        }
+        let arming = armed?;
         if arming.replaced {
             self.clock.schedule().note_stale();
-        } else if arming.fresh {
-            self.clock.note_armed(tenant);
         }
         if arming.fresh {
             self.schedule_alarm(next_ms, arming.id, tenant, &lane);
@@ -249,8 +255,15 @@ impl CronPlane {
 
     /// Checks the quota. Changing the time of an armed job is always allowed.
     async fn check_armed(&self, tenant: &str, alarm: &Alarm) -> Result<(), DeskError> {
-        let (there, max) = (self.clock.armed_of(tenant), self.rules.armed_max);
-        if max == 0 || there < max {
+        let max = self.rules.armed_max;
+        if max == 0 {
+            return Ok(());
+        }
+        if !self.clock.is_counted.load(Ordering::Acquire) {
+            self.count_armed().await?; // the server has just started
+        }
+        let there = self.clock.armed_of(tenant);
+        if there < max {
             return Ok(());
         }
         let known = self.alarms.alarm(alarm.instance, &alarm.job_id).await?;
@@ -291,6 +304,7 @@ impl CronPlane {
             *by_tenant.entry(self.directory.tenant_of_no(*no)).or_default() += count;
         }
         *self.clock.armed() = by_tenant;
+        self.clock.is_counted.store(true, Ordering::Release);
         Ok(counts.iter().map(|(_, count)| count).sum())
     }
 

@@ -17,7 +17,7 @@ const BATCH: usize = 256;
 pub const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// How often armed alarms are counted, which reads all of them.
 const COUNT_EVERY_MS: u64 = 60_000;
-/// Delay of the first count; until then the quota of a tenant starts at 0.
+/// Delay of the first count, unless an alarm is armed before.
 const FIRST_COUNT_MS: u64 = 2_000;
 /// Delay before a failed claim is repeated.
 const CLAIM_PAUSE_MS: u64 = 1_000;

@@ -3,11 +3,12 @@
 //! No I/O: the caller passes the time of a monotonic clock and gets the tasks that are due. Failed calls are retried
 //! with growing delays while mail waits. A call that was answered but did not make the agent connect is repeated after
 //! a cooldown; after one that did, the next message calls at once. Users are notified once per wait. Concurrent calls
-//! are bounded, and retries never take all slots, so that agents that do not come do not delay one that would.
+//! are bounded. Tenants take turns, and neither one tenant nor retries take all slots, so that agents that do not come do not
+//! delay one that would.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, TenantId};
 
 use crate::rules::WakeRules;
 
@@ -17,6 +18,9 @@ const RETRY_FIRST_MS: u64 = 1_000;
 pub const POKES_MAX: usize = 64;
 /// Of these, at most this many for agents that were called before and did not come.
 const RETRIES_MAX: usize = 48;
+/// The same for one tenant.
+pub const POKES_PER_TENANT: usize = 32;
+pub const RETRIES_PER_TENANT: usize = 24;
 /// Concurrent notices.
 const NOTICES_MAX: usize = 16;
 
@@ -59,6 +63,7 @@ enum Queue {
 }
 
 struct Sleeper {
+    tenant: TenantId,
     /// Distinguishes this wait from other ones of the same instance.
     wait: u64,
     /// Number of sockets it had opened when the wait began.
@@ -72,6 +77,18 @@ struct Sleeper {
     again: bool,
 }
 
+/// Mail that waits for an instance.
+#[derive(Clone, Copy)]
+pub struct Waits<'a> {
+    pub tenant: &'a TenantId,
+    /// Age of the oldest row.
+    pub waited_ms: u64,
+    /// Sockets that the instance has opened so far; if more than when the wait began, that wait is over and a new one begins.
+    pub dials: u64,
+    /// There is mail that none of its sockets has received.
+    pub fresh: bool,
+}
+
 /// The last call for an instance.
 struct LastPoke {
     at_ms: u64,
@@ -81,8 +98,40 @@ struct LastPoke {
 
 struct Call {
     instance: InstanceNo,
+    tenant: TenantId,
     wait: u64,
     queue: Queue,
+}
+
+/// Entries of a queue whose time has come. Tenants take turns.
+#[derive(Default)]
+struct Ready {
+    waiting: HashMap<TenantId, VecDeque<(u64, InstanceNo)>>,
+    turns: VecDeque<TenantId>,
+}
+
+impl Ready {
+    fn push(&mut self, tenant: &TenantId, entry: (u64, InstanceNo)) {
+        let own = self.waiting.entry(tenant.clone()).or_default();
+        if own.is_empty() {
+            self.turns.push_back(tenant.clone());
+        }
+        own.push_back(entry);
+    }
+
+    /// The next entry of the first tenant that may have a turn.
+    fn pop(&mut self, may: impl Fn(&TenantId) -> bool) -> Option<(u64, InstanceNo)> {
+        let at = self.turns.iter().position(may)?;
+        let tenant = self.turns.remove(at)?;
+        let own = self.waiting.get_mut(&tenant)?;
+        let entry = own.pop_front();
+        if own.is_empty() {
+            self.waiting.remove(&tenant);
+        } else {
+            self.turns.push_back(tenant);
+        }
+        entry
+    }
 }
 
 pub struct Waker {
@@ -90,8 +139,12 @@ pub struct Waker {
     sleepers: HashMap<InstanceNo, Sleeper>,
     /// Pairs of time and instance per queue, in order.
     lines: [BTreeSet<(u64, InstanceNo)>; 3],
+    /// Taken from there when their time came. Those of a wait that is over are skipped.
+    ready: [Ready; 3],
     calls: HashMap<u64, Call>,
     in_flight: [usize; 3],
+    /// Calls of wake URLs by tenant, and how many of them are retries.
+    of_tenants: HashMap<TenantId, (usize, usize)>,
     /// Kept for one cooldown.
     poked: HashMap<InstanceNo, LastPoke>,
     last_number: u64,
@@ -103,17 +156,18 @@ impl Waker {
             rules,
             sleepers: HashMap::new(),
             lines: Default::default(),
+            ready: Default::default(),
             calls: HashMap::new(),
             in_flight: [0; 3],
+            of_tenants: HashMap::new(),
             poked: HashMap::new(),
             last_number: 0,
         }
     }
 
-    /// Mail waits for an instance without a socket. `waited_ms`: age of the oldest row. `dials`: sockets it has opened
-    /// so far; if more than when the wait began, that wait is over and a new one begins. `fresh`: there is mail that
-    /// none of its sockets has received.
-    pub fn mail_waits(&mut self, instance: InstanceNo, waited_ms: u64, dials: u64, fresh: bool, now_ms: u64) {
+    /// Mail waits for an instance without a socket.
+    pub fn mail_waits(&mut self, instance: InstanceNo, waiting: Waits<'_>, now_ms: u64) {
+        let Waits { tenant, waited_ms, dials, fresh } = waiting;
         if self.sleepers.get(&instance).is_some_and(|sleeper| sleeper.dials != dials) {
             self.settled(instance);
         }
@@ -138,7 +192,8 @@ impl Waker {
         self.lines[Queue::First as usize].insert((poke_ms, instance));
         self.lines[Queue::Notice as usize].insert((notice_ms, instance));
         let (wait, poke) = (self.number(), Some((Queue::First, poke_ms)));
-        let sleeper = Sleeper { wait, dials, failures: 0, unanswered: 0, poke, notice: Some(notice_ms), again: false };
+        let (tenant, notice) = (tenant.clone(), Some(notice_ms));
+        let sleeper = Sleeper { tenant, wait, dials, failures: 0, unanswered: 0, poke, notice, again: false };
         self.sleepers.insert(instance, sleeper);
     }
 
@@ -184,27 +239,53 @@ impl Waker {
         self.poked.retain(|_, last| last.at_ms + cooldown_ms > now_ms);
         let mut tasks = Vec::new();
         for queue in [Queue::First, Queue::Retry, Queue::Notice] {
-            while self.has_room(queue) {
-                let Some(&(at_ms, instance)) = self.lines[queue as usize].first() else { break };
-                if at_ms > now_ms {
-                    break;
-                }
+            while let Some(&entry) = self.lines[queue as usize].first().filter(|(at_ms, _)| *at_ms <= now_ms) {
                 self.lines[queue as usize].pop_first();
-                let call = self.number();
-                let Some(sleeper) = self.sleepers.get_mut(&instance) else { continue };
-                self.calls.insert(call, Call { instance, wait: sleeper.wait, queue });
-                self.in_flight[queue as usize] += 1;
-                if queue == Queue::Notice {
-                    sleeper.notice = None;
-                    tasks.push(WakeTask::Notice(instance, call));
-                } else {
-                    sleeper.poke = None;
-                    self.poked.insert(instance, LastPoke { at_ms: now_ms, came: false });
-                    tasks.push(WakeTask::Poke(instance, call));
+                if let Some(sleeper) = self.sleepers.get(&entry.1) {
+                    self.ready[queue as usize].push(&sleeper.tenant, entry);
                 }
+            }
+            while self.has_room(queue) {
+                let of_tenants = &self.of_tenants;
+                let may = |tenant: &TenantId| {
+                    let (calls, retries) = of_tenants.get(tenant).copied().unwrap_or_default();
+                    match queue {
+                        Queue::First => calls < POKES_PER_TENANT,
+                        Queue::Retry => calls < POKES_PER_TENANT && retries < RETRIES_PER_TENANT,
+                        Queue::Notice => true,
+                    }
+                };
+                let Some(entry) = self.ready[queue as usize].pop(may) else { break };
+                tasks.extend(self.begin(queue, entry, now_ms));
             }
         }
         tasks
+    }
+
+    /// `None`: that wait is over.
+    fn begin(&mut self, queue: Queue, (at_ms, instance): (u64, InstanceNo), now_ms: u64) -> Option<WakeTask> {
+        let call = self.number();
+        let sleeper = self.sleepers.get_mut(&instance)?;
+        let is_current = match queue {
+            Queue::Notice => sleeper.notice == Some(at_ms),
+            _ => sleeper.poke == Some((queue, at_ms)),
+        };
+        if !is_current {
+            return None;
+        }
+        let tenant = sleeper.tenant.clone();
+        self.calls.insert(call, Call { instance, tenant: tenant.clone(), wait: sleeper.wait, queue });
+        self.in_flight[queue as usize] += 1;
+        if queue == Queue::Notice {
+            sleeper.notice = None;
+            return Some(WakeTask::Notice(instance, call));
+        }
+        sleeper.poke = None;
+        let (calls, retries) = self.of_tenants.entry(tenant).or_default();
+        *calls += 1;
+        *retries += usize::from(queue == Queue::Retry);
+        self.poked.insert(instance, LastPoke { at_ms: now_ms, came: false });
+        Some(WakeTask::Poke(instance, call))
     }
 
     fn has_room(&self, queue: Queue) -> bool {
@@ -218,8 +299,17 @@ impl Waker {
 
     /// A wake task ended. Results for a wait that is over are ignored.
     pub fn ended(&mut self, call: u64, how: Ended, now_ms: u64) {
-        let Some(Call { instance, wait, queue }) = self.calls.remove(&call) else { return };
+        let Some(Call { instance, tenant, wait, queue }) = self.calls.remove(&call) else { return };
         self.in_flight[queue as usize] -= 1;
+        if queue != Queue::Notice
+            && let Some((calls, retries)) = self.of_tenants.get_mut(&tenant)
+        {
+            *calls -= 1;
+            *retries -= usize::from(queue == Queue::Retry);
+            if *calls == 0 {
+                self.of_tenants.remove(&tenant);
+            }
+        }
         let Some(sleeper) = self.sleepers.get_mut(&instance).filter(|it| it.wait == wait) else { return };
         if queue != Queue::Notice && std::mem::take(&mut sleeper.again) {
             sleeper.poke = Some((Queue::Retry, now_ms));
@@ -283,10 +373,15 @@ mod tests {
 
     const RULES: WakeRules = WakeRules { cooldown_ms: 30_000, retry_max_ms: 300_000, notice_after_ms: 120_000 };
 
+    fn waits(waited_ms: u64, dials: u64, fresh: bool) -> Waits<'static> {
+        static TENANT: std::sync::LazyLock<TenantId> = std::sync::LazyLock::new(|| "t".into());
+        Waits { tenant: &TENANT, waited_ms, dials, fresh }
+    }
+
     /// A waker with waiting mail for instance 1.
     fn waker() -> Waker {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(InstanceNo(1), 0, 0, true, 0);
+        waker.mail_waits(InstanceNo(1), waits(0, 0, true), 0);
         waker
     }
 
@@ -317,7 +412,7 @@ mod tests {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
         waker.settled(InstanceNo(1));
-        waker.mail_waits(InstanceNo(1), 0, 1, true, 5_000);
+        waker.mail_waits(InstanceNo(1), waits(0, 1, true), 5_000);
         assert_eq!(poke(&mut waker, Ended::Answered, 5_000), [1]);
     }
 
@@ -326,10 +421,10 @@ mod tests {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
         waker.settled(InstanceNo(1));
-        waker.mail_waits(InstanceNo(1), 5_000, 1, false, 5_000);
+        waker.mail_waits(InstanceNo(1), waits(5_000, 1, false), 5_000);
         assert!(poke(&mut waker, Ended::Answered, 5_000).is_empty());
         assert_eq!(waker.next_due_ms(), Some(30_000));
-        waker.mail_waits(InstanceNo(1), 0, 1, true, 6_000);
+        waker.mail_waits(InstanceNo(1), waits(0, 1, true), 6_000);
         assert_eq!(poke(&mut waker, Ended::Answered, 6_000), [1], "new mail does not wait for the cooldown");
     }
 
@@ -337,7 +432,7 @@ mod tests {
     fn new_mail_does_not_speed_up_calls_to_an_agent_that_does_not_come() {
         let mut waker = waker();
         assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
-        waker.mail_waits(InstanceNo(1), 1_000, 0, true, 1_000);
+        waker.mail_waits(InstanceNo(1), waits(1_000, 0, true), 1_000);
         assert!(poke(&mut waker, Ended::Answered, 29_999).is_empty());
         assert_eq!(poke(&mut waker, Ended::Answered, 30_000), [1]);
     }
@@ -357,7 +452,7 @@ mod tests {
         let mut waker = waker();
         let Some(WakeTask::Poke(InstanceNo(1), slow)) = waker.due(0).pop() else { panic!("no poke") };
         // The agent connected, went idle, and got another message while the call was still open.
-        waker.mail_waits(InstanceNo(1), 0, 1, true, 5_000);
+        waker.mail_waits(InstanceNo(1), waits(0, 1, true), 5_000);
         assert_eq!(poke(&mut waker, Ended::Failed, 5_000), [1]);
         waker.ended(slow, Ended::Answered, 5_500);
         assert_eq!(poke(&mut waker, Ended::Failed, 6_000), [1], "retried after a second, not after the cooldown");
@@ -384,7 +479,7 @@ mod tests {
         waker.settled(InstanceNo(1));
         waker.url_changed(InstanceNo(1), 800);
         assert_eq!(poke(&mut waker, Ended::Answered, 900), [0_u64; 0]);
-        waker.mail_waits(InstanceNo(1), 0, 1, false, 1_000);
+        waker.mail_waits(InstanceNo(1), waits(0, 1, false), 1_000);
         assert_eq!(poke(&mut waker, Ended::Answered, 1_000), [1], "the cooldown was that of the previous one");
         assert_eq!(notices(&mut waker, 200_000), [1]);
         waker.url_changed(InstanceNo(1), 200_000);
@@ -425,7 +520,7 @@ mod tests {
     #[test]
     fn people_are_notified_once_per_wait() {
         let mut waker = Waker::new(RULES);
-        waker.mail_waits(InstanceNo(1), 20_000, 0, true, 1_000);
+        waker.mail_waits(InstanceNo(1), waits(20_000, 0, true), 1_000);
         assert_eq!(poke(&mut waker, Ended::NoWay, 1_000), [1]);
         assert_eq!(waker.next_due_ms(), Some(101_000), "the mail had waited for 20 s");
         assert_eq!(notices(&mut waker, 101_000), [1]);
@@ -439,9 +534,9 @@ mod tests {
             assert_eq!(poke(&mut waker, Ended::Failed, now_ms), [1]);
         }
         assert_eq!(notices(&mut waker, 120_000), [1]);
-        waker.mail_waits(InstanceNo(1), 120_001, 0, true, 120_001);
+        waker.mail_waits(InstanceNo(1), waits(120_001, 0, true), 120_001);
         assert_eq!(waker.due(120_001), [], "the same wait");
-        waker.mail_waits(InstanceNo(1), 0, 1, true, 125_000);
+        waker.mail_waits(InstanceNo(1), waits(0, 1, true), 125_000);
         assert_eq!(poke(&mut waker, Ended::NoWay, 125_000), [1], "a new wait starts without failures");
         assert_eq!(notices(&mut waker, 245_000), [1], "people are told again");
     }
@@ -449,8 +544,10 @@ mod tests {
     #[test]
     fn calls_are_bounded_and_retries_leave_room_for_new_ones() {
         let mut waker = Waker::new(RULES);
-        for instance in 0..300 {
-            waker.mail_waits(InstanceNo(instance), 0, 0, true, 0);
+        let tenants: Vec<TenantId> = (0..10).map(|number| format!("t{number}").into()).collect();
+        for instance in 0..300_u64 {
+            let tenant = &tenants[usize::try_from(instance % 10).unwrap()];
+            waker.mail_waits(InstanceNo(instance), Waits { tenant, ..waits(0, 0, true) }, 0);
         }
         let mut open: Vec<u64> = Vec::new();
         let calls = |tasks: Vec<WakeTask>| {
@@ -472,7 +569,43 @@ mod tests {
         }
         open.extend(calls(waker.due(10_000)));
         assert_eq!(open.len(), RETRIES_MAX);
-        waker.mail_waits(InstanceNo(1_000), 0, 0, true, 10_001);
+        waker.mail_waits(InstanceNo(1_000), waits(0, 0, true), 10_001);
         assert_eq!(waker.due(10_001).len(), 1, "a first call does not wait behind retries");
+    }
+
+    /// 1,000 agents of one tenant do not answer.
+    #[test]
+    fn a_tenant_takes_half_of_the_calls_and_tenants_take_turns() {
+        let mut waker = Waker::new(RULES);
+        let [flood, other, third] = ["flood", "other", "third"].map(TenantId::from);
+        for instance in 0..1_000 {
+            waker.mail_waits(InstanceNo(instance), Waits { tenant: &flood, ..waits(0, 0, true) }, 0);
+        }
+        let hanging = waker.due(0);
+        assert_eq!(hanging.len(), POKES_PER_TENANT);
+        for instance in 1_000..1_040 {
+            waker.mail_waits(InstanceNo(instance), Waits { tenant: &other, ..waits(0, 0, true) }, 1);
+        }
+        assert_eq!(waker.due(1).len(), POKES_MAX - POKES_PER_TENANT, "others are called at once");
+        waker.mail_waits(InstanceNo(2_000), Waits { tenant: &third, ..waits(0, 0, true) }, 2);
+        assert!(waker.due(2).is_empty());
+        let WakeTask::Poke(_, call) = hanging[0] else { panic!("a notice") };
+        waker.ended(call, Ended::Failed, 3);
+        let next = waker.due(3);
+        assert!(
+            matches!(next[..], [WakeTask::Poke(instance, _)] if instance != InstanceNo(2_000)),
+            "it is the turn of the first"
+        );
+        let WakeTask::Poke(_, call) = hanging[1] else { panic!("a notice") };
+        waker.ended(call, Ended::Failed, 4);
+        let turns: Vec<u64> = waker.due(4).into_iter().map(|task| task.of().0).collect();
+        assert!(turns[0] >= 1_000, "{turns:?}");
+        // The wait of one that came is over, wherever it stood.
+        waker.settled(InstanceNo(500));
+        for task in hanging.iter().skip(2) {
+            let WakeTask::Poke(_, call) = task else { panic!("a notice") };
+            waker.ended(*call, Ended::Failed, 5);
+        }
+        assert!(waker.due(5).iter().all(|task| task.of() != InstanceNo(500)));
     }
 }

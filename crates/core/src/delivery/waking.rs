@@ -6,7 +6,7 @@ use frontdesk_wire::InstanceNo;
 
 use super::DeliveryPlane;
 use super::sockets::Unserved;
-use super::wake::{Ended, WakeTask, Waker};
+use super::wake::{Ended, Waits, WakeTask, Waker};
 use crate::meters::Why;
 use crate::port::outcall::OutcallError;
 
@@ -52,7 +52,9 @@ impl DeliveryPlane {
                     if why == Unserved::NewUrl {
                         waker.url_changed(instance, self.env.steady_ms());
                     }
-                    waker.mail_waits(instance, waited_ms, dials, is_new, self.env.steady_ms());
+                    let tenant = &self.directory.tenant_of_no(instance);
+                    let waiting = Waits { tenant, waited_ms, dials, fresh: is_new };
+                    waker.mail_waits(instance, waiting, self.env.steady_ms());
                 }
                 Ok(None) => waker.settled(instance),
                 Err(error) => {

@@ -200,11 +200,16 @@ impl InboundPlane {
         Ok(receipts)
     }
 
-    /// Whether a live socket has the rows, or they wait for one. Each receiver comes with the desk that serves it.
+    /// Whether live sockets have the rows, or they wait for some. Each receiver comes with the desk that serves it.
     fn handover(&self, receivers: impl Iterator<Item = (InstanceNo, DeskNo)>) -> Option<Cow<'static, str>> {
         let is_served = |(instance, desk)| self.delivery.sockets().is_served(instance) || self.lease.is_other(desk);
-        let served = receivers.map(is_served).reduce(|any, one| any || one);
-        served.map(|served| if served { "pushed" } else { "queued" }.into())
+        let step = |(any, all), served| (any || served, all && served);
+        let handover = match receivers.map(is_served).map(|it| (it, it)).reduce(|so_far, (it, _)| step(so_far, it))? {
+            (_, true) => "pushed",
+            (true, false) => "partly_pushed",
+            (false, false) => "queued",
+        };
+        Some(handover.into())
     }
 
     /// Fields for the event stream, copied only if somebody watches it.

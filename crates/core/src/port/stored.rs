@@ -20,6 +20,20 @@ pub enum StoreError {
     Conflict,
 }
 
+impl StoreError {
+    /// The text for whoever asked, without details of the store. A real failure is logged with them.
+    pub fn refusal(&self) -> String {
+        let text = match self {
+            Self::Conflict => return "the record was changed concurrently; try again".into(),
+            Self::Newer(why) => return why.clone(),
+            Self::Unknown(_) => "the store did not answer; it is not known whether this was stored",
+            Self::Unavailable(_) | Self::Corrupt(_) => "the store is unavailable; nothing was stored, try again later",
+        };
+        tracing::error!(error = %self, "store operation failed");
+        text.into()
+    }
+}
+
 pub type Stored<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// What people and agents wrote is read in pages: one that has this many bytes ends, however few rows it has. Somebody

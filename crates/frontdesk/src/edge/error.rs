@@ -77,16 +77,8 @@ impl From<DeskError> for Refusal {
 
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
-        tracing::error!(%error, "store operation failed");
-        match error {
-            StoreError::Conflict => Self::new(Code::Conflict, "the record was changed concurrently; try again"),
-            StoreError::Newer(why) => Self::new(Code::Unavailable, why),
-            StoreError::Unknown(_) => {
-                let text = "the store did not answer; it is not known whether this was stored";
-                Self::new(Code::Unavailable, text)
-            }
-            _ => Self::new(Code::Unavailable, "the store is unavailable; nothing was stored, try again later"),
-        }
+        let code = if error == StoreError::Conflict { Code::Conflict } else { Code::Unavailable };
+        Self::new(code, error.refusal())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ const KEEP_ALIVE_MAX_S: u64 = 3600;
 const DRAIN_TIME: Duration = Duration::from_secs(8);
 /// Service managers kill what takes too long to stop.
 const DRAIN_MAX_S: u64 = 600;
+/// What a connection holds at most while the head of a request arrives.
+const HEAD_MAX_BYTES: usize = 16 << 10;
 /// Pause after a failed accept (out of file descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time for a refused peer to read the reason.
@@ -85,7 +87,8 @@ impl Settings {
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     pub total: usize,
-    /// From one address. Loopback is exempt, because a local proxy makes all clients appear there.
+    /// From one address, or one IPv6 network of 64 bits, which one person may have. Loopback is exempt, because a local proxy
+    /// makes all clients appear there.
     pub per_peer: usize,
     /// A connection stays open for the next request at least this long, and `HEAD_TIME` more at most.
     pub keep_alive: Duration,
@@ -130,6 +133,7 @@ impl Counter {
 
     /// Counts the connection, or returns the limit that was reached.
     fn admit(&self, peer: IpAddr) -> Result<Counted, Limit> {
+        let peer = network_of(peer);
         let mut open = self.open();
         if self.limits.total > 0 && open.total >= self.limits.total {
             return Err(Limit::Total);
@@ -141,6 +145,14 @@ impl Counter {
         *of_peer += 1;
         open.total += 1;
         Ok(Counted { counter: self.clone(), peer })
+    }
+}
+
+/// Whose connections are counted together.
+fn network_of(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
     }
 }
 
@@ -265,7 +277,7 @@ where
         .timer(TokioTimer::new())
         // From the end of an answer to the end of the next head. The stream has a limit for the head alone.
         .header_read_timeout(keep_alive + HEAD_TIME)
-        .max_buf_size(64 * 1024)
+        .max_buf_size(HEAD_MAX_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
@@ -316,6 +328,12 @@ mod tests {
         let local = counter.admit(IpAddr::from([127, 0, 0, 1])).ok().unwrap();
         assert_eq!(counter.admit(peer(3)).err(), Some(Limit::Total));
         drop((held, local));
+        let address = |text: &str| counter.admit(text.parse().unwrap());
+        let held = [address("2001:db8::1"), address("2001:db8::2")].map(|it| it.ok().unwrap());
+        assert_eq!(address("2001:db8::3:4").err(), Some(Limit::Peer), "of the same network");
+        let other = [address("2001:db8:0:1::1"), address("::ffff:192.0.2.7")].map(|it| it.ok().unwrap());
+        assert_eq!(other[1].peer, peer(7), "an IPv4 address");
+        drop((held, other));
         assert!(counter.open().by_peer.is_empty() && counter.open().total == 0);
     }
 

@@ -212,13 +212,13 @@ mod tests {
         assert_eq!(sleepers.network.called.lock().unwrap().iter().collect::<std::collections::HashSet<_>>().len(), 200);
         sleepers.network.hangs.store(true, Ordering::SeqCst);
         sleepers.pass(60).await;
-        assert_eq!(sleepers.network.open.load(Ordering::SeqCst), 48, "their retries hang, as many as may");
+        assert_eq!(sleepers.network.open.load(Ordering::SeqCst), 24, "their retries hang, as many as may");
         for number in 0..100 {
             sleepers.mail(&format!("new-{number}")).await;
         }
         sleepers.pass(1).await;
         assert_eq!(sleepers.network.calls_to("/new-0"), 1, "a new one does not wait behind them");
-        assert_eq!(sleepers.network.open.load(Ordering::SeqCst), 64, "and all together are bounded");
+        assert_eq!(sleepers.network.open.load(Ordering::SeqCst), 32, "and all of a tenant are bounded");
         sleepers.stop.cancel();
     }
 

@@ -18,6 +18,12 @@ use super::{BuiltInChat, ChatDraft, ChatFacts, PLATFORM, Signal};
 use crate::shared::draft::AGAIN_MS;
 use crate::shared::source_file;
 
+/// Threads of one chat, which are one record, and the length of their names.
+const THREADS_MAX: usize = 1_000;
+const THREAD_NAME_MAX: usize = 200;
+/// Different reactions of the bot to one message, and the length of each.
+const REACTIONS_MAX: usize = 50;
+const EMOJI_MAX_CHARS: usize = 64;
 /// Prompts with more options are shown as numbered text instead of buttons.
 const BUTTONS_MAX: usize = 10;
 
@@ -78,10 +84,17 @@ impl BuiltInChat {
             Act::ThreadCreate { chat_id, thread_name, .. } => {
                 let thread_id = format!("t{}", self.env.random_hex(8));
                 let begin = |facts: &mut ChatFacts| {
-                    facts.threads.insert(thread_id.clone(), thread_name.clone());
-                    true
+                    let has_room = facts.threads.len() < THREADS_MAX;
+                    if has_room {
+                        facts.threads.insert(thread_id.clone(), thread_name.chars().take(THREAD_NAME_MAX).collect());
+                    }
+                    has_room
                 };
-                self.change_facts(tenant, chat_id, begin).await?;
+                let facts = self.change_facts(tenant, chat_id, begin).await?;
+                if !facts.threads.contains_key(&thread_id) {
+                    let text = format!("this chat has {THREADS_MAX} threads already; use one of them");
+                    return Ok(ActionResult::refused(Code::Conflict, text));
+                }
                 Ok(ActionResult { thread_id: Some(thread_id), ..ActionResult::done() })
             }
             // All threads here were created by `thread_create`, so `only_if_connector_created` needs no check.
@@ -158,18 +171,28 @@ impl BuiltInChat {
         emoji: &str,
         remove: bool,
     ) -> Result<ActionResult, StoreError> {
+        if emoji.is_empty() || emoji.chars().count() > EMOJI_MAX_CHARS {
+            let text = format!("a reaction must have 1 to {EMOJI_MAX_CHARS} characters");
+            return Ok(ActionResult::refused(Code::BadRequest, text));
+        }
         let reaction = Reaction { emoji: emoji.into(), by: super::BOT.into() };
         let change = |line: &mut Line| {
             let there = line.shown.reactions.contains(&reaction);
             match remove {
                 true => line.shown.reactions.retain(|known| *known != reaction),
-                false if !there => line.shown.reactions.push(reaction.clone()),
-                false => {}
+                false if !there && line.shown.reactions.len() < REACTIONS_MAX => {
+                    line.shown.reactions.push(reaction.clone());
+                }
+                false => return false,
             }
             there == remove // otherwise the message already has the requested state
         };
         let found = self.amend(tenant, chat_id, message_id, change).await?;
         Ok(match (found, remove) {
+            (Some(line), false) if !line.reactions.contains(&reaction) => {
+                let text = format!("this message has {REACTIONS_MAX} reactions already; remove one first");
+                ActionResult::refused(Code::Conflict, text)
+            }
             (Some(_), _) | (None, true) => ActionResult::done(),
             (None, false) => ActionResult::refused(Code::NotFound, "message not found in this chat"),
         })
@@ -256,17 +279,18 @@ impl BuiltInChat {
         name: &str,
         only_if: Option<&str>,
     ) -> Result<ActionResult, StoreError> {
+        let name: String = name.chars().take(THREAD_NAME_MAX).collect();
         let fits = |current: &str| only_if.is_none_or(|expected| expected == current);
         let rename = |facts: &mut ChatFacts| match facts.threads.get_mut(thread_id) {
-            Some(current) if fits(current) && current != name => {
-                *current = name.into();
+            Some(current) if fits(current) && *current != name => {
+                current.clone_from(&name);
                 true
             }
             _ => false,
         };
         let facts = self.change_facts(tenant, chat_id, rename).await?;
         Ok(match facts.threads.get(thread_id) {
-            Some(current) if current == name => ActionResult::done(),
+            Some(current) if *current == name => ActionResult::done(),
             Some(_) => ActionResult::refused(Code::Conflict, "the current thread name differs from the expected one"),
             None => ActionResult::refused(Code::NotFound, "thread not found in this chat"),
         })

@@ -114,6 +114,7 @@ fn answer(receipts: &[Receipt]) -> Reply {
             "duplicate": !receipt.fresh,
             "outcome": receipt.verdict.outcome,
             "text": receipt.verdict.text,
+            "delivery": receipt.verdict.delivery,
         })
     });
     Reply::json(202, &body.unwrap_or_default())
