@@ -10,6 +10,7 @@ mod claims;
 mod erased;
 mod exchanges;
 mod listeners;
+#[cfg(feature = "memory")]
 pub mod memory;
 pub mod portable;
 pub mod postgres;
