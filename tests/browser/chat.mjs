@@ -165,10 +165,10 @@ async function drive(page, { base, link }, dataDir) {
     const { token } = await post("/admin/v1/tokens", admin, { tenant: "home", scope: "agents" });
     await post("/v1/agents/alice", token, { agent_name: "Alice", connectors: [{ type: "noop" }] }, "PUT");
     await post("/v1/notify", token, { agent: "alice", message: "<b>the report</b> is there", origin: { skill_name: "reporter" } });
-    const item = page.locator("#words-list > li").filter({ hasText: "reporter → alice" });
+    const item = page.locator("#agent-messages-list > li").filter({ hasText: "reporter → alice" });
     await item.getByText("<b>the report</b> is there").waitFor();
     assert.deepEqual(await item.locator("li").evaluateAll((nodes) => nodes.map((node) => node.dataset.connector)), ["inbox", "noop"]);
-    await item.getByText("kept; nobody listens to it now").waitFor();
+    await item.getByText("stored; nobody listens to the inbox now").waitFor();
     assert.equal(await item.locator("b").count(), 0);
   });
 

@@ -1,4 +1,4 @@
-// The TypeScript client against a scripted server: frames, acks, reconnects, alarms and letters at moments that a real server
+// The TypeScript client against a scripted server: frames, acks, reconnects, alarms and messages of the inbox at moments that a real server
 // rarely shows.
 //
 //   FRONTDESK_CLIENT=folder-with-the-package node tests/clients/link.mjs [pattern]
@@ -482,17 +482,17 @@ const checks = {
     assert.deepEqual(JSON.parse(scene.state), { alarms: {} });
   },
 
-  async "a letter is acked on the socket when the loop is done with it, and its place is remembered"(scene) {
-    scene.state = JSON.stringify({ inbox: 4, letters: ["d-4"] });
+  async "a message is acked on the socket when the loop is done with it, and its place is remembered"(scene) {
+    scene.state = JSON.stringify({ inbox: 4, handled: ["d-4"] });
     const heard = [];
     let release;
     const read = async (agent) => {
-      for await (const letter of agent.inbox()) {
-        heard.push(letter.text);
+      for await (const message of agent.inbox()) {
+        heard.push(message.text);
         await new Promise((resolve) => (release = resolve));
       }
     };
-    const handler = () => assert.fail("a letter came to onMessage");
+    const handler = () => assert.fail("a message came to onMessage");
     const peer = await scene.start(handler, { setUp: (agent) => void read(agent), agentToken: "a", sleepAfter: 0.2 });
     await until(() => scene.stream, "the stream");
     assert.equal(scene.after, "4");
@@ -503,21 +503,21 @@ const checks = {
     copy(4); // handled before, by a process that could not ack it
     await until(() => peer.acks.length === 1, "an ack at once");
     copy(5);
-    scene.letter(5, "five");
-    await until(() => release, "the letter");
+    scene.inboxMessage(5, "five");
+    await until(() => release, "the message");
     await sleep(400); // longer than it takes to fall asleep
     assert.deepEqual([heard, peer.acks, JSON.parse(scene.state).inbox], [["five"], ["b-4"], 4]);
     release();
     await until(() => peer.acks.length === 2, "the ack");
-    assert.deepEqual(JSON.parse(scene.state), { inbox: 5, letters: ["d-4", "d-5"] });
+    assert.deepEqual(JSON.parse(scene.state), { inbox: 5, handled: ["d-4", "d-5"] });
     await scene.running; // it sleeps, and the loop has ended
   },
 
-  async "a letter that the inbox does not have comes to onMessage, and one of many handled ones does not"(scene) {
-    scene.state = JSON.stringify({ inbox: 1000, letters: Array.from({ length: 1000 }, (_, index) => `d-${index + 1}`) });
+  async "a message that the inbox does not have comes to onMessage, and one of many handled ones does not"(scene) {
+    scene.state = JSON.stringify({ inbox: 1000, handled: Array.from({ length: 1000 }, (_, index) => `d-${index + 1}`) });
     const heard = [];
     const read = async (agent) => {
-      for await (const letter of agent.inbox()) heard.push(`letter ${letter.text}`);
+      for await (const message of agent.inbox()) heard.push(`inbox ${message.text}`);
     };
     const setUp = (agent) => void read(agent);
     const peer = await scene.start((m) => void heard.push(`message ${m.text}`), { setUp, agentToken: "a" });
@@ -526,16 +526,16 @@ const checks = {
       peer.send({ type: "inbound", bufferId: `b-${seq}`, event: { text, source, delivery: { delivery_id: `d-${seq}` } } });
     };
     await until(() => scene.stream, "the stream");
-    scene.letter(1001, "new");
+    scene.inboxMessage(1001, "new");
     await until(() => JSON.parse(scene.state).inbox === 1001, "the place");
     copy(1, "old");
     await until(() => peer.acks.length === 1, "an ack at once");
     copy(2000, "not in the inbox");
     copy(2001, "in the inbox");
-    scene.letter(2001, "late");
+    scene.inboxMessage(2001, "late");
     await until(() => JSON.parse(scene.state).inbox === 2001, "the place");
     await sleep(100);
-    assert.deepEqual([heard, peer.acks], [["letter new", "letter late"], ["b-1"]]);
+    assert.deepEqual([heard, peer.acks], [["inbox new", "inbox late"], ["b-1"]]);
     const now = Date.now;
     try {
       Date.now = () => now() + 31_000; // longer than a copy waits
@@ -543,14 +543,14 @@ const checks = {
     } finally {
       Date.now = now;
     }
-    assert.deepEqual(heard, ["letter new", "letter late", "message not in the inbox"]);
+    assert.deepEqual(heard, ["inbox new", "inbox late", "message not in the inbox"]);
   },
 
-  async "a letter whose loop fails stays, and a place above the newest letter moves back"(scene) {
+  async "a message whose loop fails stays, and a place above the newest message moves back"(scene) {
     scene.state = JSON.stringify({ inbox: 9 });
     let failure;
     const read = async (agent) => {
-      for await (const letter of agent.inbox()) throw new Error(letter.text);
+      for await (const message of agent.inbox()) throw new Error(message.text);
     };
     const setUp = (agent) => void read(agent).catch((error) => (failure = error));
     const peer = await scene.start(() => undefined, { setUp, agentToken: "a" });
@@ -559,7 +559,7 @@ const checks = {
     await until(() => JSON.parse(scene.state).inbox === 2, "the place");
     const source = { platform: "relay", chat_id: "agent:bob" };
     peer.send({ type: "inbound", bufferId: "b", event: { text: "x", source, delivery: { delivery_id: "d-3" } } });
-    scene.letter(3, "three");
+    scene.inboxMessage(3, "three");
     await until(() => failure, "the failure");
     assert.equal(failure.message, "three");
     assert.deepEqual([JSON.parse(scene.state).inbox, peer.acks], [2, []]);

@@ -327,7 +327,7 @@ async def the_state_is_a_file_of_this_user(s):
     state = State(path)
     same(state.inbox, 0, "at first")
     state.handled(1, "l")  # makes the folder
-    path.write_text(json.dumps({"inbox": 4095, "letters": [f"l{number}" for number in range(4096)]}))
+    path.write_text(json.dumps({"inbox": 4095, "handled": [f"l{number}" for number in range(4096)]}))
     state = State(path)
     state.handled(4096, "l4096")
     state.keep_payload("a", "t1", [1])

@@ -24,8 +24,8 @@ It ends with exit code 3 when the server does not accept its id and secret (any 
   tell NAME T       delivers T to the agent NAME
   remind S          in S seconds, as an alarm: `reminded` in that chat
 
-Other texts are ignored. Messages of other agents it reads in its inbox. A letter T that expects an answer gets
-`answer to T`; another one is told as `letter T` in the built-in chat `inbox`. The job `tick` says `tick` in the chat `cron`.
+Other texts are ignored. Messages of other agents it reads in its inbox. A message T that expects an answer gets
+`answer to T`; another one is told as `inbox T` in the built-in chat `inbox`. The job `tick` says `tick` in the chat `cron`.
 (An agent may write only where somebody has written to it, so the scenarios say something there first.)
 
 Each scenario has a server of its own; several run at once. One line for each; the last line is the tally.
@@ -158,7 +158,7 @@ class Scene:
         for chat, said in self.spread(text, step):
             self.tenant.say(chat, said, user=self.child(step).user, **more)
 
-    def do_letter(self, text, step):
+    def do_inbox(self, text, step):
         """Another program delivers it to the inbox."""
         meta = {"dispatch_id": str(uuid.uuid4()), "sent_at": int(time.time() * 1000), "origin": {"trigger_kind": "cli"}}
         status, told = request("POST", f"{self.desk.url}/v1/agents/{self.child(step).name}/deliver",

@@ -143,7 +143,7 @@ export class Scene {
     });
   }
 
-  letter(seq, text, meta = {}) {
+  inboxMessage(seq, text, meta = {}) {
     const data = JSON.stringify({ seq, delivery_id: `d-${seq}`, type: "augment", text, meta, at: 0 });
     this.stream.write(`id: ${seq}\nevent: message\ndata: ${data}\n\n`);
   }

@@ -269,8 +269,8 @@ async def an_inbox_that_does_not_answer_is_asked_again(s):
     with mock.patch("frontdesk._peers.ANSWER_TIME_S", 0.1), mock.patch("frontdesk._peers.PAUSE_FIRST_S", 0.01):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         agent = Agent(url=url, gateway_id="g", secret="s", agent_token="t", state=folder("state") / "state.json")
-        letters = agent.inbox()
-        reading = asyncio.ensure_future(letters.__anext__())
+        inbox = agent.inbox()
+        reading = asyncio.ensure_future(inbox.__anext__())
         await until(lambda: len(asked) >= 2, "a second request")
         ensure(not reading.done() and asked[0].startswith(b"/v1/agents/g/inbox/stream"), f"{asked}")
         await ended(reading)

@@ -6,7 +6,7 @@ import { consoleLog, environment, given, pause, type Json, type Log } from "./ho
 import { baseUrl, upgradeToken } from "./http.js";
 import { Jobs, fireOf, type FireHandler } from "./jobs.js";
 import { Lanes, type Work } from "./lanes.js";
-import { Letters, type Answer, type DeliverOptions, type Letter, type Receipt } from "./letters.js";
+import { AgentInbox, type Answer, type DeliverOptions, type InboxMessage, type Receipt } from "./inbox.js";
 import { Link, type Delivery, type Dial } from "./link.js";
 import {
   Message,
@@ -63,7 +63,7 @@ export class Agent implements Sender {
   readonly #log: Log;
   readonly #state: Remembered;
   readonly #jobs: Jobs;
-  readonly #letters: Letters;
+  readonly #inbox: AgentInbox;
   #handler: MessageHandler | undefined;
   #link: Link | undefined;
   #lanes: Lanes;
@@ -86,7 +86,7 @@ export class Agent implements Sender {
     const identity = options.identityToken ?? environment("FRONTDESK_IDENTITY_TOKEN");
     const name = options.name ?? environment("GATEWAY_RELAY_INSTANCE_ID") ?? gatewayId;
     this.#jobs = new Jobs(base, identity, this.#state, this.#log);
-    this.#letters = new Letters(base, options.agentToken ?? environment("FRONTDESK_AGENT_TOKEN"), name, this.#state, this.#log);
+    this.#inbox = new AgentInbox(base, options.agentToken ?? environment("FRONTDESK_AGENT_TOKEN"), name, this.#state, this.#log);
   }
 
   // ---- handlers ----------------------------------------------------------------------------
@@ -134,7 +134,7 @@ export class Agent implements Sender {
     if (this.#link) throw new FrontdeskError("the agent is running", "conflict");
     if (typeof WebSocket === "undefined")
       throw new FrontdeskError("this runtime has no WebSocket: use Node 22 or newer", "unsupported_op");
-    if (!this.#handler && !this.#jobs.areDeclared && !this.#letters.areRead) {
+    if (!this.#handler && !this.#jobs.areDeclared && !this.#inbox.areRead) {
       throw new FrontdeskError("the agent has nothing to do: call agent.onMessage", "bad_request");
     }
     const stop = this.#stop;
@@ -178,7 +178,7 @@ export class Agent implements Sender {
   }
 
   get #isBusy(): boolean {
-    return !this.#lanes.areEmpty || this.#letters.isBusy || this.#link?.isActing === true;
+    return !this.#lanes.areEmpty || this.#inbox.isBusy || this.#link?.isActing === true;
   }
 
   // ---- sending -----------------------------------------------------------------------------
@@ -226,25 +226,25 @@ export class Agent implements Sender {
 
   /** Puts a message into the inbox of another agent. Returns when it is durable there. */
   deliver(agent: string, content: string, options?: DeliverOptions): Promise<Receipt> {
-    return this.#letters.deliver(agent, content, options);
+    return this.#inbox.deliver(agent, content, options);
   }
 
   /** Delivers, or wakes if the address has an `@`. Returns what each connector did. */
   notify(address: string, message: string, options?: { eventType?: string }): Promise<Json> {
-    return this.#letters.notify(address, message, options);
+    return this.#inbox.notify(address, message, options);
   }
 
   /** Asks another agent and waits for its answer. */
   exchange(agent: string, content: string, options?: DeliverOptions & { timeoutS?: number }): Promise<Answer> {
-    return this.#letters.exchange(agent, content, options);
+    return this.#inbox.exchange(agent, content, options);
   }
 
   /**
-   * What other agents sent, from the remembered place on. A letter counts as handled when the loop asks for the next one. The
-   * loop ends when `run` does. While there is one, letters do not reach `onMessage`.
+   * What other agents sent, from the remembered place on. A message counts as handled when the loop asks for the next one. The
+   * loop ends when `run` does. While there is one, messages of the inbox do not reach `onMessage`.
    */
-  inbox(): AsyncGenerator<Letter, void, void> {
-    return this.#letters.read(this.#stop.signal);
+  inbox(): AsyncGenerator<InboxMessage, void, void> {
+    return this.#inbox.read(this.#stop.signal);
   }
 
   // ---- receiving ---------------------------------------------------------------------------
@@ -256,9 +256,9 @@ export class Agent implements Sender {
 
   /** Whether it is to be acked. */
   async #settle({ event, forward }: Delivery): Promise<boolean> {
-    const letter = event?.delivery as { delivery_id?: string } | undefined;
-    if (letter?.delivery_id && this.#letters.areRead) {
-      const handled = await this.#letters.isHandled(letter.delivery_id, this.#stop.signal);
+    const message = event?.delivery as { delivery_id?: string } | undefined;
+    if (message?.delivery_id && this.#inbox.areRead) {
+      const handled = await this.#inbox.isHandled(message.delivery_id, this.#stop.signal);
       if (handled !== undefined) return handled;
     }
     const work = forward ? this.#jobs.work(forward) : this.#workOf(event ?? {});

@@ -6,7 +6,7 @@ export { enroll, provision, type Credentials, type EnrollOptions, type Provision
 export { Closed, FrontdeskError, Revoked } from "./errors.js";
 export type { Json, Log } from "./host.js";
 export type { Fire, FireHandler } from "./jobs.js";
-export type { Answer, DeliverOptions, Letter, Receipt } from "./letters.js";
+export type { Answer, DeliverOptions, InboxMessage, Receipt } from "./inbox.js";
 export {
   chatKey,
   type Chat,

@@ -10,10 +10,10 @@ export interface StateStore {
 }
 
 export interface State {
-  /** Number of the last letter that was handled. */
+  /** Number of the last message that was handled. */
   inbox?: number;
-  /** The newest handled letters, to know them when they come on the socket as well. */
-  letters?: string[];
+  /** The newest handled messages of the inbox, to know them when they come on the socket as well. */
+  handled?: string[];
   /** The times and payloads of alarms. */
   alarms?: Record<string, { at: string; payload?: unknown }>;
 }
@@ -80,7 +80,7 @@ export function fileState(path: string): StateStore {
   };
 }
 
-/** Asked for only when something is to be remembered: an agent without jobs and letters needs no files. */
+/** Asked for only when something is to be remembered: an agent without jobs and messages of the inbox needs no files. */
 function fileSystem(): NonNullable<ReturnType<typeof files>> {
   const fs = files();
   if (!fs) throw new FrontdeskError("this runtime has no files: pass `state`, an object with load() and save()", "bad_request");

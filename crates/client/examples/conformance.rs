@@ -64,11 +64,11 @@ impl Conformance {
     }
 
     /// A message of another agent.
-    async fn letter(&self, event: &MessageEvent) -> Result<(), Failure> {
+    async fn inbox_message(&self, event: &MessageEvent) -> Result<(), Failure> {
         let meta = event.delivery.as_ref().and_then(|it| it.meta.clone()).unwrap_or_default();
         match meta["correlation_id"].as_str() {
             Some(question) => drop(self.peers.reply(&self.name, question, &format!("answer to {}", event.text)).await?),
-            None => say(&self.agent, "inbox", &format!("letter {}", event.text)).await?,
+            None => say(&self.agent, "inbox", &format!("inbox {}", event.text)).await?,
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Conformance {
     async fn talk(&self, turn: &Turn) -> Result<(), Failure> {
         let event = &turn.event;
         if event.delivery.is_some() {
-            return self.letter(event).await;
+            return self.inbox_message(event).await;
         }
         if let Some(pressed) = &event.prompt_response {
             return self.reply(event, &format!("pressed {}", pressed.option_id)).await;

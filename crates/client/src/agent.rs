@@ -78,7 +78,7 @@ pub trait Serve: Send + Sync + 'static {
 }
 
 /// Platform, chat and thread.
-type Place = (String, String, Option<String>);
+type ChatKey = (String, String, Option<String>);
 
 #[derive(Default)]
 struct Chat {
@@ -90,7 +90,7 @@ struct Chat {
 /// Connects as a gateway and serves messages.
 pub struct Agent {
     transport: SocketTransport,
-    chats: Mutex<HashMap<Place, Chat>>,
+    chats: Mutex<HashMap<ChatKey, Chat>>,
     room: Semaphore,
     /// The last time that something happened.
     last: Mutex<Instant>,
@@ -227,7 +227,7 @@ impl Agent {
     }
 
     /// Handles the messages of one chat, one after another.
-    async fn work(self: Arc<Self>, place: Place, what: Arc<dyn Serve>) {
+    async fn work(self: Arc<Self>, place: ChatKey, what: Arc<dyn Serve>) {
         while let Some((event, done, stopped)) = self.next_in(&place) {
             let Ok(_room) = self.room.acquire().await else { return };
             self.stir();
@@ -243,7 +243,7 @@ impl Agent {
     }
 
     /// The next message of a chat, which can be stopped from now on.
-    fn next_in(&self, place: &Place) -> Option<(MessageEvent, oneshot::Sender<bool>, CancellationToken)> {
+    fn next_in(&self, place: &ChatKey) -> Option<(MessageEvent, oneshot::Sender<bool>, CancellationToken)> {
         let mut chats = lock(&self.chats);
         let chat = chats.get_mut(place)?;
         let Some((event, done)) = chat.waiting.pop_front() else {

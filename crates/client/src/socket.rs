@@ -35,7 +35,7 @@ const FINISH_TIME: Duration = Duration::from_secs(2);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// A connection that was up for so long was well: the next pause is short again.
-const WELL_AFTER: Duration = Duration::from_mins(1);
+const HEALTHY_AFTER: Duration = Duration::from_mins(1);
 const TOKEN_TTL_S: u64 = 300;
 const FRAME_MAX_BYTES: usize = 1 << 20;
 /// Buffer ids kept to drop duplicates.
@@ -340,7 +340,7 @@ async fn supervise(shared: Arc<Shared>) {
             shared.phase.send_replace(Phase::Ended(TransportError::NotConnected));
             return;
         }
-        if began.elapsed() >= WELL_AFTER {
+        if began.elapsed() >= HEALTHY_AFTER {
             backoff = BACKOFF_FIRST;
         }
         let is_final = shared.is_strict && matches!(run, Err(TransportError::Closed { code: NO_SUCH_BOT, .. }));

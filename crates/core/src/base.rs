@@ -1,4 +1,4 @@
-//! What every plane has: the clock and the dice, the settings, and the two ways to say what happened.
+//! What every plane has: clock and randomness, the settings, and the two ways to report what happened.
 
 use std::sync::Arc;
 

@@ -102,8 +102,8 @@ impl ClusterPlane {
     }
 
     /// The next hint. For one caller.
-    pub async fn hear(&self) -> BusEvent {
-        self.bus.hear().await
+    pub async fn next_event(&self) -> BusEvent {
+        self.bus.next_event().await
     }
 
     pub async fn take(&self, event: BusEvent) -> Result<(), StoreError> {
@@ -139,7 +139,7 @@ impl ClusterPlane {
             BusEvent::Hint(Hint::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
             BusEvent::Hint(Hint::Platform(name, text)) => {
                 if let Some(platform) = self.platforms.get(&name) {
-                    platform.heard(&text).await;
+                    platform.receive_hint(&text).await;
                 }
             }
             BusEvent::Hint(Hint::Interrupt(instance, session_key, chat_id)) => {
@@ -270,8 +270,8 @@ impl ClusterPlane {
         let answers = self.exchanges.look_for_all_answers().await;
         let rows = self.delivery.served().sweep().await;
         let mut unserved = Ok(());
-        if self.lease.take_doubts() {
-            unserved = self.delivery.served().look_for_unserved().await.inspect_err(|_| self.lease.note_doubts());
+        if self.lease.take_unknown_rows() {
+            unserved = self.delivery.served().look_for_unserved().await.inspect_err(|_| self.lease.note_unknown_rows());
         }
         refreshed.and(answers).and(rows).and(unserved)
     }

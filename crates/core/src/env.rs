@@ -1,4 +1,4 @@
-//! The clock and the dice. Everything that needs either takes an `Env`, so tests can move time.
+//! The clock and randomness. Everything that needs either takes an `Env`, so tests can move time.
 
 /// Clock and entropy of the machine, or of a test.
 pub trait Env: Send + Sync {

@@ -43,7 +43,7 @@ pub struct Lease {
     is_leaving: AtomicBool,
     attempts: AtomicU64,
     /// Rows may have been written of which nobody was notified.
-    has_doubts: AtomicBool,
+    has_unknown_rows: AtomicBool,
     /// Hints of other desks do not arrive.
     is_cut_off: AtomicBool,
     /// The version of the directory that this desk has read, for whoever waits until all desks know of a change.
@@ -68,7 +68,7 @@ impl Lease {
             leaving: AtomicUsize::new(0),
             is_leaving: AtomicBool::new(false),
             attempts: AtomicU64::new(0),
-            has_doubts: AtomicBool::new(false),
+            has_unknown_rows: AtomicBool::new(false),
             is_cut_off: AtomicBool::new(false),
             directory_seen: AtomicU64::new(0),
             directory_head: AtomicU64::new(0),
@@ -168,7 +168,7 @@ impl Lease {
         }
         let again = ledger.accept(batch).await;
         again.map_err(|error| {
-            self.note_doubts();
+            self.note_unknown_rows();
             // The first attempt may have been stored, whatever became of this one.
             match error {
                 StoreError::Unavailable(why) => StoreError::Unknown(why),
@@ -178,12 +178,12 @@ impl Lease {
     }
 
     /// Rows may have been written without an answer, so that nobody was notified of them.
-    pub(crate) fn note_doubts(&self) {
-        self.has_doubts.store(true, Ordering::SeqCst);
+    pub(crate) fn note_unknown_rows(&self) {
+        self.has_unknown_rows.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn take_doubts(&self) -> bool {
-        self.has_doubts.swap(false, Ordering::SeqCst)
+    pub(crate) fn take_unknown_rows(&self) -> bool {
+        self.has_unknown_rows.swap(false, Ordering::SeqCst)
     }
 
     /// No other desk, and no other start of this one, gives the same.

@@ -138,14 +138,14 @@ impl Meters {
             self.context_failed.clone(),
         );
         r.register("mail_rows", "Rows written to the ledgers of agents", self.mail_rows.clone());
-        r.register("agent_words", "Messages between agents, by result", self.agent_messages.clone());
+        r.register("agent_messages", "Messages between agents, by result", self.agent_messages.clone());
         r.register(
             "frames_pushed",
             "Deliveries written to sockets, including repeated ones",
             self.frames_pushed.clone(),
         );
         let text = "1 while the bus does not deliver and this server relies on periodic sweeps of the store";
-        r.register("bus_cut_off", text, self.bus_cut_off.clone());
+        r.register("bus_deaf", text, self.bus_cut_off.clone());
         r.register(
             "bus_sweeps",
             "Sweeps of the store for changes that the bus did not announce",

@@ -320,13 +320,23 @@ async fn another_shared_database_is_used_only_with_new() {
 fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
     let database = rusqlite::Connection::open(folder.join("data/frontdesk.db")).unwrap();
     let spoil = format!(
-        "DROP INDEX record_number; DROP INDEX record_version; DROP TABLE tombstone; ALTER TABLE shot DROP COLUMN claim;
+        "ALTER TABLE alarm RENAME TO shot; ALTER TABLE alarm_end RENAME TO shot_end; ALTER TABLE inbox_message RENAME TO letter;
+         DROP INDEX alarm_job; DROP INDEX alarm_next; DROP INDEX alarm_dead; DROP INDEX alarm_retry; DROP INDEX alarm_claim;
+         DROP INDEX alarm_end_instance; DROP INDEX alarm_end_age;
+         DROP INDEX inbox_message_agent; DROP INDEX inbox_message_tenant; DROP INDEX inbox_message_origin;
+         CREATE UNIQUE INDEX shot_job ON shot (instance, job_id); CREATE INDEX shot_next ON shot (next_ms, id) WHERE state = 'armed';
+         CREATE INDEX shot_dead ON shot (id) WHERE state = 'dead';
+         CREATE INDEX shot_retry ON shot (next_ms) WHERE state = 'armed' AND attempts > 0;
+         CREATE INDEX shot_claim ON shot (lease_ms) WHERE state = 'armed' AND lease_ms > 0;
+         CREATE INDEX shot_end_instance ON shot_end (instance, id); CREATE INDEX shot_end_age ON shot_end (at_ms);
+         CREATE INDEX letter_agent ON letter (agent); CREATE INDEX letter_tenant ON letter (tenant);
+         DROP INDEX record_number; DROP INDEX record_version; DROP TABLE tombstone; ALTER TABLE shot DROP COLUMN claim;
          ALTER TABLE journal DROP COLUMN desk; DROP TABLE journal_receipt; DROP TABLE cursor; DROP TABLE duty;
          DROP TABLE presence; CREATE TABLE presence (instance INTEGER PRIMARY KEY, json TEXT NOT NULL);
          ALTER TABLE event DROP COLUMN attempt;
          DROP TABLE media_remote; DROP TABLE media_mail; DROP TABLE fragment;
-         DROP INDEX letter_origin; ALTER TABLE letter DROP COLUMN origin;
-         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'migration 11', 'migration 12', 'migration 13', 'migration 14', 'migration 15', 'directory_version', 'directory_floor');
+         ALTER TABLE letter DROP COLUMN origin;
+         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'migration 11', 'migration 12', 'migration 13', 'migration 14', 'migration 15', 'migration 16', 'directory_version', 'directory_floor');
          PRAGMA user_version = 7;
          UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
          UPDATE mail SET seq = seq + {shift}, instance = {kept} WHERE instance = {lost};"

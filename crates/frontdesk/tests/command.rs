@@ -90,7 +90,7 @@ fn an_operator_sets_up_a_tenant_and_inspects_it() {
     desk.json(&["unbind", "relay", "ann", "--tenant", "acme", "--instance", "helper-bot"]);
     assert!(
         desk.refused(&["unbind", "relay", "ann", "--tenant", "acme", "--instance", "helper-bot"])
-            .contains("record not found")
+            .contains("user \"ann\" of \"relay\" is not linked to \"helper-bot\"")
     );
 
     let token = desk.json(&["token", "create", "--tenant", "acme", "--scope", "chat", "--ttl", "1h"]);

@@ -29,7 +29,7 @@ use frontdesk_platforms::{twilio, wecom, whatsapp};
 use frontdesk_testkit::fakes::{discord, feishu, slack, telegram};
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
-use frontdesk_wire::{InstanceNo, Place, Seq};
+use frontdesk_wire::{InboxSeq, InstanceNo, Seq};
 use harness::homeserver::{ANN, ME, homeserver};
 use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::{Value, json};

@@ -77,7 +77,7 @@ async fn no_message_is_lost_or_stored_twice_through_many_kills() {
             said.insert(act(&server, say)["id"].as_str().unwrap().to_owned());
         }
         if round == 0 {
-            stored(&desk, &said).await; // a direct chat that was never heard of could not be found again
+            stored(&desk, &said).await; // a direct chat without any message could not be found again
         }
         sleep(Duration::from_millis(round * 7 % 23)).await; // somewhere between the message and the saved cursor
         desk.kill().await;

@@ -399,8 +399,8 @@ async fn another_tenant_cannot_answer_and_nobody_after_15_minutes() {
     assert_eq!(scene.server.fake.calls_after(0).len(), before, "Discord was not asked");
     let seen = scene.server.fake.interaction(id).unwrap().to_string();
     assert!(seen.contains("just in time") && !seen.contains("boo") && !seen.contains("overdue"), "{seen}");
-    let heard = scene.harness.heard.lock().unwrap().clone();
-    assert!(!holds(&heard, &token), "the token is in what came out");
+    let received = scene.harness.received.lock().unwrap().clone();
+    assert!(!holds(&received, &token), "the token is in what came out");
     scene.harness.finish().await;
 }
 
@@ -786,8 +786,8 @@ async fn a_token_is_in_no_response_log_metric_or_file() {
         assert_eq!(scene.harness.get("/metrics", "").await.status, 200);
         let body = body_of(&frame).to_string();
         assert!(body.contains(plain) && !body.contains(&token), "{body}");
-        let heard = scene.harness.heard.lock().unwrap().clone();
-        assert!(holds(&heard, "passthrough_forward") && !holds(&heard, &token), "the token is in a response");
+        let received = scene.harness.received.lock().unwrap().clone();
+        assert!(holds(&received, "passthrough_forward") && !holds(&received, &token), "the token is in a response");
         assert!(!LOG.lock().unwrap().is_empty() && !holds(&LOG.lock().unwrap(), &token), "the token was logged");
         let folder = scene.harness.finish().await;
         let files = files(folder.path());

@@ -79,7 +79,7 @@ async fn tail_and_gateways_tell_of_all_servers() {
         until("both are counted", SOON, live).await;
     }
 
-    // What the second one does is told from when the first one has heard that somebody watches there.
+    // What the second one does is reported as soon as the first one knows of the watcher.
     let mut number = 0;
     let mut told = None;
     while told.is_none() {

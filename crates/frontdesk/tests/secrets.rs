@@ -173,12 +173,12 @@ async fn a_capability_is_in_no_response_log_or_file() {
     let backup = harness.folder.path().join("backup.db");
     harness.admin("POST", "/backup", &json!({ "file": backup })).await.expect(200);
     nowhere(&harness, CAPABILITY, "oslo-in-plain");
-    let heard = harness.heard.clone();
+    let received = harness.received.clone();
     drop((tail, stream));
     let folder = harness.finish().await;
     // Checked again after the write-ahead log was merged into the database.
     assert!(files(folder.path()).iter().all(|(_, bytes)| !holds(bytes, CAPABILITY)));
-    assert!(!holds(&heard.lock().unwrap(), CAPABILITY));
+    assert!(!holds(&received.lock().unwrap(), CAPABILITY));
 }
 
 /// Calls every route that shows an event.
@@ -204,9 +204,9 @@ async fn look_at_everything(harness: &Harness, account: &GatewayAccount) {
 
 /// The secret is in no response, log or file; the plain text is found, which shows that the checks work.
 fn nowhere(harness: &Harness, secret: &str, plain: &str) {
-    let heard = harness.heard.lock().unwrap().clone();
-    assert!(holds(&heard, plain), "no response was recorded");
-    assert!(!holds(&heard, secret), "the secret is in a response");
+    let received = harness.received.lock().unwrap().clone();
+    assert!(holds(&received, plain), "no response was recorded");
+    assert!(!holds(&received, secret), "the secret is in a response");
     assert!(!holds(&LOG.lock().unwrap(), secret), "the secret was logged");
     let files = files(harness.folder.path());
     assert!(files.iter().any(|(_, bytes)| holds(bytes, plain)), "no file was checked");
@@ -267,13 +267,13 @@ async fn no_secret_is_logged_or_stored_in_plain_text() {
 async fn a_secret_is_shown_only_once() {
     let harness = Harness::open().await;
     let account = harness.add_gateway("g").await;
-    let before = harness.heard.lock().unwrap().len();
+    let before = harness.received.lock().unwrap().len();
     let mut socket = harness.socket(&account).await;
     command(&harness, &account, &mut socket, "/x").await;
     look_at_everything(&harness, &account).await;
-    let heard = harness.heard.lock().unwrap()[before..].to_vec();
+    let received = harness.received.lock().unwrap()[before..].to_vec();
     for secret in [&account.secret, &account.chat, &account.identity, &harness.admin] {
-        assert!(!holds(&heard, secret));
+        assert!(!holds(&received, secret));
     }
     harness.finish().await;
 }

@@ -69,8 +69,8 @@ impl Scene {
     }
 
     async fn finish(self) {
-        let heard = String::from_utf8_lossy(&self.harness.heard.lock().unwrap()).into_owned();
-        assert!(!heard.contains(TOKEN), "the token went to somebody");
+        let received = String::from_utf8_lossy(&self.harness.received.lock().unwrap()).into_owned();
+        assert!(!received.contains(TOKEN), "the token went to somebody");
         self.harness.finish().await;
     }
 }

@@ -95,7 +95,7 @@ async fn what_a_newer_server_writes_does_not_stop_an_older_one() {
     let before: Vec<String> = (4..40).map(|number| format!("m{number}")).collect();
     assert_eq!(of_ben.take(36).await, before);
     for api in [&a, &b] {
-        assert_eq!(api.metric("frontdesk_bus_cut_off").await, 0);
+        assert_eq!(api.metric("frontdesk_bus_deaf").await, 0);
     }
 
     // One that starts now finds the same. Its sockets move to the other one meanwhile.

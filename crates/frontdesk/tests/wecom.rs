@@ -76,9 +76,9 @@ impl Scene {
     }
 
     async fn finish(self) {
-        let heard = String::from_utf8_lossy(&self.harness.heard.lock().unwrap()).into_owned();
+        let received = String::from_utf8_lossy(&self.harness.received.lock().unwrap()).into_owned();
         for secret in [SECRET, TOKEN, AES_KEY, ROBOT_SECRET, "token-0000"] {
-            assert!(!heard.contains(secret), "a secret went to somebody");
+            assert!(!received.contains(secret), "a secret went to somebody");
         }
         self.harness.finish().await;
     }

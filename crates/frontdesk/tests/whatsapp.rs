@@ -87,8 +87,8 @@ impl Scene {
     }
 
     async fn finish(self) {
-        let heard = String::from_utf8_lossy(&self.harness.heard.lock().unwrap()).into_owned();
-        assert!(!heard.contains(TOKEN) && !heard.contains(APP_SECRET), "a secret went to somebody");
+        let received = String::from_utf8_lossy(&self.harness.received.lock().unwrap()).into_owned();
+        assert!(!received.contains(TOKEN) && !received.contains(APP_SECRET), "a secret went to somebody");
         self.harness.finish().await;
     }
 }

@@ -60,11 +60,11 @@ fn main() -> io::Result<()> {
         let body = STANDARD.decode(text("body")).map_err(io::Error::other)?.into();
         let now_ms = given["now_s"].as_u64().unwrap_or(0) * 1_000;
         let request = RawRequest { query: text("query"), body, now_ms, ..RawRequest::default() };
-        let heard = app.receive(Some(&bot), &request).now_or_never();
-        let shown = match heard {
-            Some(Ok(heard)) => {
-                let event = heard.intakes.first().map(|intake| &intake.event);
-                let Answer::Fixed(reply) = heard.answer else { return Err(io::Error::other("no reply")) };
+        let received = app.receive(Some(&bot), &request).now_or_never();
+        let shown = match received {
+            Some(Ok(received)) => {
+                let event = received.intakes.first().map(|intake| &intake.event);
+                let Answer::Fixed(reply) = received.answer else { return Err(io::Error::other("no reply")) };
                 json!({ "status": reply.status, "body": reply.body, "text": event.map(|event| &event.text),
                     "id": event.and_then(|event| event.message_id.as_ref()) })
             }

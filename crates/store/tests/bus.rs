@@ -65,16 +65,16 @@ impl Server {
     async fn start(network: Network, url: &str, epoch: u32, me: u64) -> Self {
         let server = Self { bus: network.connect(url, epoch), me: DeskNo(me) };
         server.bus.listen_as(server.me);
-        server.hears_itself().await;
+        server.receives_its_own_hints().await;
         server
     }
 
-    /// Sends itself a hint, as servers do every second, until something else than a hint of others is heard.
+    /// Sends itself a hint, as servers do every second, until something else than a hint of others comes.
     async fn until(&self, what: &str, is_it: impl Fn(&BusEvent) -> bool) {
         let wait = async {
             loop {
                 self.bus.send(To::Desk(self.me), Hint::Echo(self.me.0));
-                if timeout(HINT_EVERY, self.bus.hear()).await.is_ok_and(|heard| is_it(&heard)) {
+                if timeout(HINT_EVERY, self.bus.next_event()).await.is_ok_and(|received| is_it(&received)) {
                     return;
                 }
             }
@@ -82,19 +82,19 @@ impl Server {
         timeout(SOON, wait).await.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"));
     }
 
-    async fn hears_itself(&self) {
-        self.until("it hears itself", |heard| *heard == BusEvent::Hint(Hint::Echo(self.me.0))).await;
+    async fn receives_its_own_hints(&self) {
+        self.until("it gets its own hint", |received| *received == BusEvent::Hint(Hint::Echo(self.me.0))).await;
     }
 
     async fn missed(&self) {
-        self.until("it is told that hints were lost", |heard| *heard == BusEvent::Missed).await;
+        self.until("it is told that hints were lost", |received| *received == BusEvent::Missed).await;
     }
 
     /// The next hint that is not an echo. None may have been lost.
     async fn next(&self) -> Hint {
         let wait = async {
             loop {
-                match self.bus.hear().await {
+                match self.bus.next_event().await {
                     BusEvent::Hint(Hint::Echo(of)) => assert_eq!(of, self.me.0, "of another server"),
                     BusEvent::Hint(hint) => return hint,
                     BusEvent::Missed => panic!("the connection was lost"),
@@ -139,8 +139,8 @@ async fn servers_of_another_store_are_not_heard(network: Network) {
     let other = Server::start(network, &network.url(), new_epoch(), 1).await;
     b.send(To::All, Hint::Directory(3));
     b.send(To::Desk(a.me), rows(7));
-    let heard = BTreeSet::from([format!("{:?}", a.next().await), format!("{:?}", a.next().await)]);
-    assert_eq!(heard, BTreeSet::from([format!("{:?}", Hint::Directory(3)), format!("{:?}", rows(7))]));
+    let received = BTreeSet::from([format!("{:?}", a.next().await), format!("{:?}", a.next().await)]);
+    assert_eq!(received, BTreeSet::from([format!("{:?}", Hint::Directory(3)), format!("{:?}", rows(7))]));
     other.send(To::All, Hint::Directory(4));
     assert_eq!(other.next().await, Hint::Directory(4), "the first that it hears");
 }
@@ -149,7 +149,7 @@ async fn a_server_is_heard_by_its_new_number_only(network: Network) {
     let (a, mut b) = two_servers(network).await;
     let before = std::mem::replace(&mut b.me, DeskNo(3));
     b.bus.listen_as(b.me);
-    b.until("the new number is known", |heard| *heard == BusEvent::Hint(Hint::Echo(3))).await;
+    b.until("the new number is known", |received| *received == BusEvent::Hint(Hint::Echo(3))).await;
     a.send(To::Desk(before), rows(7));
     a.send(To::Desk(a.me), rows(8));
     assert_eq!(a.next().await, rows(8), "sent together with the other, or after it");
@@ -161,12 +161,12 @@ async fn many_rows_come_in_messages_of_limited_length(network: Network) {
     let (a, b) = two_servers(network).await;
     let all: Vec<InstanceNo> = (0..2_000).map(|number| InstanceNo(u64::MAX - number)).collect();
     a.send(To::Desk(b.me), Hint::Rows(all.clone()));
-    let mut heard = BTreeSet::new();
-    while heard.len() < all.len() {
+    let mut received = BTreeSet::new();
+    while received.len() < all.len() {
         let Hint::Rows(some) = b.next().await else { panic!("another hint") };
-        heard.extend(some);
+        received.extend(some);
     }
-    assert_eq!(heard, all.into_iter().collect());
+    assert_eq!(received, all.into_iter().collect());
     a.send(To::Desk(b.me), Hint::Platform("too long".into(), "x".repeat(9_000)));
     a.send(To::Desk(b.me), Hint::Platform("long".into(), "x".repeat(6_900)));
     assert_eq!(b.next().await, Hint::Platform("long".into(), "x".repeat(6_900)));
@@ -188,7 +188,7 @@ async fn a_server_whose_connection_ended_connects_again_and_is_told(network: Net
     let b = Server::start(network, &network.url(), epoch, 2).await;
     proxy.hang_up();
     a.missed().await;
-    a.hears_itself().await;
+    a.receives_its_own_hints().await;
     b.send(To::Desk(a.me), rows(7));
     assert_eq!(a.next().await, rows(7));
     a.send(To::Desk(b.me), rows(8));
@@ -207,7 +207,7 @@ async fn a_connection_that_fell_silent_is_replaced(network: Network) {
         let (a, proxy) = started(new_epoch()).await;
         proxy.cut_connection(number, cut);
         a.missed().await;
-        a.hears_itself().await;
+        a.receives_its_own_hints().await;
     };
     futures_util::future::join_all(cases.map(recovers)).await;
 }

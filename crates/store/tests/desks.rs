@@ -14,7 +14,7 @@ use frontdesk_testkit::desk::desk_over;
 use frontdesk_wire::agents::{AgentPut, DeliveryPayload};
 use frontdesk_wire::api::{GatewayNew, ProvisionRequest};
 use frontdesk_wire::token::mint;
-use frontdesk_wire::{Close, InstanceNo, Place, Secret};
+use frontdesk_wire::{Close, InboxSeq, InstanceNo, Secret};
 
 async fn two_desks() -> (Arc<Desk>, Arc<Desk>) {
     let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
@@ -119,7 +119,7 @@ async fn an_agent_deleted_and_created_again_is_a_new_one_at_both_servers() {
     one.agents().delete_agent(operator, "alice").await.unwrap();
     one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
     other.directory().refresh().await.unwrap();
-    assert!(!other.agents().live().streams.is_attended(no), "the stream of the deleted agent was closed");
+    assert!(!other.agents().live().streams.has_open_stream(no), "the stream of the deleted agent was closed");
 }
 
 #[tokio::test]
@@ -150,10 +150,10 @@ async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server() {
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
     one.messages().deliver(who, "alice", &payload).await.unwrap();
     let other = desk_over(store, env, Rules::default()).await;
-    assert_eq!(other.inboxes().inbox(who, "alice", Place(0)).await.unwrap().messages.len(), 1);
+    assert_eq!(other.inboxes().inbox(who, "alice", InboxSeq(0)).await.unwrap().messages.len(), 1);
 }
 
-/// A starting server must not doubt what a live one is doing; what a dead one left is doubted by whoever notices.
+/// A starting server must not mark what a live one is doing as unknown; what a dead one left is marked by whoever notices.
 #[tokio::test]
 async fn only_the_actions_of_a_dead_server_become_unknown() {
     let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
@@ -181,7 +181,7 @@ async fn only_the_actions_of_a_dead_server_become_unknown() {
     for _ in 0..LEASE_MS / 1_000 {
         env.advance_ms(1_000);
         let (_, live) = other.lease().renew().await.unwrap();
-        other.outbound().doubt(live).await.unwrap();
+        other.outbound().mark_orphaned_entries_unknown(live).await.unwrap();
     }
     assert_eq!(outcome().await, Outcome::Unknown);
     assert!(!one.lease().is_good(), "and it knows that it must not act");

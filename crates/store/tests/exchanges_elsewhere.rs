@@ -12,7 +12,7 @@ use frontdesk_store::bus::LocalHub;
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_on_bus;
-use frontdesk_wire::Place;
+use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{AgentPut, AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin};
 
 const HOME: Speaker<'static> = Speaker { tenant: "home", operator: false, caller: None, bound: None };
@@ -63,7 +63,7 @@ impl Pair {
     }
 
     async fn texts(&self, agent: &str) -> Vec<String> {
-        let page = self.other.inboxes().inbox(HOME, agent, Place(0)).await.unwrap();
+        let page = self.other.inboxes().inbox(HOME, agent, InboxSeq(0)).await.unwrap();
         page.messages.into_iter().map(|it| it.text).collect()
     }
 }
@@ -82,9 +82,9 @@ async fn a_reply_at_another_server_reaches_the_asker() {
         assert_eq!(pair.reply("at noon").await.unwrap(), None, "the asker gets it");
         assert_eq!(pair.reply("at one").await.unwrap_err().class, Class::GoneError, "one reply");
         loop {
-            let heard = pair.one.cluster().hear().await;
-            let is_it = matches!(heard, BusEvent::Hint(Hint::Answered(_)));
-            pair.one.cluster().take(heard).await.unwrap();
+            let received = pair.one.cluster().next_event().await;
+            let is_it = matches!(received, BusEvent::Hint(Hint::Answered(_)));
+            pair.one.cluster().take(received).await.unwrap();
             if is_it {
                 break;
             }

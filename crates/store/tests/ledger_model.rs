@@ -139,7 +139,7 @@ impl Account {
 struct Subject {
     store: Option<Arc<dyn Store>>,
     notified: Arc<NotifiedRows>,
-    heard: Vec<(u64, u64)>,
+    received: Vec<(u64, u64)>,
     folder: Option<TempDir>,
 }
 
@@ -154,20 +154,20 @@ impl Subject {
     fn new(folder: Option<TempDir>) -> Self {
         let store = open(folder.as_ref().map(TempDir::path));
         let notified = NotifiedRows::on(&*store);
-        Self { store: Some(store), notified, heard: Vec::new(), folder }
+        Self { store: Some(store), notified, received: Vec::new(), folder }
     }
 
     fn store(&self) -> &dyn Store {
         &**self.store.as_ref().unwrap()
     }
 
-    fn heard(&self) -> Vec<(u64, u64)> {
-        [self.heard.clone(), self.notified.rows()].concat()
+    fn received(&self) -> Vec<(u64, u64)> {
+        [self.received.clone(), self.notified.rows()].concat()
     }
 
     fn reopen(&mut self, crash: bool) {
         let Some(folder) = &self.folder else { return };
-        self.heard = self.heard();
+        self.received = self.received();
         let left = crash.then(|| {
             // These files have everything that was answered; the shared memory of the killed process does not count.
             let left = tempfile::tempdir().unwrap();
@@ -281,7 +281,7 @@ async fn compare(model: &Model, subject: &Subject) -> Result<(), TestCaseError> 
         prop_assert_eq!(waiting, owed.first().map(|(oldest, _)| (owed.len() as u64, *oldest)));
     }
     prop_assert_eq!(store.report().await.unwrap().rows_waiting, owing);
-    prop_assert_eq!(&subject.heard(), &model.added);
+    prop_assert_eq!(&subject.received(), &model.added);
     Ok(())
 }
 

@@ -222,7 +222,7 @@ async fn old_deletions_of_the_directory_are_forgotten_after_a_day() {
     assert_eq!(purge(&*store, Retention::default()).await, 1);
     let changes = store.changed_since(2).await.unwrap();
     assert_eq!((changes.whole, changes.records.len(), changes.version), (true, 1, 3), "everything is told");
-    assert!(!store.changed_since(3).await.unwrap().whole, "who has heard of it needs nothing");
+    assert!(!store.changed_since(3).await.unwrap().whole, "a server that knows it needs nothing");
 }
 
 /// Two servers may both run a round if the duty moves; neither fails, and nothing owed is lost.

@@ -107,7 +107,7 @@ async fn a_suspended_server_infers_nothing_about_a_replaced_session() {
     carry_out(&pair.other, &mut old, 10).await;
     assert_eq!(written(&mut old, 10).len(), 1);
     old.tick(5_010);
-    old.heard(5_020, true);
+    old.note_received(5_020, true);
     // The gateway dials the first server, while the other one is stopped.
     let mut new = serving(&pair.one, &pair.caller, 5_000).await;
     old.tick(20_000);

@@ -255,7 +255,7 @@ async fn a_peer_that_stalls_at_its_first_message_has_half_a_minute() {
     assert_eq!(
         presence.seen_ms,
         scene.desk.env().now_ms() - 35_010,
-        "when it was last heard, not when that was noticed"
+        "when it was last received, not when that was noticed"
     );
     // One that has acked on its socket is left sooner.
     let mut session = scene.serving().await;

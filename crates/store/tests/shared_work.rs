@@ -79,12 +79,12 @@ impl Pair {
         }
     }
 
-    /// Hints that wait for a server are heard until one of this kind was.
-    async fn hear(&self, at: usize, is_it: impl Fn(&Hint) -> bool) {
+    /// Hints that wait for a server are taken until one of this kind came.
+    async fn take_until(&self, at: usize, is_it: impl Fn(&Hint) -> bool) {
         loop {
-            let heard = self.desks[at].cluster().hear().await;
-            let is_last = matches!(&heard, BusEvent::Hint(hint) if is_it(hint));
-            self.desks[at].cluster().take(heard).await.unwrap();
+            let received = self.desks[at].cluster().next_event().await;
+            let is_last = matches!(&received, BusEvent::Hint(hint) if is_it(hint));
+            self.desks[at].cluster().take(received).await.unwrap();
             if is_last {
                 return;
             }
@@ -141,7 +141,7 @@ async fn a_row_that_is_dropped_at_one_server_is_not_sent_again_at_another() {
     session.take_text(&ack, 20);
     carry_out(other, &mut session, 20).await;
     pair.desks[0].delivery().drop_mail(&format!("{instance}.1"), "not needed").await.unwrap();
-    pair.hear(1, |hint| matches!(hint, Hint::Dropped(..))).await;
+    pair.take_until(1, |hint| matches!(hint, Hint::Dropped(..))).await;
     let later_ms = 10 + RESEND_MS;
     session.take_text(&ack, later_ms); // it is alive
     other.lease().note_directory(other.directory().version());
@@ -164,9 +164,9 @@ async fn each_host_is_called_by_one_server_and_in_time() {
     }
     let mut hints = 0;
     // The other one learns of its share by hints.
-    while let Some(heard) = futures_util::FutureExt::now_or_never(pair.desks[1].cluster().hear()) {
-        hints += usize::from(matches!(heard, BusEvent::Hint(Hint::Alarm(..))));
-        pair.desks[1].cluster().take(heard).await.unwrap();
+    while let Some(received) = futures_util::FutureExt::now_or_never(pair.desks[1].cluster().next_event()) {
+        hints += usize::from(matches!(received, BusEvent::Hint(Hint::Alarm(..))));
+        pair.desks[1].cluster().take(received).await.unwrap();
     }
     pair.pass(12_000, &[0, 1]).await;
     let (one, other) = (pair.fire(0, &mut loops[0]).await, pair.fire(1, &mut loops[1]).await);
@@ -223,7 +223,7 @@ async fn a_result_follows_its_gateway_to_another_server() {
     assert_eq!(ids(&mut session), ["before"]);
     // It ends while the gateway is at the other server.
     one.delivery().served().answer(no, result("during")).await;
-    pair.hear(1, |hint| matches!(hint, Hint::Results(_))).await;
+    pair.take_until(1, |hint| matches!(hint, Hint::Results(_))).await;
     carry_out(other, &mut session, 0).await;
     assert_eq!(ids(&mut session), ["during"]);
     // The hint is lost.
@@ -269,16 +269,16 @@ async fn servers_that_send_as_one_bot_divide_its_budget() {
     let [one, other] = &pair.desks;
     let is_sending = |hint: &Hint| matches!(hint, Hint::Sending(..));
     assert_eq!(one.outbound().share_bot("p", "b"), 1);
-    pair.hear(1, is_sending).await;
+    pair.take_until(1, is_sending).await;
     assert_eq!(other.outbound().share_bot("p", "c"), 1, "another bot");
     assert_eq!(other.outbound().share_bot("p", "b"), 2);
     for _ in 0..3 {
-        pair.hear(0, is_sending).await; // its own as well
+        pair.take_until(0, is_sending).await; // its own as well
     }
     assert_eq!(one.outbound().share_bot("p", "b"), 2);
     pair.pass(3_000, &[0, 1]).await;
-    assert_eq!(one.outbound().share_bot("p", "b"), 1, "the other one was not heard for a while");
-    // Nothing is heard at all: every live server may be sending.
+    assert_eq!(one.outbound().share_bot("p", "b"), 1, "nothing came from the other one for a while");
+    // Nothing comes at all: every live server may be sending.
     one.cluster().tick().await.unwrap();
     assert!(one.lease().is_cut_off());
     assert_eq!(one.outbound().share_bot("p", "b"), 2);

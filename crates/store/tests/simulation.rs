@@ -50,7 +50,7 @@ fn every_sabotage_is_found() {
         (Sabotage::BelieveWritten, "never got it"),
         (Sabotage::ForgetPositions, "was saved as acked before"),
         (Sabotage::GrantEveryWake, "wakes gw-"),
-        (Sabotage::DoubtEverybody, "is doubted although"),
+        (Sabotage::MarkLiveEntriesUnknown, "is marked unknown although"),
         (Sabotage::MissRevocations, "although it was revoked"),
     ] {
         let found = (0..40).filter_map(|seed| run(seed, Some(sabotage)).err()).find(|it| it.what.contains(what));

@@ -15,7 +15,7 @@ use frontdesk_core::port::stores::Stores;
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over_stores;
-use frontdesk_wire::Place;
+use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{AgentPut, Class, DeliveryMeta, DeliveryPayload, Origin};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -161,7 +161,7 @@ impl Scene {
     }
 
     async fn texts(&self, agent: &str) -> Vec<String> {
-        let page = self.desk.inboxes().inbox(HOME, agent, Place(0)).await.unwrap();
+        let page = self.desk.inboxes().inbox(HOME, agent, InboxSeq(0)).await.unwrap();
         page.messages.into_iter().map(|it| it.text).collect()
     }
 }

@@ -274,7 +274,9 @@ async fn takes_nothing_from_strangers(subject: &Subject<'_>) {
             for bot in [Some(subject.bot), None] {
                 match subject.platform.receive(bot, &request).await {
                     Err(reply) => assert!((400..600).contains(&reply.status), "{}: status {}", door.path, reply.status),
-                    Ok(heard) => assert!(heard.intakes.is_empty() && heard.changes.is_empty(), "{}: taken", door.path),
+                    Ok(received) => {
+                        assert!(received.intakes.is_empty() && received.changes.is_empty(), "{}: taken", door.path)
+                    }
                 }
             }
         }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 use frontdesk_core::directory::View;
-use frontdesk_core::directory::{Place, tenant_of};
-use frontdesk_core::gate::{self, Case, Layer, Ruling, Sight, Verdict, read_verdict};
+use frontdesk_core::directory::{ChatLocation, tenant_of};
+use frontdesk_core::gate::{self, Decision, GateInput, KnownVisibility, Layer, Verdict, read_verdict};
 use frontdesk_testkit::world::reference::{self, Found, Line};
 use frontdesk_testkit::world::{Dice, Event, World};
 use frontdesk_wire::InstanceNo;
@@ -179,7 +179,7 @@ impl Trial<'_> {
             // The desk says this itself, before there is anything to ask the gate.
             None => (Verdict::withheld(Layer::Tenant, "route", self.place()), Vec::new()),
         };
-        let expected = reference::judge(self.world, self.event);
+        let expected = reference::evaluate(self.world, self.event);
         self.same_lines(&verdict, expected.clone());
         if let Some(tenant) = tenant {
             self.stays_in_the_tenant(&verdict, tenant);
@@ -210,35 +210,35 @@ impl Trial<'_> {
         if self.event.tenant.is_some() {
             return;
         }
-        let found = tenant_of(self.view, &source.platform, &Place::of(source));
+        let found = tenant_of(self.view, &source.platform, &ChatLocation::of(source));
         if found != expected {
             self.fail(&format!("the gate finds the tenant {found:?}, the reference {expected:?}"));
         }
     }
 
-    fn judge(&self, tenant: &str, sight: &Sight<'_>) -> Ruling {
-        gate::judge(
+    fn evaluate(&self, tenant: &str, known: &KnownVisibility<'_>) -> Decision {
+        gate::evaluate(
             self.view,
-            &Case { tenant, source: &self.event.source, addressed: self.event.addressed, to_every_link: false },
-            sight,
+            &GateInput { tenant, source: &self.event.source, addressed: self.event.addressed, to_every_link: false },
+            known,
         )
     }
 
     /// As the desk asks: first without knowing anything, then with what the platform said.
     fn ruled(&self, tenant: &str) -> (Verdict, Vec<Answer>) {
         let source = &self.event.source;
-        let viewers = match self.judge(tenant, &Sight::default()) {
-            Ruling::Verdict(verdict) => return (verdict, Vec::new()),
-            Ruling::Ask(viewers) => viewers,
+        let viewers = match self.evaluate(tenant, &KnownVisibility::default()) {
+            Decision::Verdict(verdict) => return (verdict, Vec::new()),
+            Decision::Ask(viewers) => viewers,
         };
         let look = |viewer: String| {
             let sees = self.world.sees(tenant, &source.platform, &source.chat_id, &viewer);
             (viewer, sees)
         };
         let answers: Vec<Answer> = viewers.into_iter().map(look).collect();
-        match self.judge(tenant, &sight(&answers)) {
-            Ruling::Verdict(verdict) => (verdict, answers),
-            Ruling::Ask(viewers) => self.fail(&format!("asked {answers:?}, the gate still asks about {viewers:?}")),
+        match self.evaluate(tenant, &known_of(&answers)) {
+            Decision::Verdict(verdict) => (verdict, answers),
+            Decision::Ask(viewers) => self.fail(&format!("asked {answers:?}, the gate still asks about {viewers:?}")),
         }
     }
 
@@ -286,26 +286,26 @@ impl Trial<'_> {
     /// would not if everybody saw everything. Says how often somebody got it no longer.
     fn narrows(&self, verdict: &Verdict, answers: &[Answer], tenant: &str) -> usize {
         let before = receivers(verdict);
-        let ask = |sight: &Sight<'_>| match self.judge(tenant, sight) {
-            Ruling::Verdict(verdict) => receivers(&verdict),
-            Ruling::Ask(viewers) => self.fail(&format!("with the same people known the gate asks for {viewers:?}")),
+        let ask = |known: &KnownVisibility<'_>| match self.evaluate(tenant, known) {
+            Decision::Verdict(verdict) => receivers(&verdict),
+            Decision::Ask(viewers) => self.fail(&format!("with the same people known the gate asks for {viewers:?}")),
         };
         let mut narrowed = 0;
         for at in (0..answers.len()).filter(|at| answers[*at].1.is_some()) {
             let mut less = answers.to_vec();
             less[at].1 = None;
-            let after = ask(&sight(&less));
+            let after = ask(&known_of(&less));
             if !after.is_subset(&before) {
                 self.fail(&format!("{after:?} get it with {less:?}, but {before:?} with {answers:?}"));
             }
             narrowed += usize::from(after != before);
         }
         let blind: Vec<Answer> = answers.iter().map(|(viewer, _)| (viewer.clone(), None)).collect();
-        if !ask(&sight(&blind)).is_empty() {
+        if !ask(&known_of(&blind)).is_empty() {
             self.fail("somebody gets it although nobody is known to see the chat");
         }
         let seeing: Vec<Answer> = answers.iter().map(|(viewer, _)| (viewer.clone(), Some(true))).collect();
-        if !before.is_subset(&ask(&sight(&seeing))) {
+        if !before.is_subset(&ask(&known_of(&seeing))) {
             self.fail("somebody gets it who would not if everybody saw the chat");
         }
         narrowed
@@ -342,12 +342,12 @@ impl Trial<'_> {
     }
 }
 
-fn sight(answers: &[Answer]) -> Sight<'static> {
-    let mut sight = Sight::default();
+fn known_of(answers: &[Answer]) -> KnownVisibility<'static> {
+    let mut known = KnownVisibility::default();
     for (viewer, sees) in answers {
-        sight.note(viewer.clone(), *sees);
+        known.note(viewer.clone(), *sees);
     }
-    sight
+    known
 }
 
 fn receivers(verdict: &Verdict) -> BTreeSet<InstanceNo> {

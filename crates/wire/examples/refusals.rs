@@ -24,7 +24,7 @@ const TEXTS: &[&str] = &[
     "discord bot \"b\" is not (or no longer) a bot of this tenant",
     "the platform did not say in time whose chat this is; nothing was sent",
     "nothing can be sent to a webhook",
-    "this desk does not run the platform \"irc\"",
+    "this server does not run the platform \"irc\"",
     "relay does not support prompt",
     "a prompt needs a prompt_id",
     "the store is unavailable; nothing was sent",

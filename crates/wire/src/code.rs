@@ -37,7 +37,7 @@ impl Close {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Replaced => "replaced by a newer socket of this gateway",
-            Self::GoingAway => "the desk is restarting",
+            Self::GoingAway => "the server is restarting",
             Self::PolicyViolation => "too many bad frames, or one over the limit",
             Self::Unresponsive => "no acks and no pongs",
             Self::TryLater => "try again later",

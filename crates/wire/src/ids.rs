@@ -58,7 +58,7 @@ numbers! {
     /// A row in the ledger of one instance.
     Seq;
     /// A message in the inbox of one agent.
-    Place;
+    InboxSeq;
     /// One start of one server process. Never reused.
     DeskNo;
     /// One session of a gateway. Given by the store and never reused, so that what an old session says can be told from

@@ -22,6 +22,6 @@ pub use code::{Close, Code};
 pub use descriptor::Descriptor;
 pub use event::{MessageEvent, Source};
 pub use frame::{DeskFrame, GatewayFrame};
-pub use ids::{ChatId, DeskNo, EventId, GatewayId, InstanceId, InstanceNo, Place, Seq, SessionNo, TenantId};
+pub use ids::{ChatId, DeskNo, EventId, GatewayId, InboxSeq, InstanceId, InstanceNo, Seq, SessionNo, TenantId};
 pub use secret::Secret;
 pub use session_key::{build_session_key, session_aliases, session_names, turn_names};

@@ -56,11 +56,11 @@ async def ring(fire: Fire) -> None:
 
 @agent.on_start
 async def read() -> None:
-    async for letter in agent.inbox():
-        if letter.expects_reply:
-            await letter.reply(f"answer to {letter.text}")
+    async for message in agent.inbox():
+        if message.expects_reply:
+            await message.reply(f"answer to {message.text}")
         else:
-            await agent.send("inbox", f"letter {letter.text}")
+            await agent.send("inbox", f"inbox {message.text}")
 
 
 if os.environ.get("TICK"):

@@ -61,9 +61,9 @@ if (TICK) {
 }
 
 async function readLetters(): Promise<void> {
-  for await (const letter of agent.inbox()) {
-    if (letter.expectsReply) await letter.reply(`answer to ${letter.text}`);
-    else await agent.send("inbox", `letter ${letter.text}`);
+  for await (const message of agent.inbox()) {
+    if (message.expectsReply) await message.reply(`answer to ${message.text}`);
+    else await agent.send("inbox", `inbox ${message.text}`);
   }
 }
 

@@ -5,7 +5,7 @@ from ._agent import Agent
 from ._alarms import Fire
 from ._errors import Closed, FrontdeskError, Revoked
 from ._message import Chat, Media, Message, Pressed, Sent, Stream
-from ._peers import Letter, Reply
+from ._peers import InboxMessage, Reply
 
-__all__ = ["Agent", "Chat", "Closed", "Credentials", "Fire", "FrontdeskError", "Letter", "Media", "Message", "Pressed", "Reply",
+__all__ = ["Agent", "Chat", "Closed", "Credentials", "Fire", "FrontdeskError", "InboxMessage", "Media", "Message", "Pressed", "Reply",
            "Revoked", "Sent", "Stream", "enroll", "provision"]

@@ -23,7 +23,7 @@ from ._errors import Closed, FrontdeskError
 from ._http import Http, segment
 from ._link import Delivery, Link, upgrade_token
 from ._message import FILE_MAX_BYTES, Chat, Message, Sent, message_of
-from ._peers import EXCHANGE_TIME_S, PASSING, Letter, Peers, Reply
+from ._peers import EXCHANGE_TIME_S, PASSING, InboxMessage, Peers, Reply
 from ._state import State, state_path
 from ._turns import Turns, attempts
 
@@ -272,7 +272,7 @@ class Agent:
         """Asks another agent and returns its answer."""
         return await self._peers.exchange(name, text, timeout)
 
-    def inbox(self) -> AsyncGenerator[Letter, None]:
+    def inbox(self) -> AsyncGenerator[InboxMessage, None]:
         """The messages of other agents, from the remembered place on. The place moves on when the next one is asked for.
 
         While there is such a loop, `on_message` does not get them.
@@ -348,8 +348,8 @@ class Agent:
 
     async def _is_handled(self, delivery: Delivery) -> bool:
         """A message of an agent that is read in the inbox."""
-        letter: dict[str, Any] = (delivery.event or {}).get("delivery") or {}
-        return bool(letter) and await self._peers.is_handled(str(letter.get("delivery_id")))
+        message: dict[str, Any] = (delivery.event or {}).get("delivery") or {}
+        return bool(message) and await self._peers.is_handled(str(message.get("delivery_id")))
 
     async def _handle(self, delivery: Delivery) -> bool:
         if delivery.event is not None:

@@ -51,7 +51,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Letter:
+class InboxMessage:
     """A message in the inbox."""
 
     peers: Peers = field(repr=False, compare=False)
@@ -72,7 +72,7 @@ class Letter:
     async def reply(self, text: str) -> None:
         """Answers an exchange. After its time is over the answer goes to the inbox of the asking agent."""
         if self.correlation_id is None:
-            raise FrontdeskError("nobody waits for an answer to this letter: use deliver", "bad_request")
+            raise FrontdeskError("nobody waits for an answer to this message: use deliver", "bad_request")
         await self.peers.answer(self.correlation_id, text)
 
 
@@ -99,7 +99,7 @@ class Peers:
                 await asyncio.sleep(pause_s)
         raise AssertionError
 
-    def _letter(self, text: str, event_type: str | None, correlation_id: str | None) -> Json:
+    def _body(self, text: str, event_type: str | None, correlation_id: str | None) -> Json:
         meta: Json = {"dispatch_id": str(uuid.uuid4()), "sent_at": int(time.time() * 1000), "origin": self._origin()}
         named = {"event_type": event_type, "correlation_id": correlation_id}
         return {"kind": "augment", "content": text, "meta": {**meta, **{name: value for name, value in named.items() if value}}}
@@ -108,7 +108,7 @@ class Peers:
         return {"trigger_kind": "agent", "caller_agent_id": self._name}
 
     async def deliver(self, name: str, text: str, event_type: str | None, correlation_id: str | None) -> Json:
-        return await self._post(f"/agents/{segment(name)}/deliver", self._letter(text, event_type, correlation_id), 30.0, True)
+        return await self._post(f"/agents/{segment(name)}/deliver", self._body(text, event_type, correlation_id), 30.0, True)
 
     async def notify(self, address: str, text: str, event_type: str | None) -> Json:
         body: Json = {"agent": address, "message": text, "origin": self._origin()}
@@ -117,7 +117,7 @@ class Peers:
         return await self._post("/notify", body, 30.0, False)
 
     async def exchange(self, name: str, text: str, timeout_s: float) -> Reply:
-        body = {**self._letter(text, None, str(uuid.uuid4())), "timeout_ms": int(timeout_s * 1000)}
+        body = {**self._body(text, None, str(uuid.uuid4())), "timeout_ms": int(timeout_s * 1000)}
         answer = await self._post(f"/agents/{segment(name)}/exchange", body, timeout_s + EXCHANGE_SLACK_S, True)
         return Reply(str(answer["content"]), str(answer["agent_id"]), _time(answer["sent_at"]))
 
@@ -127,7 +127,7 @@ class Peers:
 
     # ---- the inbox -------------------------------------------------------------------------
 
-    async def inbox(self) -> AsyncGenerator[Letter, None]:
+    async def inbox(self) -> AsyncGenerator[InboxMessage, None]:
         reader, pause_s = object(), PAUSE_FIRST_S
         try:
             while True:
@@ -141,9 +141,9 @@ class Peers:
                             self._state.handled(int(data["newest"]), "")
                         elif name == "message" and int(data["seq"]) > self._state.inbox:
                             self._note(reader, True)
-                            letter = self._read(data)
-                            yield letter
-                            self._state.handled(letter.seq, letter.id)
+                            message = self._read(data)
+                            yield message
+                            self._state.handled(message.seq, message.id)
                         self._note(reader, False)
                 except FrontdeskError as error:
                     if error.code not in PASSING:
@@ -162,11 +162,11 @@ class Peers:
         self.readers[reader] = is_busy
         self._moved.set()
 
-    async def is_handled(self, letter: str) -> bool:
-        """Waits until a loop over the inbox is done with the letter of which this is the copy on the socket. False: nobody
-        reads the inbox, or it does not have the letter any more."""
+    async def is_handled(self, message: str) -> bool:
+        """Waits until a loop over the inbox is done with the message of which this is the copy on the socket. False: nobody
+        reads the inbox, or it does not have the message any more."""
         end_s = time.monotonic() + COPY_TIME_S
-        while self.readers and not self._state.has_handled(letter):
+        while self.readers and not self._state.has_handled(message):
             if any(self.readers.values()):
                 end_s = time.monotonic() + COPY_TIME_S
             elif time.monotonic() > end_s:
@@ -174,12 +174,12 @@ class Peers:
             self._moved.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await within(COPY_TIME_S, self._moved.wait())
-        return self._state.has_handled(letter)
+        return self._state.has_handled(message)
 
-    def _read(self, data: Json) -> Letter:
+    def _read(self, data: Json) -> InboxMessage:
         meta: Json = data.get("meta") or {}
         origin: Json = meta.get("origin") or {}
-        return Letter(self, str(data["text"]), str(data["delivery_id"]), int(data["seq"]), origin.get("caller_agent_id"),
+        return InboxMessage(self, str(data["text"]), str(data["delivery_id"]), int(data["seq"]), origin.get("caller_agent_id"),
                       str(data["type"]), meta.get("event_type"), meta.get("correlation_id"), _time(data["at"]), data)
 
     async def _events(self, after: int) -> AsyncGenerator[tuple[str, Json], None]:

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from ._errors import FrontdeskError
 
-# Handled letters whose copies on the socket may be still to come: a loop over the inbox reads ahead of the socket, and a copy that
+# Handled messages of the inbox whose copies on the socket may be still to come: a loop over the inbox reads ahead of the socket, and a copy that
 # is not recognised is handled again.
-LETTERS_MAX = 4096
+HANDLED_MAX = 4096
 
 
 def state_path(given: str | os.PathLike[str] | None, base: str, name: str) -> Path:
@@ -65,14 +65,14 @@ class State:
 
     @property
     def inbox(self) -> int:
-        """The number of the last letter that was handled."""
+        """The number of the last message that was handled."""
         return int(self._data.get("inbox", 0))
 
-    def has_handled(self, letter: str) -> bool:
-        return letter in self._data.get("letters", ())
+    def has_handled(self, message: str) -> bool:
+        return message in self._data.get("handled", ())
 
-    def handled(self, seq: int, letter: str) -> None:
-        self._save(inbox=seq, letters=[*self._data.get("letters", ()), letter][-LETTERS_MAX:])
+    def handled(self, seq: int, message: str) -> None:
+        self._save(inbox=seq, handled=[*self._data.get("handled", ()), message][-HANDLED_MAX:])
 
     # ---- alarms ----------------------------------------------------------------------------
     # A payload belongs to a name and a time: the same name can be armed again before the last one is handled.

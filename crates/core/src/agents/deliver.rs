@@ -92,7 +92,7 @@ impl Messages {
             warnings.push(format!("session {session:?} was ignored: deliver goes to the inbox of the agent"));
         }
         let at_ms = self.env.now_ms();
-        let mut receipts = vec![shown("inbox", &own_receipt(&message, at_ms, self.is_attended(to)))];
+        let mut receipts = vec![shown("inbox", &own_receipt(&message, at_ms, self.has_open_stream(to)))];
         for instance in &to.relay {
             let served = self.delivery.sockets().is_served(instance.no);
             receipts.push(shown("relay", &own_receipt(&message, at_ms, served)));
@@ -144,8 +144,8 @@ impl Messages {
         Ok(DeliverOutcome { receipt, receipts, is_stored: fresh || (!gone && stored.message.text == payload.text()) })
     }
 
-    pub(super) fn is_attended(&self, to: &Addressee) -> bool {
-        self.agents.live.streams.is_attended(to.agent.no)
+    pub(super) fn has_open_stream(&self, to: &Addressee) -> bool {
+        self.agents.live.streams.has_open_stream(to.agent.no)
     }
 
     /// Calls the external connectors and stores their receipts. Also for a repeated dispatch whose first attempt was
@@ -243,7 +243,7 @@ impl Messages {
             notice.platform = "agents".into();
             notice.chat_id = chat_of(from).into();
             notice.message_id.clone_from(&stored.message.delivery_id);
-            let speaker = from.unwrap_or("the desk");
+            let speaker = from.unwrap_or("the server");
             let summaries: Vec<String> = receipts.iter().map(summary).collect();
             notice.text =
                 format!("{} from {speaker} to {}; {}", stored.message.kind, to.agent.id, summaries.join(", "));

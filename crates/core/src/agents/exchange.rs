@@ -327,7 +327,7 @@ impl Exchanges {
 
     async fn end(&self, token: u64) {
         if let Err(error) = self.store.end_exchange(token).await {
-            tracing::warn!(%error, "ending an exchange failed; it ends by itself");
+            tracing::warn!(%error, "failed to close an exchange; it expires by itself");
         }
     }
 

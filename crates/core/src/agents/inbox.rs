@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
-use frontdesk_wire::{EventId, InstanceId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InboxSeq, InstanceId, InstanceNo};
 
 use super::AgentsPlane;
 use super::messages::StoredReceipts;
@@ -38,7 +38,7 @@ impl Inboxes {
         Ok((id, no))
     }
 
-    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: Place) -> Result<Inbox, Fault> {
+    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: InboxSeq) -> Result<Inbox, Fault> {
         let (id, no) = self.inbox_of(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         let Some(no) = no else { return Ok(Inbox::default()) };
@@ -46,7 +46,7 @@ impl Inboxes {
         self.read_inbox(no, after).await
     }
 
-    pub(super) async fn read_inbox(&self, no: InstanceNo, after: Place) -> Result<Inbox, Fault> {
+    pub(super) async fn read_inbox(&self, no: InstanceNo, after: InboxSeq) -> Result<Inbox, Fault> {
         let messages = self.inbox.messages(no, after, INBOX_PAGE).await?;
         // Read after the page, so it is never lower than the numbers on the page.
         let newest = self.inbox.newest_message(no).await?;
@@ -54,7 +54,7 @@ impl Inboxes {
     }
 
     /// Reads an inbox for somebody other than the agent; does not count as presence of the agent.
-    pub async fn look_into_inbox(&self, tenant: &str, address: &str, after: Place) -> Result<Inbox, Fault> {
+    pub async fn read_inbox_as_operator(&self, tenant: &str, address: &str, after: InboxSeq) -> Result<Inbox, Fault> {
         match self.inbox_of(tenant, address)?.1 {
             Some(no) => self.read_inbox(no, after).await,
             None => Ok(Inbox::default()),
@@ -69,12 +69,12 @@ impl Inboxes {
     }
 
     /// Number of the newest message in an inbox; 0 if it is empty.
-    pub async fn newest(&self, no: InstanceNo) -> Result<Place, StoreError> {
+    pub async fn newest(&self, no: InstanceNo) -> Result<InboxSeq, StoreError> {
         self.inbox.newest_message(no).await
     }
 
     /// The messages after a number.
-    pub async fn page(&self, no: InstanceNo, after: Place, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
+    pub async fn page(&self, no: InstanceNo, after: InboxSeq, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
         self.inbox.messages(no, after, limit).await
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, DeliveryMeta, Fault};
 use frontdesk_wire::event::AgentEnvelope;
-use frontdesk_wire::{EventId, InstanceId, InstanceNo, MessageEvent, Place, Source, build_session_key};
+use frontdesk_wire::{EventId, InboxSeq, InstanceId, InstanceNo, MessageEvent, Source, build_session_key};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -244,7 +244,7 @@ impl Messages {
         // If the event expired just now as well, the message is no duplicate any more; the caller may repeat it.
         let first = self.ledger.event(event).await?.ok_or(StoreError::Conflict)?;
         (message.delivery_id, message.receipts) = (first.message_id, String::new());
-        Ok(StoredMessage { place: Place::NONE, event, at_ms: first.at_ms, message })
+        Ok(StoredMessage { place: InboxSeq::NONE, event, at_ms: first.at_ms, message })
     }
 
     /// Checks the size and builds the event, with its JSON if a socket needs it.

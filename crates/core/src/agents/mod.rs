@@ -363,9 +363,9 @@ impl AgentsPlane {
     /// Random, not sequential: numbers are never reused, so a new agent cannot get data of a deleted one.
     fn new_agent_no(&self, view: &View) -> InstanceNo {
         loop {
-            let mut dice = [0; 8];
-            self.env.fill(&mut dice);
-            let no = InstanceNo(AGENT_NUMBERS | (u64::from_le_bytes(dice) & (AGENT_NUMBERS - 1)));
+            let mut random = [0; 8];
+            self.env.fill(&mut random);
+            let no = InstanceNo(AGENT_NUMBERS | (u64::from_le_bytes(random) & (AGENT_NUMBERS - 1)));
             if view.agent_no(no).is_none() {
                 return no;
             }
@@ -414,7 +414,7 @@ impl AgentsPlane {
         let sockets =
             relay.iter().filter_map(|it| self.delivery.sockets().socket(it.no)).filter(|socket| !socket.is_idle());
         let traffic = sockets.map(|socket| socket.traffic_ms()).max();
-        let attended = agent.as_ref().filter(|agent| self.live.streams.is_attended(agent.no));
+        let attended = agent.as_ref().filter(|agent| self.live.streams.has_open_stream(agent.no));
         let stream_traffic = attended.map(|agent| self.live.streams.traffic_ms(agent.no));
         match traffic.max(stream_traffic) {
             None => AgentStatus::Asleep,
@@ -434,7 +434,7 @@ impl AgentsPlane {
 
     /// Whether the agent is connected now, by a stream or a socket.
     pub fn is_here(&self, agent_no: InstanceNo) -> bool {
-        if self.live.streams.is_attended(agent_no) {
+        if self.live.streams.has_open_stream(agent_no) {
             return true;
         }
         let found = self.directory.read(|view| view.agent_no(agent_no).cloned());

@@ -27,7 +27,7 @@ pub struct Stream {
 impl Stream {
     /// Whether a message is for this stream: addressed to the whole agent or to this session. A stream without a
     /// session gets all messages.
-    pub fn hears(&self, session: Option<&str>) -> bool {
+    pub fn accepts_session(&self, session: Option<&str>) -> bool {
         match (&self.session, session) {
             (Some(own), Some(meant)) => own == meant,
             _ => true,
@@ -79,7 +79,7 @@ impl Streams {
         streams
     }
 
-    pub fn is_attended(&self, agent: InstanceNo) -> bool {
+    pub fn has_open_stream(&self, agent: InstanceNo) -> bool {
         self.by_agent().get(&agent).is_some_and(|known| !known.streams.is_empty())
     }
 
@@ -125,7 +125,12 @@ mod tests {
         let second = streams.open(InstanceNo(7), None, 2, 6).unwrap();
         let order: Vec<u64> = streams.of(InstanceNo(7)).iter().map(|stream| stream.order).collect();
         assert_eq!((order, streams.traffic_ms(InstanceNo(7))), (vec![2, 1], 6));
-        assert!(first.hears(None) && first.hears(Some("a")) && !first.hears(Some("b")) && second.hears(Some("b")));
+        assert!(
+            first.accepts_session(None)
+                && first.accepts_session(Some("a"))
+                && !first.accepts_session(Some("b"))
+                && second.accepts_session(Some("b"))
+        );
         first.delivered.advance(3);
         first.delivered.advance(2);
         assert!(first.delivered.reached(3).await);
@@ -133,6 +138,6 @@ mod tests {
         let (waits, ()) = tokio::join!(first.delivered.reached(4), async { streams.close(&first) });
         assert!(!waits && first.delivered.reached(3).await && !first.delivered.reached(4).await);
         streams.close(&second);
-        assert!(!streams.is_attended(InstanceNo(7)));
+        assert!(!streams.has_open_stream(InstanceNo(7)));
     }
 }

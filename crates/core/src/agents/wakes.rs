@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, Fault, WakeOpts, WakeReceipt};
-use frontdesk_wire::{InstanceId, InstanceNo, Place, TenantId};
+use frontdesk_wire::{InboxSeq, InstanceId, InstanceNo, TenantId};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -385,7 +385,7 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
 }
 
 /// Whether the session took it: a stream the message, a socket its row.
-async fn took(session: &LiveSession, place: Place, rows: &[MadeRow]) -> bool {
+async fn took(session: &LiveSession, place: InboxSeq, rows: &[MadeRow]) -> bool {
     let taken = async {
         match session {
             LiveSession::Stream(stream) => stream.delivered.reached(place.0).await,

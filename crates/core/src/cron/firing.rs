@@ -82,9 +82,9 @@ impl CronPlane {
             Conclusion::Skipped { note: format!("skipped, {} s too late", late_ms / 1000) }
         } else {
             let answer = self.fire(alarm).await;
-            let mut dice = [0; 8];
-            self.env.fill(&mut dice);
-            conclude(alarm, &answer, self.env.now_ms(), u64::from_le_bytes(dice))
+            let mut random = [0; 8];
+            self.env.fill(&mut random);
+            conclude(alarm, &answer, self.env.now_ms(), u64::from_le_bytes(random))
         };
         answered();
         let concluded = loop {

@@ -51,7 +51,7 @@ impl CronPlane {
     pub(super) fn reload(&self, last: &Loading, buckets: &mut Buckets) -> Option<Loading> {
         let mut schedule = self.clock.schedule();
         let live = Buckets::of(&self.lease);
-        if !last.done || (!schedule.is_worn() && live == *buckets) {
+        if !last.done || (!schedule.has_too_many_stale_entries() && live == *buckets) {
             return None;
         }
         *buckets = live;

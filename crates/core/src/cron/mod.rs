@@ -118,7 +118,7 @@ impl AlarmClock {
     /// Up to `max` alarms that are due and may be fired now.
     pub fn due(&self, now_ms: u64, max: usize) -> Vec<Next> {
         let mut schedule = self.schedule();
-        schedule.come_due(now_ms);
+        schedule.move_due(now_ms);
         schedule.take(max)
     }
 }

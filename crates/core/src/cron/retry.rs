@@ -34,8 +34,8 @@ fn expected_ms(alarm: &Alarm) -> u64 {
     alarm.due_ms.max(alarm.armed_ms).max(planned_ms)
 }
 
-/// What follows from an answer. `dice` delays retries by up to a quarter more.
-pub fn conclude(alarm: &Alarm, answer: &FireAnswer, now_ms: u64, dice: u64) -> Conclusion {
+/// What follows from an answer. `random` delays retries by up to a quarter more.
+pub fn conclude(alarm: &Alarm, answer: &FireAnswer, now_ms: u64, random: u64) -> Conclusion {
     let note = match answer {
         FireAnswer::Taken(status) => return Conclusion::Fired { note: format!("answered {status}") },
         FireAnswer::Refused(status) => format!("answered {status}"),
@@ -44,7 +44,7 @@ pub fn conclude(alarm: &Alarm, answer: &FireAnswer, now_ms: u64, dice: u64) -> C
     let first_ms = if alarm.first_ms == 0 { now_ms } else { alarm.first_ms };
     let limit_ms = expected_ms(alarm).max(first_ms).saturating_add(alarm.grace_ms);
     let wait_ms = RETRY_FIRST_MS.saturating_mul(1 << alarm.attempts.min(20)).min(RETRY_LONGEST_MS);
-    let next_ms = now_ms + wait_ms + dice % (wait_ms / 4 + 1);
+    let next_ms = now_ms + wait_ms + random % (wait_ms / 4 + 1);
     match next_ms <= limit_ms {
         true => Conclusion::Retry { next_ms, note },
         false => Conclusion::Dead { note: format!("{note}; given up after {} tries", alarm.attempts + 1) },

@@ -146,7 +146,7 @@ impl Schedule {
     }
 
     /// Moves due alarms from the heap into the lanes.
-    pub fn come_due(&mut self, now_ms: u64) {
+    pub fn move_due(&mut self, now_ms: u64) {
         while let Some(Reverse(entry)) = self.heap.peek().copied().filter(|entry| entry.0.next_ms <= now_ms) {
             self.heap.pop();
             self.enqueue(entry.lane, entry.id);
@@ -207,7 +207,7 @@ impl Schedule {
     /// The result was stored. A retry must be put back before this call.
     pub fn noted(&mut self, next: Next) {
         self.firing.remove(&next.id);
-        self.let_go(next.lane);
+        self.release(next.lane);
     }
 
     /// The host has answered, which frees its slot.
@@ -232,7 +232,7 @@ impl Schedule {
     }
 
     /// Whether there are so many stale entries that reading the store again is cheaper.
-    pub fn is_worn(&self) -> bool {
+    pub fn has_too_many_stale_entries(&self) -> bool {
         self.stale > STALE_MIN + self.heap.len() / 2
     }
 
@@ -240,7 +240,7 @@ impl Schedule {
     pub fn clear_waiting(&mut self) {
         self.stale = 0;
         for Reverse(entry) in std::mem::take(&mut self.heap) {
-            self.let_go(entry.lane);
+            self.release(entry.lane);
         }
     }
 
@@ -306,7 +306,7 @@ impl Schedule {
     }
 
     /// Releases one reference to a lane; removes the lane with the last one.
-    fn let_go(&mut self, at: u32) {
+    fn release(&mut self, at: u32) {
         let Some(lane) = self.lanes.get(at) else { return };
         lane.held = lane.held.saturating_sub(1);
         if lane.held > 0 || !lane.due.is_empty() {
@@ -387,10 +387,10 @@ mod tests {
         for (at, id) in [(30, 3), (10, 1), (20, 2)] {
             schedule.add(at, id, "t", "h");
         }
-        schedule.come_due(9);
+        schedule.move_due(9);
         assert!(schedule.take(9).is_empty());
         assert_eq!(schedule.next_ms(), Some(10));
-        schedule.come_due(20);
+        schedule.move_due(20);
         assert_eq!(ids(&schedule.take(9)), [1, 2]);
         assert_eq!((schedule.next_ms(), schedule.in_flight(), schedule.len()), (Some(30), 2, 1));
     }
@@ -403,7 +403,7 @@ mod tests {
         }
         schedule.add(1, 5_000, "small", "h");
         schedule.add(1, 5_001, "small", "h");
-        schedule.come_due(1);
+        schedule.move_due(1);
         assert_eq!(ids(&schedule.take(5)), [0, 5_000, 1, 5_001, 2]);
     }
 
@@ -415,7 +415,7 @@ mod tests {
         }
         schedule.add(0, 100, "a", "quick");
         schedule.add(0, 200, "b", "slow");
-        schedule.come_due(0);
+        schedule.move_due(0);
         let mut taken = schedule.take(100);
         taken.sort_by_key(|next| next.id);
         assert_eq!(ids(&taken), [0, 100, 200], "two of the slow host, one of them of the other tenant");
@@ -432,7 +432,7 @@ mod tests {
             schedule.add(0, id, "big", &format!("hangs-{id}"));
         }
         schedule.add(0, 100, "small", "quick");
-        schedule.come_due(0);
+        schedule.move_due(0);
         let taken = schedule.take(100);
         assert_eq!((taken.len(), taken.iter().filter(|next| next.id == 100).count()), (4, 1));
         schedule.finished(taken[0]);
@@ -445,7 +445,7 @@ mod tests {
         for id in 0..10 {
             schedule.add(0, id, "a", "h");
         }
-        schedule.come_due(0);
+        schedule.move_due(0);
         let first = schedule.take(100);
         assert_eq!(first.len(), 3);
         for next in first {
@@ -460,7 +460,7 @@ mod tests {
         for id in 0..500u64 {
             schedule.add(id % 13, id, &format!("t{}", id % 5), &format!("h{}", id % 7));
         }
-        schedule.come_due(100);
+        schedule.move_due(100);
         let mut seen = Vec::new();
         while !schedule.is_empty() {
             let taken = schedule.take(100);
@@ -482,7 +482,7 @@ mod tests {
             for id in 0..100 {
                 schedule.add(id, round * 100 + id, &format!("t{}", id % 3), &format!("{round}-{id}.example"));
             }
-            schedule.come_due(1_000);
+            schedule.move_due(1_000);
             for (at, next) in schedule.take(1_000).into_iter().enumerate() {
                 schedule.answered(next.lane);
                 if at % 2 == 0 && round == 0 {
@@ -493,7 +493,7 @@ mod tests {
         }
         assert_eq!((schedule.lanes(), schedule.len(), schedule.hosts.len()), (50, 50, 50));
         assert!(schedule.lanes.slots.len() <= 200, "numbers are reused: {}", schedule.lanes.slots.len());
-        schedule.come_due(2_000);
+        schedule.move_due(2_000);
         let again = schedule.take(1_000);
         assert_eq!(again.len(), 50);
         for next in again {
@@ -509,11 +509,11 @@ mod tests {
             schedule.add(100 + id, id, "t", "h");
             schedule.note_stale();
         }
-        schedule.come_due(109);
+        schedule.move_due(109);
         let firing = schedule.take(4);
-        assert!(!schedule.is_worn(), "not yet");
+        assert!(!schedule.has_too_many_stale_entries(), "not yet");
         (0..100).for_each(|_| schedule.note_stale());
-        assert!(schedule.is_worn());
+        assert!(schedule.has_too_many_stale_entries());
         schedule.clear_waiting();
         assert_eq!((schedule.len(), schedule.due(), schedule.in_flight(), schedule.next_ms()), (6, 6, 4, None));
         let unknown = schedule.unknown(0..12);

@@ -44,7 +44,7 @@ impl DeliveryPlane {
         let (instance, seq) = parse_id(id)?;
         let made = self.ledger.replay_mail(instance, seq).await;
         if let Err(StoreError::Unknown(_)) = made {
-            self.lease.note_doubts();
+            self.lease.note_unknown_rows();
         }
         let made = made?;
         let made = made.ok_or_else(|| DeskError::NotFound(format!("mail {id:?} not found")))?;

@@ -38,7 +38,7 @@ pub const RESENDS_MAX: u8 = 3;
 /// A gateway that acks gets no further rows if one has this age and nothing was received for as long. If it is frozen,
 /// fewer rows are sent twice.
 const FROZEN_MS: u64 = 2_000;
-/// Acked rows above one that is not. They are saved with each ack, so while there are more, no rows are sent.
+/// Acked rows above one that is not. They are saved with each ack, so while there are more, no rows above them are sent.
 const AHEAD_MAX: usize = 1_024;
 
 struct Flight {
@@ -99,7 +99,7 @@ pub struct Window {
     has_acked: bool,
     /// Highest row acked on this socket.
     acked_through: Seq,
-    last_heard_ms: u64,
+    last_received_ms: u64,
     probed_ms: Option<u64>,
     /// When a silent peer was last pinged earlier than that.
     nudged_ms: u64,
@@ -126,7 +126,7 @@ impl Window {
             cursor,
             flight: VecDeque::new(),
             acks,
-            last_heard_ms: now_ms,
+            last_received_ms: now_ms,
             probed_ms: None,
             nudged_ms: 0,
             pings: VecDeque::new(),
@@ -138,7 +138,10 @@ impl Window {
     /// Number of rows that may be sent now. Rows that the gateway is working on do not count, nor those that a gateway that
     /// never acked has answered, because it has received them; both up to a limit.
     pub fn room(&self, now_ms: u64) -> usize {
-        if self.is_frozen(now_ms) || self.position.above.len() >= AHEAD_MAX || self.bytes() >= FLIGHT_MAX_BYTES {
+        // A new socket sends the rows below those first.
+        let is_ahead = self.position.above.len() >= AHEAD_MAX
+            && self.position.above.last().is_some_and(|acked| self.cursor >= *acked);
+        if self.is_frozen(now_ms) || is_ahead || self.bytes() >= FLIGHT_MAX_BYTES {
             return 0;
         }
         // A slow handler must not hold up the other chats.
@@ -160,8 +163,12 @@ impl Window {
     /// It acks, a row that it is not at work on has some age, and nothing was received since. A slow gateway still sends
     /// acks, frames or pongs.
     fn is_frozen(&self, now_ms: u64) -> bool {
+        self.owes_an_ack_since(now_ms, FROZEN_MS)
+    }
+
+    fn owes_an_ack_since(&self, now_ms: u64, silent_ms: u64) -> bool {
         let owed = self.flight.iter().filter(|row| row.working_ms.is_none()).map(|row| row.sent_ms).min();
-        let is_silent = |sent_ms: u64| now_ms.saturating_sub(sent_ms.max(self.last_heard_ms)) >= FROZEN_MS;
+        let is_silent = |sent_ms: u64| now_ms.saturating_sub(sent_ms.max(self.last_received_ms)) >= silent_ms;
         self.acks == Acks::Seen && owed.is_some_and(is_silent)
     }
 
@@ -276,7 +283,7 @@ impl Window {
 
     /// Something of the peer arrived.
     pub fn received(&mut self, now_ms: u64) {
-        self.last_heard_ms = now_ms;
+        self.last_received_ms = now_ms;
     }
 
     /// A ping was answered. One answer for several pings counts for the first of them.
@@ -308,10 +315,10 @@ impl Window {
     }
 
     /// Whether the peer is alive. Returns `Probe` once per silence. `is_flushed`: no row waits to be written, so that a ping
-    /// follows all of them.
-    pub fn health(&mut self, now_ms: u64, is_flushed: bool) -> Health {
+    /// follows all of them. `is_pinging`: an earlier ping is still to be written, and serves for this one.
+    pub fn health(&mut self, now_ms: u64, is_flushed: bool, is_pinging: bool) -> Health {
         if let Some(probed_ms) = self.probed_ms
-            && self.last_heard_ms < probed_ms
+            && self.last_received_ms < probed_ms
         {
             let is_loading = !self.has_acked && !self.flight.is_empty();
             let grace_ms = if is_loading { UNACKED_GRACE_MS } else { PROBE_GRACE_MS };
@@ -320,26 +327,30 @@ impl Window {
         }
         let since_probe = now_ms.saturating_sub(self.probed_ms.unwrap_or(0).max(self.oldest_sent_ms().unwrap_or(0)));
         let waiting_for_ack = self.oldest_sent_ms().is_some() && since_probe >= self.ack_limit_ms;
-        if waiting_for_ack || now_ms.saturating_sub(self.last_heard_ms) >= IDLE_PROBE_MS {
+        if waiting_for_ack || now_ms.saturating_sub(self.last_received_ms) >= IDLE_PROBE_MS {
             self.probed_ms = Some(now_ms);
-            if self.pings.len() < PINGS_MAX {
-                self.pings.push_back(if is_flushed { now_ms } else { 0 });
-            }
+            self.note_ping(now_ms, is_flushed, is_pinging);
             return Health::Probe;
         }
-        // Rows are held back, and a peer that is only quiet need not wait for its probe.
-        if self.is_frozen(now_ms) && now_ms.saturating_sub(self.nudged_ms) >= FROZEN_MS && self.pings.len() < PINGS_MAX
-        {
+        // A peer that only has nothing to say answers before rows are held back.
+        let is_quiet = self.owes_an_ack_since(now_ms, FROZEN_MS / 2);
+        if is_quiet && now_ms.saturating_sub(self.nudged_ms) >= FROZEN_MS / 2 && self.pings.len() < PINGS_MAX {
             self.nudged_ms = now_ms;
-            self.pings.push_back(if is_flushed { now_ms } else { 0 });
+            self.note_ping(now_ms, is_flushed, is_pinging);
             return Health::Probe;
         }
         Health::Fine
     }
 
-    /// How long nothing was heard from the peer.
+    fn note_ping(&mut self, now_ms: u64, is_flushed: bool, is_pinging: bool) {
+        if !is_pinging && self.pings.len() < PINGS_MAX {
+            self.pings.push_back(if is_flushed { now_ms } else { 0 });
+        }
+    }
+
+    /// How long nothing was received from the peer.
     pub fn silence_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.last_heard_ms)
+        now_ms.saturating_sub(self.last_received_ms)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -348,7 +359,7 @@ impl Window {
 
     /// Whether a probe waits for its pong.
     pub fn is_probing(&self) -> bool {
-        self.probed_ms.is_some_and(|probed_ms| self.last_heard_ms < probed_ms)
+        self.probed_ms.is_some_and(|probed_ms| self.last_received_ms < probed_ms)
     }
 
     pub fn is_unsaved(&self) -> bool {
@@ -433,7 +444,7 @@ mod tests {
 
     /// A ping at this time is answered at once.
     fn pinged(w: &mut Window, now_ms: u64) {
-        assert_eq!(w.health(now_ms, true), Health::Probe);
+        assert_eq!(w.health(now_ms, true, false), Health::Probe);
         w.ponged(now_ms);
     }
 
@@ -460,11 +471,11 @@ mod tests {
         w.sent(Seq(1), delivery("c", false), 500);
         assert!(w.ack(Seq(1)).is_some());
         w.sent(Seq(2), delivery("c", false), 1_000);
-        assert_eq!(w.health(2_999, true), Health::Fine);
-        assert_eq!(w.health(4_100, true), Health::Probe, "only asked: its rows are held back");
-        assert_eq!(w.health(6_000, true), Health::Probe);
-        assert_eq!(w.health(8_999, true), Health::Fine);
-        assert_eq!(w.health(9_000, true), Health::Dead);
+        assert_eq!(w.health(2_999, true, false), Health::Fine);
+        assert_eq!(w.health(4_100, true, false), Health::Probe, "only asked: its rows are held back");
+        assert_eq!(w.health(6_000, true, false), Health::Probe);
+        assert_eq!(w.health(8_999, true, false), Health::Fine);
+        assert_eq!(w.health(9_000, true, false), Health::Dead);
     }
 
     #[test]
@@ -473,9 +484,9 @@ mod tests {
         for acks in [Acks::Assumed, Acks::Seen, Acks::Never] {
             let mut w = Window::new(3, 5_000, Position::default(), acks, 0);
             w.sent(Seq(1), delivery("c", false), 1_000);
-            assert_eq!(w.health(6_000, true), Health::Probe);
-            assert_eq!(w.health(35_999, true), Health::Fine);
-            assert_eq!(w.health(36_000, true), Health::Dead);
+            assert_eq!(w.health(6_000, true, false), Health::Probe);
+            assert_eq!(w.health(35_999, true, false), Health::Fine);
+            assert_eq!(w.health(36_000, true, false), Health::Dead);
         }
     }
 
@@ -483,18 +494,18 @@ mod tests {
     fn a_slow_peer_that_answers_pings_lives() {
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 0);
-        assert_eq!(w.health(5_000, true), Health::Probe);
+        assert_eq!(w.health(5_000, true, false), Health::Probe);
         w.received(5_001);
-        assert_eq!(w.health(9_999, true), Health::Fine);
-        assert_eq!(w.health(10_000, true), Health::Probe, "it is probed again");
+        assert_eq!(w.health(9_999, true, false), Health::Fine);
+        assert_eq!(w.health(10_000, true, false), Health::Probe, "it is probed again");
     }
 
     #[test]
     fn an_idle_socket_is_probed() {
         let mut w = window();
-        assert_eq!(w.health(29_999, true), Health::Fine);
-        assert_eq!(w.health(30_000, true), Health::Probe);
-        assert_eq!(w.health(33_000, true), Health::Dead);
+        assert_eq!(w.health(29_999, true, false), Health::Fine);
+        assert_eq!(w.health(30_000, true, false), Health::Probe);
+        assert_eq!(w.health(33_000, true, false), Health::Dead);
     }
 
     #[test]
@@ -583,18 +594,18 @@ mod tests {
         let mut w = window();
         w.sent(Seq(1), delivery("c", true), 1_000);
         w.received(1_001);
-        assert_eq!(w.health(30_000, true), Health::Probe);
+        assert_eq!(w.health(30_000, true, false), Health::Probe);
         assert!(w.settle_unacked(30_000).is_empty(), "the ping is not answered yet");
         w.ponged(30_001);
         assert_eq!(w.settle_unacked(30_001).len(), 1);
         w.sent(Seq(2), delivery("c", true), 40_000);
-        assert_eq!(w.health(45_000, false), Health::Probe);
+        assert_eq!(w.health(45_000, false, false), Health::Probe);
         w.ponged(45_001);
         assert!(w.settle_unacked(50_000).is_empty(), "the ping was written before the row");
         w.received(50_001);
-        assert_eq!(w.health(50_002, true), Health::Probe);
+        assert_eq!(w.health(50_002, true, false), Health::Probe);
         w.received(50_003);
-        assert_eq!(w.health(55_003, true), Health::Probe);
+        assert_eq!(w.health(55_003, true, false), Health::Probe);
         w.ponged(55_004);
         assert_eq!(w.settle_unacked(55_004).len(), 1, "by the answer to the ping of 50,002");
     }
@@ -659,8 +670,15 @@ mod tests {
             w.ack(Seq(seq));
         }
         assert_eq!(seq, AHEAD_MAX as u64 + 1);
+        let mut reopened = Window::new(3, 1_000, w.acked.clone(), Acks::Seen, 0);
         w.ack(Seq(1));
         assert_eq!(w.room(0), 3);
+        assert_eq!(reopened.room(0), 3, "the row below is sent again");
+        reopened.sent(Seq(1), delivery("d", false), 0);
+        reopened.ack(Seq(1));
+        assert_eq!(reopened.room(0), 3);
+        reopened.sent(Seq(seq + 1), delivery("d", false), 0);
+        assert_eq!(reopened.room(0), 2);
     }
 
     #[test]
@@ -706,14 +724,17 @@ mod tests {
         w.ack(Seq(1));
         w.sent(Seq(2), delivery("c", false), 1_000);
         assert_eq!(w.room(2_999), 2);
-        assert_eq!(w.room(3_000), 0, "nothing was heard since row 2 was sent");
-        assert_eq!(w.health(3_000, true), Health::Probe, "asked at once, and not taken for dead sooner");
-        assert_eq!(w.health(3_999, true), Health::Fine);
+        assert_eq!(w.health(1_999, true, false), Health::Fine);
+        assert_eq!(w.health(2_000, true, false), Health::Probe, "asked before rows are held back");
+        assert_eq!(w.room(3_000), 0, "nothing was received since row 2 was sent");
+        assert_eq!(w.health(3_000, true, true), Health::Probe, "the ping before is not written yet");
+        assert_eq!(w.pings.len(), 1);
+        assert_eq!(w.health(3_999, true, false), Health::Fine, "it is not taken for dead sooner");
         w.ponged(4_000);
         assert_eq!(w.room(5_999), 2, "slow, not frozen");
-        assert_eq!(w.room(6_000), 0, "heard of since row 2 was sent, and silent now");
-        assert_eq!(w.health(6_000, true), Health::Probe, "the probe");
-        assert_eq!(w.health(9_000, true), Health::Dead);
+        assert_eq!(w.room(6_000), 0, "received something since row 2 was sent, and silent now");
+        assert_eq!(w.health(6_000, true, false), Health::Probe, "the probe");
+        assert_eq!(w.health(9_000, true, false), Health::Dead);
         // What it says that it is at work on does not count.
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 0);

@@ -78,7 +78,10 @@ impl DirectoryPlane {
     }
 
     pub async fn revoke_token(&self, id: &str) -> Result<(), DeskError> {
-        self.remove(|view| view.tokens.get(id).map(|it| Fact::Token((**it).clone()))).await
+        self.remove(&format!("token {id:?} not found; `frontdesk token ls` lists them"), |view| {
+            view.tokens.get(id).map(|it| Fact::Token((**it).clone()))
+        })
+        .await
     }
 
     pub async fn add_route(&self, ask: RouteNew) -> Result<(), DeskError> {
@@ -96,7 +99,10 @@ impl DirectoryPlane {
     }
 
     pub async fn remove_route(&self, platform: &str, key: &str) -> Result<(), DeskError> {
-        self.remove(|view| view.route(platform, key).map(|it| Fact::Route((**it).clone()))).await
+        self.remove(&format!("route {key:?} of {platform:?} not found; `frontdesk route ls` lists them"), |view| {
+            view.route(platform, key).map(|it| Fact::Route((**it).clone()))
+        })
+        .await
     }
 
     /// Links a user to an instance, which is created if needed.
@@ -126,7 +132,10 @@ impl DirectoryPlane {
         let decide = |view: &View, draft: &mut Draft| {
             let links = view.links(&ask.tenant, &ask.platform, &ask.user_id);
             let found = links.iter().find(|link| link.instance == ask.instance);
-            let found = found.ok_or_else(|| DeskError::NotFound("record not found".into()))?;
+            let found = found.ok_or_else(|| {
+                let BindingNew { platform, user_id, instance, .. } = &ask;
+                DeskError::NotFound(format!("user {user_id:?} of {platform:?} is not linked to {instance:?}"))
+            })?;
             unlink(view, draft, found);
             Ok(())
         };
@@ -135,7 +144,8 @@ impl DirectoryPlane {
 
     /// Removes a channel from the instance that holds it.
     pub async fn remove_grant(&self, ask: &GrantName) -> Result<(), DeskError> {
-        self.remove(|view| {
+        let missing = format!("{:?} has no grant for channel {:?}", ask.tenant, ask.channel_id);
+        self.remove(&missing, |view| {
             let there = view.tenant_index(&ask.tenant)?.on_platform(&ask.platform)?;
             there.grant(&ask.scope_id, &ask.channel_id).map(|it| Fact::Grant((**it).clone()))
         })
@@ -147,9 +157,9 @@ impl DirectoryPlane {
         written.map_err(DeskError::from)
     }
 
-    async fn remove(&self, mut find: impl FnMut(&View) -> Option<Fact>) -> Result<(), DeskError> {
+    async fn remove(&self, missing: &str, mut find: impl FnMut(&View) -> Option<Fact>) -> Result<(), DeskError> {
         let decide = |view: &View, draft: &mut Draft| {
-            let fact = find(view).ok_or_else(|| DeskError::NotFound("record not found".into()))?;
+            let fact = find(view).ok_or_else(|| DeskError::NotFound(missing.to_owned()))?;
             draft.remove(&fact);
             Ok(())
         };

@@ -252,7 +252,9 @@ impl Bots {
 
     pub async fn remove(&self, platform: &str, id: &str) -> Result<(), DeskError> {
         let decide = |view: &View, draft: &mut Draft| {
-            let bot = view.bot(platform, id).ok_or_else(|| DeskError::NotFound("record not found".into()))?;
+            let bot = view
+                .bot(platform, id)
+                .ok_or_else(|| DeskError::NotFound(format!("bot {id:?} of {platform:?} not found")))?;
             draft.remove(&Fact::Bot((**bot).clone()));
             for list in view.commands.values().filter(|it| it.platform == platform && it.bot == id) {
                 draft.remove(&Fact::Commands((**list).clone()));

@@ -9,7 +9,7 @@ use frontdesk_wire::{MessageEvent, Source};
 use super::admin::{link, unlink};
 use super::facts::{Binding, Fact, LinkCode};
 use super::link_codes::{TRIES_MAX, TRIES_WINDOW_MS};
-use super::place::{Place, tenant_of};
+use super::location::{ChatLocation, tenant_of};
 use super::{Draft, Management, View};
 use crate::error::DeskError;
 use crate::hash::short_hash;
@@ -192,7 +192,7 @@ impl Management {
             if links.is_empty() {
                 return format!("{here} You are not linked to any agent; /link CODE links you.");
             }
-            let tenant = tenant.or_else(|| tenant_of(view, &source.platform, &Place::of(source)));
+            let tenant = tenant.or_else(|| tenant_of(view, &source.platform, &ChatLocation::of(source)));
             let preferred = tenant.and_then(|tenant| {
                 let there = view.tenant_index(tenant)?.on_platform(&source.platform)?;
                 there.person(author)?.preferred().map(|(link, _)| link.instance.clone())

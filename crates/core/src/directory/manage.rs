@@ -9,7 +9,7 @@ use super::admin::unlink;
 use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal};
 use super::gateways::check_id;
 use super::link_codes;
-use super::place::{Place, tenant_of};
+use super::location::{ChatLocation, tenant_of};
 use super::room::check_room;
 use super::{DirectoryPlane, Draft, ProvenInstance, View};
 use crate::base::Base;
@@ -104,7 +104,7 @@ impl Management {
         check_scope(&ask)?;
         let decide = |view: &View, draft: &mut Draft| {
             let scope = Some(ask.scope_id.as_str()).filter(|scope| !scope.is_empty());
-            let place = Place { scope_id: scope, chat_id: &ask.channel_id, ..Place::default() };
+            let place = ChatLocation { scope_id: scope, chat_id: &ask.channel_id, ..ChatLocation::default() };
             if !apart && tenant_of(view, &ask.platform, &place) != Some(who.tenant.as_str()) {
                 return Err(DeskError::Forbidden("this channel does not belong to this tenant".into()));
             }

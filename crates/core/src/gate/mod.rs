@@ -23,7 +23,7 @@ pub use stored::{StoredVerdict, read_verdict};
 
 /// The event to decide on.
 #[derive(Clone, Copy)]
-pub struct Case<'a> {
+pub struct GateInput<'a> {
     pub tenant: &'a str,
     pub source: &'a Source,
     /// The bot was mentioned, replied to, or called by a command.
@@ -76,7 +76,7 @@ impl From<Option<bool>> for Sees {
 
 /// What the platform reported about who can see the chat.
 #[derive(Default)]
-pub struct Sight<'a> {
+pub struct KnownVisibility<'a> {
     said: Vec<(String, Sees)>,
     /// Cached reports.
     earlier: Option<Earlier<'a>>,
@@ -88,7 +88,7 @@ struct Earlier<'a> {
     now_ms: u64,
 }
 
-impl<'a> Sight<'a> {
+impl<'a> KnownVisibility<'a> {
     pub fn remembered(cache: &'a VisibilityCache, spot: Spot<'a>, now_ms: u64) -> Self {
         Self { earlier: Some(Earlier { cache, spot, now_ms }), ..Self::default() }
     }
@@ -106,7 +106,7 @@ impl<'a> Sight<'a> {
 
 /// The decision, or the users whose visibility must be asked for first.
 #[derive(Debug)]
-pub enum Ruling {
+pub enum Decision {
     Verdict(Verdict),
     Ask(Vec<String>),
 }
@@ -156,12 +156,12 @@ impl Verdict {
     }
 }
 
-pub fn judge(view: &View, case: &Case<'_>, sight: &Sight<'_>) -> Ruling {
-    let source = case.source;
-    let withheld = |layer, rule, value: &str| Ruling::Verdict(Verdict::withheld(layer, rule, value.to_owned()));
-    let Some(index) = view.tenant_index(case.tenant) else {
-        let rule = if view.unreadable().has("tenant", &[case.tenant]) { "unreadable" } else { "known" };
-        return withheld(Layer::Tenant, rule, case.tenant);
+pub fn evaluate(view: &View, input: &GateInput<'_>, known: &KnownVisibility<'_>) -> Decision {
+    let source = input.source;
+    let withheld = |layer, rule, value: &str| Decision::Verdict(Verdict::withheld(layer, rule, value.to_owned()));
+    let Some(index) = view.tenant_index(input.tenant) else {
+        let rule = if view.unreadable().has("tenant", &[input.tenant]) { "unreadable" } else { "known" };
+        return withheld(Layer::Tenant, rule, input.tenant);
     };
     let Some(author) = source.user_id.as_deref().filter(|id| !id.is_empty()) else {
         return withheld(Layer::Owner, "author", "");
@@ -174,38 +174,38 @@ pub fn judge(view: &View, case: &Case<'_>, sight: &Sight<'_>) -> Ruling {
         }
         _ => None,
     };
-    if let Some(kind) = view.unreadable().bears_on(case.tenant, source, author, grant.map(|it| &**it)) {
+    if let Some(kind) = view.unreadable().bears_on(input.tenant, source, author, grant.map(|it| &**it)) {
         return withheld(Layer::Tenant, "unreadable", kind);
     }
     let Some((there, person)) = there.and_then(|there| Some((there, there.person(author)?))) else {
         return withheld(Layer::Owner, "linked", author);
     };
-    let mut bench = Bench { index, there, case, sight, lines: Vec::with_capacity(2), ask: Vec::new() };
-    bench.own(person, grant, author);
+    let mut evaluation = Evaluation { index, there, input, known, lines: Vec::with_capacity(2), ask: Vec::new() };
+    evaluation.own(person, grant, author);
     if let Some(grant) = grant
         && !person.links.iter().any(|link| link.instance == grant.instance)
     {
-        bench.holder(grant, author);
+        evaluation.holder(grant, author);
     }
-    match bench.ask.is_empty() {
-        true => Ruling::Verdict(Verdict { lines: bench.lines }),
-        false => Ruling::Ask(bench.ask),
+    match evaluation.ask.is_empty() {
+        true => Decision::Verdict(Verdict { lines: evaluation.lines }),
+        false => Decision::Ask(evaluation.ask),
     }
 }
 
-struct Bench<'a> {
+struct Evaluation<'a> {
     index: &'a TenantIndex,
     there: &'a PlatformIndex,
-    case: &'a Case<'a>,
-    sight: &'a Sight<'a>,
+    input: &'a GateInput<'a>,
+    known: &'a KnownVisibility<'a>,
     lines: Vec<Line>,
     ask: Vec<String>,
 }
 
-impl Bench<'_> {
+impl Evaluation<'_> {
     /// The author's own instance, subject only to visibility. Their other instances are passed over.
     fn own(&mut self, person: &Person, grant: Option<&Arc<Grant>>, author: &str) {
-        if self.case.to_every_link {
+        if self.input.to_every_link {
             for link in &person.links {
                 self.own_by(link, author);
             }
@@ -257,7 +257,7 @@ impl Bench<'_> {
 
     /// Why this user cannot see the chat; `None` if they can, or if it must be asked first.
     fn blind(&mut self, viewer: &str) -> Option<&'static str> {
-        match self.sight.of(viewer) {
+        match self.known.of(viewer) {
             Some(Sees::Yes) => None,
             Some(Sees::No) => Some("can_see"),
             Some(Sees::Unknown) => Some("unknown"),
@@ -270,14 +270,14 @@ impl Bench<'_> {
 
     /// Why the event is not relevant for the instance. Without a policy, everything written by people is.
     fn irrelevant(&self, instance: &str) -> Option<(&'static str, &'static str)> {
-        let source = self.case.source;
+        let source = self.input.source;
         let policy = self.there.relevance(instance);
         if source.is_bot && !policy.is_some_and(|it| it.allow_other_bots) {
             return Some(("allowOtherBots", "false"));
         }
         let policy = policy.filter(|it| it.require_address)?;
         let free = policy.is_free(&source.chat_id, source.channel());
-        (!self.case.addressed && !free).then_some(("requireAddress", "true"))
+        (!self.input.addressed && !free).then_some(("requireAddress", "true"))
     }
 
     fn note(

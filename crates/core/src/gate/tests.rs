@@ -2,7 +2,7 @@
 
 use frontdesk_wire::InstanceNo;
 
-use crate::directory::{Place, tenant_of};
+use crate::directory::{ChatLocation, tenant_of};
 use frontdesk_wire::api::RelevancePolicy;
 
 use super::*;
@@ -74,15 +74,15 @@ fn said_by(user: &str, chat_type: &str) -> Source {
 
 /// Decides like the server, where everybody sees everything except those named.
 fn ruled(view: &View, source: &Source, addressed: bool, blind: &[(&str, Option<bool>)]) -> Verdict {
-    let case = Case { tenant: TENANT, source, addressed, to_every_link: false };
-    let mut sight = Sight::default();
+    let input = GateInput { tenant: TENANT, source, addressed, to_every_link: false };
+    let mut known = KnownVisibility::default();
     loop {
-        match judge(view, &case, &sight) {
-            Ruling::Verdict(verdict) => return verdict,
-            Ruling::Ask(viewers) => {
+        match evaluate(view, &input, &known) {
+            Decision::Verdict(verdict) => return verdict,
+            Decision::Ask(viewers) => {
                 for viewer in viewers {
                     let sees = blind.iter().find(|(who, _)| *who == viewer).map_or(Some(true), |(_, sees)| *sees);
-                    sight.note(viewer, sees);
+                    known.note(viewer, sees);
                 }
             }
         }
@@ -117,10 +117,10 @@ fn users_reach_their_own_agent_and_strangers_none() {
     assert_eq!(decision(&view, &said_by("", "dm")), "nobody-owner/author");
     assert_eq!(decision(&view, &Source { platform: "other".into(), ..said_by("ann", "dm") }), "nobody-owner/linked");
     let source = said_by("ann", "dm");
-    let Ruling::Verdict(verdict) = judge(
+    let Decision::Verdict(verdict) = evaluate(
         &view,
-        &Case { tenant: "other", source: &source, addressed: true, to_every_link: false },
-        &Sight::default(),
+        &GateInput { tenant: "other", source: &source, addressed: true, to_every_link: false },
+        &KnownVisibility::default(),
     ) else {
         panic!("an unknown tenant needs nobody's eyes")
     };
@@ -300,7 +300,7 @@ fn the_tenant_comes_from_the_place_of_the_event() {
     };
     view.apply(route("guild", "acme"), 1);
     view.apply(route("chat9", "other"), 1);
-    let tenant = |view: &View, source: &Source| tenant_of(view, PLATFORM, &Place::of(source)).map(str::to_owned);
+    let tenant = |view: &View, source: &Source| tenant_of(view, PLATFORM, &ChatLocation::of(source)).map(str::to_owned);
     let mut source = said_by("eve", "group");
     assert_eq!(tenant(&view, &source).as_deref(), Some("acme"));
     source.set_scope(Some("guild2".into()));

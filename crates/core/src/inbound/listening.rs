@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_wire::{EventId, MessageEvent, TenantId};
 
-use super::{InboundPlane, Judged, Marks};
+use super::{Evaluated, InboundPlane, Marks};
 use crate::directory::check_source;
 use crate::error::DeskError;
 use crate::gate::{Layer, Verdict};
@@ -88,13 +88,13 @@ struct Refused {
 
 impl Refused {
     /// An event without receivers, stored with its reason, so that `explain` and `why` can report it.
-    fn judged(self, reason: String) -> Judged {
+    fn evaluated(self, reason: String) -> Evaluated {
         let Self { tenant, dedup, delivery } = self;
         let verdict = Verdict::withheld(Layer::Tenant, "refused", reason);
         let brief = verdict.brief(&tenant, &delivery.platform);
         let stored = verdict.to_stored(&brief.outcome, &delivery.platform);
         let acceptance = Acceptance::unreceived(&tenant, dedup, delivery, stored);
-        Judged { acceptance, verdict, brief, stops: None, press: None, pending: None }
+        Evaluated { acceptance, verdict, brief, stops: None, press: None, pending: None }
     }
 }
 
@@ -139,7 +139,7 @@ impl Inlet for BotInlet {
         Box::pin(async move {
             let inbound = &self.inbound;
             let now_ms = inbound.env.now_ms();
-            let (mut judged, mut refusals) = (Vec::new(), Vec::new());
+            let (mut evaluated, mut refusals) = (Vec::new(), Vec::new());
             for mut intake in intakes {
                 // Known from here on, so that a refusal is recorded under the same id.
                 let given = intake.event.message_id.take().filter(|id| !id.is_empty());
@@ -147,12 +147,12 @@ impl Inlet for BotInlet {
                 let refused = inbound.refused(&intake);
                 let is_by_platform = intake.refused.is_some();
                 let one = match intake.refused.take().map_or_else(|| check_source(&intake.event), reason) {
-                    Ok(()) => inbound.judge(intake, now_ms).await,
+                    Ok(()) => inbound.evaluate(intake, now_ms).await,
                     Err(error) => Err(error),
                 };
                 match one {
                     Ok(one) => {
-                        judged.push(one);
+                        evaluated.push(one);
                         refusals.push(None);
                     }
                     Err(error) if is_final(&error) => {
@@ -163,13 +163,13 @@ impl Inlet for BotInlet {
                         } else {
                             tracing::warn!(%error, platform, bot, message_id, "an event was refused");
                         }
-                        judged.push(refused.judged(error.to_string()));
+                        evaluated.push(refused.evaluated(error.to_string()));
                         refusals.push(Some(error));
                     }
                     Err(error) => return Err(error),
                 }
             }
-            let receipts = inbound.accept(judged, now_ms).await?;
+            let receipts = inbound.accept(evaluated, now_ms).await?;
             let outcome = |(receipt, refusal): (Receipt, Option<DeskError>)| refusal.map_or(Ok(receipt), Err);
             Ok(receipts.into_iter().zip(refusals).map(outcome).collect())
         })

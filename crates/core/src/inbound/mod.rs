@@ -27,11 +27,11 @@ use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::interrupt::LiveTurns;
 use crate::directory::facts::Instance;
-use crate::directory::{self, DeskCommand, DirectoryPlane, Management, Place, ProvenInstance, View, check_id};
+use crate::directory::{self, ChatLocation, DeskCommand, DirectoryPlane, Management, ProvenInstance, View, check_id};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::gate::visibility::{Spot, VisibilityCache};
-use crate::gate::{self, Case, Layer, Ruling, Sees, Sight, Verdict};
+use crate::gate::{self, Decision, GateInput, KnownVisibility, Layer, Sees, Verdict};
 use crate::hash::short_hash;
 use crate::intake::{ChatLine, Handover, Intake, RawCapability, Receipt, TenantSource, edit_of};
 use crate::lease::Lease;
@@ -57,7 +57,7 @@ const DEDUP_ID_MAX_BYTES: usize = 48;
 const ASK_ROUNDS: usize = 4;
 
 /// An event on its way into the ledger.
-struct Judged {
+struct Evaluated {
     acceptance: Acceptance,
     verdict: Verdict,
     brief: VerdictBrief,
@@ -137,18 +137,18 @@ impl InboundPlane {
     pub fn receive(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Receipt>, DeskError>> {
         Box::pin(async move {
             let now_ms = self.env.now_ms();
-            let mut judged = Vec::with_capacity(intakes.len());
+            let mut evaluated = Vec::with_capacity(intakes.len());
             for intake in intakes {
-                judged.push(self.judge(intake, now_ms).await?);
+                evaluated.push(self.evaluate(intake, now_ms).await?);
             }
-            self.accept(judged, now_ms).await
+            self.accept(evaluated, now_ms).await
         })
     }
 
-    async fn accept(&self, judged: Vec<Judged>, now_ms: u64) -> Result<Vec<Receipt>, DeskError> {
-        let mut batch = Vec::with_capacity(judged.len());
-        let mut rest = Vec::with_capacity(judged.len());
-        for Judged { acceptance, verdict, brief, stops, press, pending } in judged {
+    async fn accept(&self, evaluated: Vec<Evaluated>, now_ms: u64) -> Result<Vec<Receipt>, DeskError> {
+        let mut batch = Vec::with_capacity(evaluated.len());
+        let mut rest = Vec::with_capacity(evaluated.len());
+        for Evaluated { acceptance, verdict, brief, stops, press, pending } in evaluated {
             rest.push((verdict, brief, stops, press, pending, self.watch(&acceptance)));
             batch.push(acceptance);
         }
@@ -219,7 +219,7 @@ impl InboundPlane {
             .then(|| (it.tenant.clone(), d.platform.clone(), d.chat_id.clone(), d.message_id.clone()))
     }
 
-    async fn judge(&self, intake: Intake, now_ms: u64) -> Result<Judged, DeskError> {
+    async fn evaluate(&self, intake: Intake, now_ms: u64) -> Result<Evaluated, DeskError> {
         let Intake { bot, mut event, capabilities, handover, addressed, from_program, chat, mark, edit_id, .. } =
             intake;
         let (tenant_source, is_interaction) = (&intake.tenant_source, intake.is_interaction);
@@ -310,7 +310,7 @@ impl InboundPlane {
             chat,
             files,
         };
-        Ok(Judged { acceptance, verdict, brief, stops, press, pending })
+        Ok(Evaluated { acceptance, verdict, brief, stops, press, pending })
     }
 
     /// The running turns of these that it stops. It is nothing else then.
@@ -370,26 +370,26 @@ impl InboundPlane {
         from_program: bool,
         asking: Asking,
     ) -> Result<Verdict, StoreError> {
-        let case = Case { tenant, source, addressed, to_every_link: from_program };
+        let input = GateInput { tenant, source, addressed, to_every_link: from_program };
         // For all look-ups of one event together.
         let mut left = if asking.is_interaction { LOOK_LIMIT_OF_INTERACTION } else { LOOK_LIMIT };
         let now_ms = self.env.steady_ms();
         let spot = Spot::new(tenant, &source.platform, bot, &source.chat_id);
-        let mut sight = Sight::remembered(&self.visibility, spot, now_ms);
+        let mut known = KnownVisibility::remembered(&self.visibility, spot, now_ms);
         if let (true, Some(author)) = (asking.author_sees, &source.user_id) {
-            sight.note(author.clone(), Sees::Yes);
+            known.note(author.clone(), Sees::Yes);
         }
         for _ in 0..ASK_ROUNDS {
-            match self.directory.read(|view| gate::judge(view, &case, &sight)) {
-                Ruling::Verdict(verdict) => return Ok(verdict),
-                Ruling::Ask(viewers) => {
+            match self.directory.read(|view| gate::evaluate(view, &input, &known)) {
+                Decision::Verdict(verdict) => return Ok(verdict),
+                Decision::Ask(viewers) => {
                     for viewer in viewers {
                         let (began_ms, asked) = (self.env.steady_ms(), self.visibility.asked(spot));
                         let sees = Box::pin(self.look_for(tenant, bot, source, &viewer, left)).await?;
                         let took_ms = self.env.steady_ms().saturating_sub(began_ms);
                         left = left.saturating_sub(Duration::from_millis(took_ms));
                         self.visibility.keep(asked, &viewer, sees, self.env.steady_ms(), self.rules.visibility_ttl_ms);
-                        sight.note(viewer, sees);
+                        known.note(viewer, sees);
                     }
                 }
             }
@@ -422,7 +422,7 @@ impl InboundPlane {
     }
 
     /// Call when the members of a chat changed: the platform is asked again.
-    pub fn forget_sight(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
+    pub fn drop_cached_visibility(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
         self.visibility.forget(tenant, platform, bot, chat_id);
     }
 
@@ -581,7 +581,7 @@ struct Asking {
 fn tenant_of<'a>(view: &'a View, tenant_source: &'a TenantSource, source: &Source) -> Option<&'a str> {
     match tenant_source {
         TenantSource::Tenant(tenant) => Some(tenant),
-        TenantSource::Shared => directory::tenant_of(view, &source.platform, &Place::of(source)),
+        TenantSource::Shared => directory::tenant_of(view, &source.platform, &ChatLocation::of(source)),
         TenantSource::Path(path) => view.route(&source.platform, path).map(|route| route.tenant.as_str()),
     }
 }

@@ -16,11 +16,11 @@ use frontdesk_wire::{Act, Action, ActionResult, Code, DeskNo, Secret};
 use self::pacing::Pacer;
 use self::sending::{Asked, Sending};
 pub use self::typing::TypingAgain;
-use self::typing::{Place as TypingPlace, Typing, ends_typing, to_repeat};
+use self::typing::{Typing, TypingKey, ends_typing, to_repeat};
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::session::Refused;
-use crate::directory::{Caller, DirectoryPlane, Place, View, tenant_of};
+use crate::directory::{Caller, ChatLocation, DirectoryPlane, View, tenant_of};
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::meters::{ActionLabels, Meters};
@@ -83,7 +83,7 @@ impl OutboundPlane {
             tail: base.tail.clone(),
             meters: base.meters.clone(),
         };
-        plane.doubt(live).await?;
+        plane.mark_orphaned_entries_unknown(live).await?;
         Ok(plane)
     }
 
@@ -147,7 +147,7 @@ impl OutboundPlane {
         };
         let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
         if ends_typing(&action.act) {
-            self.typing.end(&caller.tenant, &TypingPlace::of(platform, bot, &action));
+            self.typing.end(&caller.tenant, &TypingKey::of(platform, bot, &action));
         }
         let typing = to_repeat(&action);
         let done = match listener_result {
@@ -218,7 +218,7 @@ impl OutboundPlane {
             return self.follow_up(caller, identities, &session_key, &kind, action, asked).await;
         }
         let Some(found) = self.platforms.get(platform) else {
-            let text = format!("this desk does not run the platform {platform:?}");
+            let text = format!("this server does not run the platform {platform:?}");
             return Err(ActionResult::refused(Code::UnsupportedOp, text));
         };
         let (op, descriptor) = (action.act.op(), found.descriptor());
@@ -326,7 +326,7 @@ impl OutboundPlane {
     pub async fn type_again(&self, again: TypingAgain) {
         let TypingAgain { caller, platform, bot, action } = again;
         let asked = Asked { ms: self.env.steady_ms(), replaced: 0 };
-        let place = TypingPlace::of(&platform, &bot, &action);
+        let place = TypingKey::of(&platform, &bot, &action);
         if self.try_act(&caller, &platform, &bot, &[], action, asked).await.is_err_and(|refused| !is_rate(&refused)) {
             self.typing.end(&caller.tenant, &place);
         }
@@ -358,12 +358,12 @@ impl OutboundPlane {
     }
 
     /// Actions of desks that are gone: their outcome is unknown. Returns how many.
-    pub async fn doubt(&self, live: Vec<DeskNo>) -> Result<u64, StoreError> {
-        let doubted = self.journal.mark_open_entries_unknown(live).await?;
-        if doubted > 0 {
-            tracing::warn!(doubted, "actions were in flight when a server stopped; their outcome is unknown");
+    pub async fn mark_orphaned_entries_unknown(&self, live: Vec<DeskNo>) -> Result<u64, StoreError> {
+        let marked = self.journal.mark_open_entries_unknown(live).await?;
+        if marked > 0 {
+            tracing::warn!(marked, "actions were in flight when a server stopped; their outcome is unknown");
         }
-        Ok(doubted)
+        Ok(marked)
     }
 
     /// The egress guard: only chats that this tenant was reached from, or that are its own: its scopes,
@@ -404,7 +404,7 @@ impl OutboundPlane {
                 return Ok(true);
             }
         }
-        let place = Place {
+        let place = ChatLocation {
             scope_id: look.scope_id.as_deref(),
             chat_id,
             parent_chat_id: look.parent_chat_id.as_deref(),
@@ -415,8 +415,8 @@ impl OutboundPlane {
 }
 
 /// A routed place is its tenant's alone; a direct chat is open to every tenant that its person is linked in.
-fn is_ours(view: &View, tenant: &str, platform: &str, place: &Place<'_>) -> bool {
-    let place_only = Place { person: None, ..*place };
+fn is_ours(view: &View, tenant: &str, platform: &str, place: &ChatLocation<'_>) -> bool {
+    let place_only = ChatLocation { person: None, ..*place };
     match tenant_of(view, platform, &place_only) {
         Some(owner) => owner == tenant,
         None => place.person.is_some_and(|person| !view.links(tenant, platform, person).is_empty()),

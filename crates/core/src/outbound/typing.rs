@@ -35,14 +35,14 @@ struct Shown {
 
 /// Where an indicator is shown: platform, bot, chat and thread.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct TypingKey {
     platform: String,
     bot: String,
     chat_id: ChatId,
     thread_id: String,
 }
 
-impl Place {
+impl TypingKey {
     pub(super) fn of(platform: &str, bot: &str, action: &Action) -> Self {
         Self {
             platform: platform.to_owned(),
@@ -55,17 +55,17 @@ impl Place {
 
 #[derive(Default)]
 pub(super) struct Typing {
-    by_tenant: Mutex<HashMap<TenantId, HashMap<Place, Shown>>>,
+    by_tenant: Mutex<HashMap<TenantId, HashMap<TypingKey, Shown>>>,
 }
 
 impl Typing {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, HashMap<Place, Shown>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, HashMap<TypingKey, Shown>>> {
         self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An indicator was shown, which the vendor removes after `lasts_ms`.
     pub(super) fn show(&self, again: TypingAgain, lasts_ms: u64, now_ms: u64) {
-        let place = Place::of(&again.platform, &again.bot, &again.action);
+        let place = TypingKey::of(&again.platform, &again.bot, &again.action);
         let mut tenants = self.lock();
         let shown = tenants.entry(again.caller.tenant.clone()).or_default();
         if shown.len() >= TENANT_MAX && !shown.contains_key(&place) {
@@ -75,7 +75,7 @@ impl Typing {
         shown.insert(place, Shown { again, every_ms, next_ms: now_ms + every_ms, until_ms: now_ms + REPEATED_FOR_MS });
     }
 
-    pub(super) fn end(&self, tenant: &TenantId, place: &Place) {
+    pub(super) fn end(&self, tenant: &TenantId, place: &TypingKey) {
         let mut tenants = self.lock();
         let Some(shown) = tenants.get_mut(tenant) else { return };
         shown.remove(place);

@@ -85,7 +85,7 @@ pub trait Bus: Send + Sync {
     /// Does not wait. Hints that are not sent yet are merged where they can be; the oldest are dropped if there are too many.
     fn send(&self, to: To, hint: Hint);
     /// The next hint. For one caller.
-    fn hear(&self) -> BoxFuture<'_, BusEvent>;
+    fn next_event(&self) -> BoxFuture<'_, BusEvent>;
     /// False: there are no other servers, and nobody sends hints.
     fn has_others(&self) -> bool {
         true
@@ -100,7 +100,7 @@ impl Bus for NoBus {
 
     fn send(&self, _: To, _: Hint) {}
 
-    fn hear(&self) -> BoxFuture<'_, BusEvent> {
+    fn next_event(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(std::future::pending())
     }
 

@@ -1,7 +1,7 @@
 //! What one agent says to another, kept in the receiver's inbox. A message is written by
 //! `Ledger::accept`, in one commit with the rows of the sockets that it goes to.
 
-use frontdesk_wire::{EventId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
 
 use super::stored::Stored;
 
@@ -36,7 +36,7 @@ impl InboxMessage {
 /// not from the numbers of events. An agent that is deleted and made again gets an inbox with higher places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    pub place: Place,
+    pub place: InboxSeq,
     pub event: EventId,
     pub at_ms: u64,
     pub message: InboxMessage,
@@ -52,9 +52,9 @@ pub struct PlannedWake {
 
 pub trait Inbox: Send + Sync {
     /// Messages of an inbox with `place > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
-    fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>>;
+    fn messages(&self, agent: InstanceNo, after: InboxSeq, limit: usize) -> Stored<'_, Vec<StoredMessage>>;
     /// The place of the newest message, 0 for none.
-    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place>;
+    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, InboxSeq>;
     /// The message that an event became.
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>>;
     /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts. With `seen`, only if the

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::{ChatId, DeskNo, EventId, InstanceNo, Place, Seq, SessionNo, TenantId};
+use frontdesk_wire::{ChatId, DeskNo, EventId, InboxSeq, InstanceNo, Seq, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatWrite;
@@ -80,7 +80,7 @@ pub struct Accepted {
     pub fresh: bool,
     pub rows: Vec<MadeRow>,
     /// The place in the agent's inbox, if it went into one; 0 is none.
-    pub place: Place,
+    pub place: InboxSeq,
     /// The number of the chat line that was written with it.
     pub line: Option<u64>,
 }

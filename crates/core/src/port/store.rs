@@ -1,7 +1,7 @@
 //! The store: small traits named for atomic facts. Each verb is atomic by itself; no transaction
 //! crosses this port. A verb that answered `Ok` is durable.
 
-pub use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
+pub use frontdesk_wire::{DeskNo, EventId, InboxSeq, InstanceNo, Seq, SessionNo};
 
 pub use super::alarms::Alarms;
 pub use super::chat::{ChatAmend, ChatLog, ChatRecord, ChatRow, ChatWrite};

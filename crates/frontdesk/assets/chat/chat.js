@@ -5,9 +5,9 @@
 // timeline is desk.js; the parts that know nothing of the chat (elements, text, files, words) are
 // in parts.js.
 // Two rules hold throughout. Text from others reaches the page only as text, never as markup.
-// A message that was typed is kept, here and in the browser's storage, until the desk has it.
+// A message that was typed is kept, here and in the browser's storage, until the server has it.
 
-import { refreshWords } from "/chat/words.js";
+import { refreshAgentMessages } from "/chat/messages.js";
 import { retitle, setAgent, addStep, showTrails, lastStep, pickTrail } from "/chat/desk.js";
 import { STATUS, clock, dayOf, el, fileChip, fileSize, icon, mediaNode, randomId, reactionNodes, richText, shorten } from "/chat/parts.js";
 
@@ -25,7 +25,7 @@ const state = {
   chats: new Map(), // chat_id -> chat, as listed by the server
   seen: new Map(), // chat_id -> highest seq that was on the screen
   outbox: new Map(), // message_id -> a message of ours that the server has not shown us yet
-  verdicts: new Map(), // message_id -> why the desk withheld it
+  verdicts: new Map(), // message_id -> why the server withheld it
   drafts: new Map(), // chat_id -> text left in the box
   attachments: [], // files chosen for the next message
   replyTo: null, // message that the next one answers
@@ -36,7 +36,7 @@ const state = {
 
 class Problem extends Error {
   constructor(status, body) {
-    super(body.detail || body.title || `The desk answered with status ${status}.`);
+    super(body.detail || body.title || `The server answered with status ${status}.`);
     this.status = status;
   }
 }
@@ -59,7 +59,7 @@ async function api(method, path, body, headers = {}) {
   return reply.status === 204 ? null : reply.json().catch(() => null);
 }
 
-const reason = (error) => (error instanceof Problem ? error.message : "The desk cannot be reached.");
+const reason = (error) => (error instanceof Problem ? error.message : "The server cannot be reached.");
 
 // Unconfirmed messages survive a reload: one storage key for each, so that tabs do not collide.
 const outboxPrefix = () => `frontdesk.outbox/${state.me.tenant}/${state.me.user_id}/`;
@@ -73,7 +73,7 @@ function recallOutbox() {
   try {
     for (const key of Object.keys(localStorage).filter((name) => name.startsWith(outboxPrefix()))) {
       const entry = JSON.parse(localStorage.getItem(key));
-      state.outbox.set(entry.message_id, { ...entry, status: "failed", error: "The page closed before the desk confirmed it." });
+      state.outbox.set(entry.message_id, { ...entry, status: "failed", error: "The page closed before the server confirmed it." });
     }
   } catch { /* storage is off or was edited */ }
 }
@@ -123,7 +123,7 @@ async function follow(session) {
   source.onopen = () => {
     session.attempt = 0;
     setConnection("live");
-    refreshWords();
+    refreshAgentMessages();
     resync(session).catch(() => {}); // what changed between the history and the stream
   };
   source.onerror = () => {
@@ -134,7 +134,7 @@ async function follow(session) {
   on("typing", (event) => showTyping(event.typing));
   on("agent", (event) => setAgent(event.instance, event.state, event.text));
   on("timeline", (event) => timelineStep(session, event));
-  on("dispatch", refreshWords);
+  on("dispatch", refreshAgentMessages);
 }
 
 function retryLater(session) {
@@ -335,7 +335,7 @@ function footOf(session, message, mine) {
   const status = mine ? statusOf(session.chatId, message) : null;
   if (message.thread_id) foot.append(el("span", {}, `thread ${shorten(message.thread_id, 16)}`));
   if (message.edited && !message.deleted && !message.draft) foot.append(el("span", {}, "edited"));
-  if (status) foot.append(el("button", { type: "button", class: "status", "data-status": status.step, "data-action": "trail", title: "What the desk did with it", onclick: () => { openPane("desk"); pickTrail(message.message_id); } }, status.text));
+  if (status) foot.append(el("button", { type: "button", class: "status", "data-status": status.step, "data-action": "trail", title: "What the server did with it", onclick: () => { openPane("desk"); pickTrail(message.message_id); } }, status.text));
   return foot;
 }
 
@@ -399,7 +399,7 @@ async function post(entry) {
     const reply = await api("POST", chatPath(entry.chat_id, "/messages"), body);
     entry.status = "accepted";
     forget(entry.message_id);
-    if (reply?.verdict?.outcome === "withheld") state.verdicts.set(entry.message_id, reply.verdict.text || "The desk withheld this message.");
+    if (reply?.verdict?.outcome === "withheld") state.verdicts.set(entry.message_id, reply.verdict.text || "The server withheld this message.");
     if (session.absent && session === state.session) follow(session);
     if (!state.chats.has(entry.chat_id)) loadChats().catch(() => {});
   } catch (error) {
@@ -588,7 +588,7 @@ async function login(event) {
   event.preventDefault();
   const reply = await fetch("/chat/login", { method: "POST", credentials: "same-origin", headers: { "content-type": "application/json" }, body: JSON.stringify({ token: $("login-token").value.trim() }) }).catch(() => null);
   if (reply?.ok) return location.replace("/chat");
-  $("login-error").textContent = !reply ? "The desk cannot be reached." : (await reply.json().catch(() => null))?.detail ?? "That token was not accepted.";
+  $("login-error").textContent = !reply ? "The server cannot be reached." : (await reply.json().catch(() => null))?.detail ?? "That token was not accepted.";
   $("login-error").hidden = false;
 }
 

@@ -1,4 +1,4 @@
-// The right pane of the chat page: the state of the agent, and the timeline of what the desk did
+// The right pane of the chat page: the state of the agent, and the timeline of what the server did
 // with each message. It keeps the steps that the stream told, grouped by message, newest first.
 
 import { AGENT, STATUS, STEPS, clock, duration, el } from "/chat/parts.js";
@@ -19,7 +19,7 @@ export function setAgent(instance, value, text) {
   $("agent-state").dataset.state = $("toggle-desk").dataset.state = main.value;
   if (first) $("agent-state").dataset.instance = first;
   $("agent-icon").setAttribute("href", `#i-${look.icon}`);
-  $("agent-word").textContent = look.word;
+  $("agent-status").textContent = look.word;
   $("agent-text").textContent = main.text;
   $("agent-pill").textContent = `Agent: ${look.word.toLowerCase()}`;
   $("agent-others").hidden = others.length === 0;
@@ -61,7 +61,7 @@ export function addStep(chatId, step) {
   return group.messageId;
 }
 
-/** In one millisecond much can happen; then the order of the desk's work decides. */
+/** In one millisecond much can happen; then the order of the server's work decides. */
 function rank({ step }) {
   const order = ['accepted', 'withheld', 'waking', 'wake_failed', 'awake', 'sent', 'acked'];
   return (order.indexOf(step) + 1) || order.length + 1;

@@ -89,8 +89,8 @@ export function reactionNodes(message) {
 export const AGENT = {
   awake: { word: "Awake", icon: "sun", text: "Connected. Messages go straight to it." },
   asleep: { word: "Asleep", icon: "moon", text: "The next message wakes it." },
-  waking: { word: "Waking", icon: "dawn", text: "The desk has called; mail waits safely." },
-  unknown: { word: "Unknown", icon: "unknown", text: "No word from an agent yet." },
+  waking: { word: "Waking", icon: "dawn", text: "Its wake URL was called. Messages are stored until it connects." },
+  unknown: { word: "Unknown", icon: "unknown", text: "No agent has connected yet." },
 };
 
 export const STEPS = {

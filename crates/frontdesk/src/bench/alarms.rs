@@ -67,33 +67,33 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let url = sink.next::<SinkReady>().await?.url;
 
     let running = open(&config).await?;
-    let guests = guests(&running.desk).await?;
+    let instances = instances(&running.desk).await?;
     let before = rss_bytes();
     let waiting = plan.alarms.saturating_sub(due + plan.storm);
     eprintln!("arming {waiting} alarms");
     let began = Instant::now();
     let from_ms = running.desk.env().now_ms() + WAITING_MS;
     let rate = plan.rate;
-    arm(&running.desk, &guests, &url, "wait", waiting, move |n| from_ms + n * 1000 / rate).await?;
+    arm(&running.desk, &instances, &url, "wait", waiting, move |n| from_ms + n * 1000 / rate).await?;
     let arm_per_s = waiting as f64 / began.elapsed().as_secs_f64();
     tokio::time::sleep(Duration::from_secs(1)).await; // let the last buffers go
     let bytes_per_alarm = rss_bytes().saturating_sub(before) / waiting.max(1);
 
     eprintln!("{due} alarms at {rate}/s");
     let from_ms = running.desk.env().now_ms() + LEAD_MS;
-    arm(&running.desk, &guests, &url, "rate", due, move |n| from_ms + n * 1000 / rate).await?;
+    arm(&running.desk, &instances, &url, "rate", due, move |n| from_ms + n * 1000 / rate).await?;
     let lateness: SinkDone = sink.next().await?;
     eprintln!("  p50 {} ms, p99 {} ms, max {} ms", lateness.p50_ms, lateness.p99_ms, lateness.max_ms);
 
     eprintln!("burst of {} alarms", plan.storm);
     let at_ms = running.desk.env().now_ms() + LEAD_MS;
-    arm(&running.desk, &guests, &url, "storm", plan.storm, move |_| at_ms).await?;
+    arm(&running.desk, &instances, &url, "storm", plan.storm, move |_| at_ms).await?;
     let storm: SinkDone = sink.next().await?;
     eprintln!("  all delivered after {} ms", storm.max_ms);
 
     eprintln!("restart with {waiting} armed alarms");
     let at_ms = running.desk.env().now_ms() + 1_000;
-    arm(&running.desk, &guests, &url, "first", 1, move |_| at_ms).await?;
+    arm(&running.desk, &instances, &url, "first", 1, move |_| at_ms).await?;
     running.close().await;
     let now_ms = || frontdesk_core::Env::now_ms(&crate::env::SystemEnv);
     tokio::time::sleep(Duration::from_millis(at_ms.saturating_sub(now_ms()) + 100)).await;
@@ -109,28 +109,28 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     Ok(json!({
         "bench": "alarms",
         "machine": machine(),
-        "settings": { "shots": plan.alarms, "rate": plan.rate, "seconds": plan.seconds, "storm": plan.storm,
+        "settings": { "alarms": plan.alarms, "rate": plan.rate, "seconds": plan.seconds, "storm": plan.storm,
                       "agents": AGENTS, "token": "ES256", "store": "sqlite, WAL, synchronous=FULL" },
         "arm_per_s": arm_per_s.round(),
-        "bytes_per_shot": bytes_per_alarm,
+        "bytes_per_alarm": bytes_per_alarm,
         "lateness_ms": { "p50": lateness.p50_ms, "p99": lateness.p99_ms, "max": lateness.max_ms },
         "storm_ms": { "p50": storm.p50_ms, "last": storm.max_ms },
         "restart_ms": restart_ms,
     }))
 }
 
-async fn guests(desk: &Desk) -> anyhow::Result<Arc<Vec<ProvenInstance>>> {
-    let mut guests = Vec::new();
+async fn instances(desk: &Desk) -> anyhow::Result<Arc<Vec<ProvenInstance>>> {
+    let mut instances = Vec::new();
     for number in 0..AGENTS {
         let who = Identity { tenant: FIRST_TENANT.into(), instance: Some(format!("a{number}").into()) };
-        guests.push(desk.directory().proven_instance(&who).await?);
+        instances.push(desk.directory().proven_instance(&who).await?);
     }
-    Ok(Arc::new(guests))
+    Ok(Arc::new(instances))
 }
 
 async fn arm(
     desk: &Arc<Desk>,
-    guests: &Arc<Vec<ProvenInstance>>,
+    instances: &Arc<Vec<ProvenInstance>>,
     url: &str,
     kind: &'static str,
     count: u64,
@@ -138,7 +138,7 @@ async fn arm(
 ) -> anyhow::Result<()> {
     let mut tasks = Vec::new();
     for task in 0..ARMING {
-        let (desk, guests, url) = (desk.clone(), guests.clone(), url.to_owned());
+        let (desk, instances, url) = (desk.clone(), instances.clone(), url.to_owned());
         tasks.push(tokio::spawn(async move {
             for number in (task..count).step_by(ARMING as usize) {
                 let due_ms = due_ms(number);
@@ -150,7 +150,7 @@ async fn arm(
                     dedup_key: None,
                     misfire: None,
                 };
-                desk.cron().provision_alarm(&guests[(number % AGENTS) as usize], ask).await?;
+                desk.cron().provision_alarm(&instances[(number % AGENTS) as usize], ask).await?;
             }
             Ok::<_, anyhow::Error>(())
         }));

@@ -10,7 +10,7 @@ use std::sync::RwLock;
 use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::{Binding, Fact, Grant, Instance, Policy, Principal, Tenant};
 use frontdesk_core::gate::visibility::{Spot, VisibilityCache};
-use frontdesk_core::gate::{self, Case, Ruling, Sees, Sight};
+use frontdesk_core::gate::{self, Decision, GateInput, KnownVisibility, Sees};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use frontdesk_wire::{InstanceId, InstanceNo, Source, TenantId};
 use serde_json::{Value, json};
@@ -63,14 +63,14 @@ pub(super) fn run(decisions: u64, rounds: usize) -> Value {
 fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, bool)], decisions: u64) -> u64 {
     let mut delivered = 0;
     for (source, addressed) in cases.iter().cycle().take(decisions as usize) {
-        let case = Case { tenant: "t0", source, addressed: *addressed, to_every_link: false };
+        let input = GateInput { tenant: "t0", source, addressed: *addressed, to_every_link: false };
         let spot = Spot::new("t0", PLATFORM, "bot", &source.chat_id);
-        let sight = Sight::remembered(cache, spot, 0);
+        let known = KnownVisibility::remembered(cache, spot, 0);
         let ruling = match view.read() {
-            Ok(view) => gate::judge(&view, &case, &sight),
+            Ok(view) => gate::evaluate(&view, &input, &known),
             Err(_) => continue,
         };
-        if let Ruling::Verdict(verdict) = ruling {
+        if let Decision::Verdict(verdict) = ruling {
             delivered += verdict.receivers().count() as u64;
             black_box(verdict.to_stored(verdict.outcome(), PLATFORM));
         }

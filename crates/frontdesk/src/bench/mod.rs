@@ -50,7 +50,7 @@ pub enum BenchCommand {
         /// Servers on one shared store; each message is for an agent that another one serves
         #[arg(long, default_value_t = 1)]
         desks: usize,
-        /// A shared store, for tests only: what is in it stays there
+        /// A shared store, for tests only: the rows of the benchmark are not removed
         #[arg(long, default_value = "")]
         store: String,
         #[arg(long, default_value = "")]
@@ -69,8 +69,8 @@ pub enum BenchCommand {
     /// Alarms: memory, arm rate, lateness, a burst, a restart
     Alarms {
         /// Number of armed alarms
-        #[arg(long, default_value_t = 1_000_000)]
-        shots: u64,
+        #[arg(long, alias = "shots", default_value_t = 1_000_000)]
+        alarms: u64,
         /// Alarms that come due per second
         #[arg(long, default_value_t = 1_000)]
         rate: u64,
@@ -96,7 +96,7 @@ pub enum BenchCommand {
     },
     /// Signed messages of vendors while all agents sleep: time to the answer at a fixed rate
     Webhooks {
-        /// Of these platforms only
+        /// Platforms to include (default: all)
         #[arg(long, value_delimiter = ',')]
         platforms: Vec<String>,
         #[arg(long, default_value_t = 1_000)]
@@ -109,7 +109,7 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// What an event costs with more tenants, and with more servers on one store
+    /// Processor time of an event with more tenants, and with more servers on one store
     Growth {
         #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000,10000")]
         tenants: Vec<usize>,
@@ -121,7 +121,7 @@ pub enum BenchCommand {
         messages: u64,
         #[arg(long, default_value_t = 512)]
         bytes: usize,
-        /// A shared store, for tests only: what is in it stays there. Without one, only tenants are varied
+        /// A shared store, for tests only: the rows of the benchmark are not removed. Without one, only tenants are varied
         #[arg(long, default_value = "")]
         store: String,
         #[arg(long, default_value = "")]
@@ -153,8 +153,8 @@ pub fn run(what: BenchCommand, json: bool) -> anyhow::Result<()> {
         BenchCommand::Ingest { gate: false, messages, rounds } => {
             runtime.block_on(ingest::run(messages, rounds.max(1)))?
         }
-        BenchCommand::Alarms { shots, rate, seconds, storm } => {
-            runtime.block_on(alarms::run(&alarms::Plan { alarms: shots, rate, seconds, storm }))?
+        BenchCommand::Alarms { alarms, rate, seconds, storm } => {
+            runtime.block_on(alarms::run(&alarms::Plan { alarms, rate, seconds, storm }))?
         }
         BenchCommand::Agents { messages, skills, rows, rounds } => {
             runtime.block_on(agents::run(&agents::Plan { messages, skills, rows, rounds: rounds.max(1) }))?

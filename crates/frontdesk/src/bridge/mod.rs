@@ -80,7 +80,7 @@ pub(crate) struct RunArgs {
     /// Time to answer a question for permission; after it, it is refused
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0)]
     permission_time: f64,
-    /// Folder of what is remembered: ids of sessions, and files while they are used
+    /// State folder: ids of sessions, and files of messages that are being answered
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
     /// Folder in which the command works

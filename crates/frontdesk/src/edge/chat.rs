@@ -112,7 +112,7 @@ pub(crate) async fn set(
         true
     };
     let facts = app.chat.change_facts(&tenant, &chat_id, change).await?;
-    app.desk.inbound().forget_sight(&tenant, PLATFORM, BOT, &chat_id);
+    app.desk.inbound().drop_cached_visibility(&tenant, PLATFORM, BOT, &chat_id);
     Ok(Reply(json!({ "chat_id": chat_id, "name": facts.name, "members": facts.members })))
 }
 

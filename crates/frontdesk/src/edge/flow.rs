@@ -202,7 +202,7 @@ impl<S> TimedStream<S> {
         Self { stream, phase, head: Stall::default(), stall: Stall::default() }
     }
 
-    fn judge<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+    fn note_progress<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stall.reset();
             return written;
@@ -233,7 +233,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(written, context)
+        self.note_progress(written, context)
     }
 
     fn poll_write_vectored(
@@ -242,7 +242,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.judge(written, context)
+        self.note_progress(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -251,7 +251,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.judge(flushed, context)
+        self.note_progress(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -33,7 +33,7 @@ const ASSETS: [(&str, &str, &str); 7] = [
     ("chat.css", "text/css; charset=utf-8", include_str!("../../assets/chat/chat.css")),
     ("chat.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/chat.js")),
     ("desk.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/desk.js")),
-    ("words.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/words.js")),
+    ("messages.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/messages.js")),
     ("parts.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/parts.js")),
     ("icon.svg", "image/svg+xml", include_str!("../../assets/chat/icon.svg")),
     ("docs.js", "text/javascript; charset=utf-8", include_str!("../../assets/chat/docs.js")),

@@ -220,7 +220,7 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
             }
             Err(limit) => {
                 note_refused(desk.meters(), limit, peer.ip());
-                connections.spawn(turn_away(stream));
+                connections.spawn(refuse_connection(stream));
             }
         }
     }
@@ -302,7 +302,7 @@ fn note_refused(meters: &Meters, limit: Limit, peer: IpAddr) {
     }
 }
 
-async fn turn_away(mut stream: TcpStream) {
+async fn refuse_connection(mut stream: TcpStream) {
     let refusing = async {
         stream.write_all(REFUSAL).await?;
         stream.shutdown().await

@@ -32,7 +32,7 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
                 biased;
                 () = stop.cancelled() => return,
                 _ = tick.tick() => note(cluster.tick().await),
-                event = cluster.hear() => match event.is_slow() {
+                event = cluster.next_event() => match event.is_slow() {
                     true => drop(slow.try_send(event)),
                     false => note(cluster.take(event).await),
                 },

@@ -56,7 +56,7 @@ async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskN
 
 /// What a desk that is gone was doing is unknown, and agents that it served may have to be woken.
 async fn take_over(desk: &Desk, live: &[DeskNo]) -> Result<(), StoreError> {
-    desk.outbound().doubt(live.to_vec()).await?;
+    desk.outbound().mark_orphaned_entries_unknown(live.to_vec()).await?;
     desk.delivery().served().look_for_unserved().await
 }
 

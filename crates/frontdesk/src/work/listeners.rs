@@ -104,7 +104,7 @@ impl Listeners {
                 false => Bots::new(), // another desk may run them by now
             };
             self.add_parts(&mut wanted).await;
-            self.give_some(&wanted);
+            self.release_surplus(&wanted);
             self.stop_unwanted(&wanted);
             self.leave().await;
             self.start(wanted).await;
@@ -149,7 +149,7 @@ impl Listeners {
     }
 
     /// A desk that has more parts of a bot than its share, for a while, stops one: another one is free to take it.
-    fn give_some(&mut self, wanted: &Bots) {
+    fn release_surplus(&mut self, wanted: &Bots) {
         let live = self.desk.lease().sharers();
         self.share.forget_others(|name| wanted.contains_key(name));
         let last: Vec<Name> = wanted.keys().filter(|it| !it.part.is_whole() && it.part.index == 0).cloned().collect();

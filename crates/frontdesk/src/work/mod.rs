@@ -1,7 +1,7 @@
 //! The loops of the desk: waking, alarms, typing, listeners, fragments, lists of commands, retention. They spawn and wait; the
 //! rules are in the core.
 //!
-//! Tasks are spawned here and in relay sessions only; each is tracked and ends when the desk stops.
+//! Each task is tracked and ends when the desk stops.
 
 mod agents;
 mod alarms;
@@ -34,7 +34,7 @@ pub(crate) fn begin(
     stop: &CancellationToken,
     leaving: &CancellationToken,
 ) -> Vec<JoinHandle<()>> {
-    tracker.spawn(wake_sleepers(desk.clone(), tracker.clone(), stop.clone()));
+    tracker.spawn(run_wakes(desk.clone(), tracker.clone(), stop.clone()));
     if desk.cluster().has_others() {
         tracker.spawn(agents::run_handoffs(desk.clone(), stop.clone()));
     }
@@ -51,7 +51,7 @@ pub(crate) fn begin(
     ]
 }
 
-async fn wake_sleepers(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
+async fn run_wakes(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let mut waker = desk.delivery().new_waker().await;
     let (done, mut ended) = mpsc::channel(POKES_MAX);
     loop {
@@ -138,7 +138,7 @@ mod tests {
             let desk = Desk::open(store, Parts::new(env.clone(), sealer, network.clone(), Rules::default()));
             let (desk, stop) = (Arc::new(desk.await.unwrap()), CancellationToken::new());
             desk.directory().create_tenant("home").await.unwrap();
-            tokio::spawn(wake_sleepers(desk.clone(), TaskTracker::new(), stop.clone()));
+            tokio::spawn(run_wakes(desk.clone(), TaskTracker::new(), stop.clone()));
             Self { desk, env, network, stop, mails: AtomicUsize::new(0) }
         }
 

@@ -94,7 +94,7 @@ mod tests {
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
-    use frontdesk_wire::Place;
+    use frontdesk_wire::InboxSeq;
     use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, PortableData};
 
     use super::*;
@@ -128,7 +128,7 @@ mod tests {
             forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox, journal: 0, chat: 0, reach: 0 }).await;
             let texts: Vec<String> = desk
                 .inboxes()
-                .inbox(who, "alice", Place(0))
+                .inbox(who, "alice", InboxSeq(0))
                 .await
                 .unwrap()
                 .messages

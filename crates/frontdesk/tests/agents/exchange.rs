@@ -82,8 +82,8 @@ async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
     let told = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", 20)).await;
     assert_eq!(class(&told, 504), "TimeoutError");
     let plane = plane.again().await; // the caller is stored
-    let heard = plane.post("/v1/agents/alice/replies", &late("sorry, 42")).await.expect(200);
-    assert_eq!(heard, json!({ "ok": true, "delivered_to": "inbox" }));
+    let received = plane.post("/v1/agents/alice/replies", &late("sorry, 42")).await.expect(200);
+    assert_eq!(received, json!({ "ok": true, "delivered_to": "inbox" }));
     let again = plane.post("/v1/agents/alice/replies", &late("sorry, 42")).await.expect(200);
     assert_eq!(again["delivered_to"], "inbox", "a repeated reply has the same result");
     assert_eq!(class(&plane.post("/v1/agents/alice/replies", &late("43")).await, 410), "GoneError");
@@ -101,8 +101,8 @@ async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
         while plane.harness.app.desk.agents().live().waiters.is_empty() {
             tokio::task::yield_now().await;
         }
-        let heard = plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
-        assert_eq!(heard, json!({ "ok": true }));
+        let received = plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
+        assert_eq!(received, json!({ "ok": true }));
     };
     let (told, ()) = tokio::join!(ask, answer);
     assert_eq!(told.expect(200)["content"], "in time");
@@ -144,8 +144,8 @@ async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
         () = asked => {}
     }
     // The exchange is not polled from here on: the reply is accepted and the caller disconnects before it sees either.
-    let heard = desk.exchanges().reply(speaker, "alice", "c", "42".into()).await.unwrap();
-    assert!(heard.ok && heard.delivered_to.is_none(), "{heard:?}");
+    let received = desk.exchanges().reply(speaker, "alice", "c", "42".into()).await.unwrap();
+    assert!(received.ok && received.delivered_to.is_none(), "{received:?}");
     drop(asker);
     tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
     let inbox = plane.inbox("bob").await;
@@ -444,8 +444,8 @@ async fn an_accepted_reply_is_returned_to_the_caller() {
                 }
             }
         };
-        let (asked, heard) = tokio::join!(plane.post("/v1/agents/alice/exchange", &body), replies);
-        assert_eq!(asked.status, if heard { 200 } else { 504 }, "{}", asked.text());
+        let (asked, received) = tokio::join!(plane.post("/v1/agents/alice/exchange", &body), replies);
+        assert_eq!(asked.status, if received { 200 } else { 504 }, "{}", asked.text());
     }
     plane.finish().await;
 }

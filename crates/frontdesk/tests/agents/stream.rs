@@ -147,9 +147,9 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
     desk.agents().live().streams.note_traffic(no.unwrap(), desk.env().now_ms() - 300_001);
     assert_eq!(plane.status("alice").await, "idle", "five minutes without messages");
     drop(stream);
-    let attendance = &desk.agents().live().streams;
+    let streams = &desk.agents().live().streams;
     let left = async {
-        while attendance.is_attended(no.unwrap()) {
+        while streams.has_open_stream(no.unwrap()) {
             tokio::task::yield_now().await;
         }
     };
@@ -242,7 +242,7 @@ async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
         let busy = futures_util::future::join_all((0..64).map(|_| desk.upkeep().report()));
         let body = plane.augment(&round.to_string());
         let deliver = async {
-            while !desk.agents().live().streams.is_attended(no) {
+            while !desk.agents().live().streams.has_open_stream(no) {
                 tokio::task::yield_now().await;
             }
             plane.deliver("alice", &body).await.expect(200)
@@ -254,7 +254,7 @@ async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
         assert!(skipped || first["delivery_id"] == receipt["delivery_id"], "{receipt}, and the stream began: {first}");
         drop(stream);
         let left = async {
-            while desk.agents().live().streams.is_attended(no) {
+            while desk.agents().live().streams.has_open_stream(no) {
                 tokio::task::yield_now().await;
             }
         };

@@ -69,8 +69,8 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
 
     // The server calls the wake URL, B connects and gets the message.
     timeout(PATIENCE, listener.called()).await.expect("the wake URL was not called");
-    let (bob, mut heard) = wake_up(&plane.harness, &account).await;
-    let event = timeout(PATIENCE, heard.recv()).await.expect("timed out").unwrap();
+    let (bob, mut received) = wake_up(&plane.harness, &account).await;
+    let event = timeout(PATIENCE, received.recv()).await.expect("timed out").unwrap();
     assert_eq!(event.text, "are you there?");
     assert_eq!(event.source.user_name.as_deref(), Some("alice"));
     let delivery = event.delivery.as_ref().expect("the event has no delivery metadata");
@@ -80,7 +80,7 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     // B is awake now: a wake is confirmed, a delivery is pushed, a question is answered.
     let woken = plane.wake("bob", json!({ "context": "look up" })).await.expect(200);
     assert_eq!((&woken["woken"], &woken["session_id"]), (&json!(true), &json!("bob")));
-    assert_eq!(timeout(PATIENCE, heard.recv()).await.expect("timed out").unwrap().text, "look up");
+    assert_eq!(timeout(PATIENCE, received.recv()).await.expect("timed out").unwrap().text, "look up");
     let mut ask = plane.augment("what is two and two?");
     ask["meta"]["correlation_id"] = json!("q-1");
     ask["meta"]["origin"] = origin;

@@ -2,7 +2,7 @@
 
 use frontdesk_core::directory::Fact;
 use frontdesk_core::port::alarms::{Alarm, Conclusion};
-use frontdesk_wire::Place;
+use frontdesk_wire::InboxSeq;
 use serde_json::json;
 
 use crate::harness::Source;
@@ -327,10 +327,10 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
     let (told, ()) = tokio::join!(plane.wake("alice", json!({ "context": "anybody" })), leaves);
     assert_eq!(told.expect(200)["woken"], false);
     plane.deliver("alice", &plane.augment("later")).await.expect(200);
-    let mut heard = [stays.message().await, stays.message().await];
-    heard.sort_by_key(|message| message["seq"].as_u64());
-    assert_eq!([&heard[0]["text"], &heard[1]["text"]], ["anybody", "later"]);
-    assert_eq!((&heard[0]["type"], heard[0].get("session_id")), (&json!("wake_degraded"), None));
+    let mut received = [stays.message().await, stays.message().await];
+    received.sort_by_key(|message| message["seq"].as_u64());
+    assert_eq!([&received[0]["text"], &received[1]["text"]], ["anybody", "later"]);
+    assert_eq!((&received[0]["type"], received[0].get("session_id")), (&json!("wake_degraded"), None));
     // A message that stays with another session is not for this one.
     let account = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
     rooms.streams.note_traffic(no, 0);
@@ -392,7 +392,7 @@ async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
     let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
     let stream = desk.agents().live().streams.open(no, Some("tab".into()), u64::MAX, 1).unwrap();
     let is_written = async {
-        while desk.stores().inbox.newest_message(no).await.unwrap() == Place(0) {
+        while desk.stores().inbox.newest_message(no).await.unwrap() == InboxSeq(0) {
             tokio::task::yield_now().await;
         }
     };

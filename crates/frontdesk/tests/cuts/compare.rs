@@ -90,7 +90,7 @@ async fn compare_alarms(desk: &Desk) {
 /// The texts in an agent's inbox.
 async fn inbox_texts(desk: &Desk, agent: &str) -> Vec<String> {
     let no = desk.inboxes().inbox_of(FIRST_TENANT, agent).unwrap().1.unwrap();
-    let (mut texts, mut after) = (Vec::new(), Place(0));
+    let (mut texts, mut after) = (Vec::new(), InboxSeq(0));
     loop {
         let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
         let Some(last) = page.last() else { return texts };
@@ -164,7 +164,7 @@ pub(crate) async fn compare(scene: &Scene) {
     // Messages between agents: none is still in flight, and none belongs to a deleted agent.
     for no in desk.stores().inbox.inboxes().await.unwrap() {
         assert!(desk.directory().read(|view| view.agent_no(no).is_some()), "an inbox without its agent");
-        let mut after = Place(0);
+        let mut after = InboxSeq(0);
         loop {
             let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
             let Some(last) = page.last() else { break };

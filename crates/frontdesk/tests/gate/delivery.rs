@@ -54,10 +54,10 @@ impl Crew {
         let text = format!("{user} {more}");
         let posted = self.say(user, &text, more).await;
         assert_eq!(ruling(&self.harness, &posted).await, expected, "{text}");
-        let heard: Vec<&str> =
+        let received: Vec<&str> =
             expected.split(' ').filter_map(|line| line.split_once('+').map(|(name, _)| name)).collect();
-        assert_eq!(posted["verdict"]["outcome"], if heard.is_empty() { "withheld" } else { "delivered" });
-        self.only(&heard.join(" "), &text).await;
+        assert_eq!(posted["verdict"]["outcome"], if received.is_empty() { "withheld" } else { "delivered" });
+        self.only(&received.join(" "), &text).await;
     }
 }
 
@@ -253,19 +253,19 @@ async fn only_mentions_replies_to_the_bot_and_commands_count_as_addressed() {
     let mut crew = Crew::gather().await;
     open_to_all(&crew.harness, &crew.team, "room").await;
     set_policy(&crew.harness, &crew.team, json!({ "requireAddress": true })).await;
-    let (heard, not) = ("ann+owner/linked team+scope/granted", "ann+owner/linked team-relevance/requireAddress");
+    let (received, not) = ("ann+owner/linked team+scope/granted", "ann+owner/linked team-relevance/requireAddress");
     crew.check("u-ann", PLAIN, not).await;
-    crew.check("u-ann", to_the_bot(), heard).await;
+    crew.check("u-ann", to_the_bot(), received).await;
     crew.check("u-ann", json!({ "mentions_bot": false }), not).await;
     let sent = crew.teams.act(json!({ "op": "send", "chat_id": "room", "content": "which one?" })).await;
-    crew.check("u-ann", json!({ "reply_to": sent["message_id"] }), heard).await;
+    crew.check("u-ann", json!({ "reply_to": sent["message_id"] }), received).await;
     let posted = crew.say("u-bob", "that one", PLAIN).await;
     crew.only("bob", "that one").await;
     crew.check("u-ann", json!({ "reply_to": posted["message_id"] }), not).await;
     crew.check("u-ann", json!({ "reply_to": "never" }), not).await;
     for (text, addressed) in [("/weather oslo", true), ("/stop", true), ("/ not one", false), ("say /weather", false)] {
         let posted = crew.say("u-ann", text, PLAIN).await;
-        assert_eq!(ruling(&crew.harness, &posted).await, if addressed { heard } else { not }, "{text}");
+        assert_eq!(ruling(&crew.harness, &posted).await, if addressed { received } else { not }, "{text}");
         if text != "/stop" {
             crew.only(if addressed { "ann team" } else { "ann" }, text).await;
         }
@@ -277,20 +277,20 @@ async fn only_mentions_replies_to_the_bot_and_commands_count_as_addressed() {
 async fn in_a_free_response_scope_no_address_is_needed() {
     let mut crew = Crew::gather().await;
     open_to_all(&crew.harness, &crew.team, "room").await;
-    let (heard, not) = ("ann+owner/linked team+scope/granted", "ann+owner/linked team-relevance/requireAddress");
+    let (received, not) = ("ann+owner/linked team+scope/granted", "ann+owner/linked team-relevance/requireAddress");
     for (policy, expected) in [
-        (json!({}), heard),
-        (json!({ "requireAddress": false }), heard),
+        (json!({}), received),
+        (json!({ "requireAddress": false }), received),
         (json!({ "requireAddress": true }), not),
         (json!({ "requireAddress": true, "freeResponseScopes": ["cellar", "roo", "room2", "ROOM", ""] }), not),
-        (json!({ "requireAddress": true, "freeResponseScopes": ["cellar", "room"] }), heard),
-        (json!({ "requireAddress": true, "freeResponseScopes": ["*"] }), heard),
+        (json!({ "requireAddress": true, "freeResponseScopes": ["cellar", "room"] }), received),
+        (json!({ "requireAddress": true, "freeResponseScopes": ["*"] }), received),
         (json!({ "requireAddress": true, "freeResponseScopes": [] }), not),
-        (json!({}), heard),
+        (json!({}), received),
     ] {
         set_policy(&crew.harness, &crew.team, policy).await;
         crew.check("u-ann", PLAIN, expected).await;
-        crew.check("u-ann", to_the_bot(), heard).await;
+        crew.check("u-ann", to_the_bot(), received).await;
     }
     crew.harness.finish().await;
 }
@@ -300,15 +300,15 @@ async fn messages_of_other_bots_are_delivered_only_if_the_policy_allows_them() {
     let mut crew = Crew::gather().await;
     open_to_all(&crew.harness, &crew.team, "room").await;
     let bot = |mentions: bool| json!({ "is_bot": true, "mentions_bot": mentions });
-    let heard = "ann+owner/linked team+scope/granted";
+    let received = "ann+owner/linked team+scope/granted";
     let (bots, address) =
         ("ann+owner/linked team-relevance/allowOtherBots", "ann+owner/linked team-relevance/requireAddress");
     crew.check("u-ann", bot(true), bots).await; // no policy
     for (policy, plain, mentioned) in [
         (json!({ "allowOtherBots": false }), bots, bots),
         (json!({ "allowOtherBots": false, "freeResponseScopes": ["room"] }), bots, bots),
-        (json!({ "allowOtherBots": true }), heard, heard),
-        (json!({ "allowOtherBots": true, "requireAddress": true }), address, heard),
+        (json!({ "allowOtherBots": true }), received, received),
+        (json!({ "allowOtherBots": true, "requireAddress": true }), address, received),
     ] {
         set_policy(&crew.harness, &crew.team, policy).await;
         crew.check("u-ann", bot(false), plain).await;

@@ -44,7 +44,7 @@ pub(crate) struct Harness {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) client: reqwest::Client,
     /// Everything that the server sent, by HTTP and on sockets.
-    pub(crate) heard: Arc<Mutex<Vec<u8>>>,
+    pub(crate) received: Arc<Mutex<Vec<u8>>>,
     serving: Option<JoinHandle<()>>,
     /// When something was last repeated because the server had not reached its store, and for how long in all.
     waited: Mutex<(Instant, Duration)>,
@@ -188,7 +188,7 @@ impl Harness {
             admin,
             folder,
             client,
-            heard: Arc::default(),
+            received: Arc::default(),
             serving,
             waited: Mutex::new((Instant::now(), Duration::ZERO)),
         }
@@ -246,7 +246,7 @@ impl Harness {
         let response = Box::pin(self.response(request)).await; // large, and in each test many times
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await.unwrap().to_vec();
-        self.heard.lock().unwrap().extend_from_slice(&body);
+        self.received.lock().unwrap().extend_from_slice(&body);
         Reply { status, headers, body }
     }
 
@@ -391,22 +391,22 @@ impl Harness {
     // ---- sockets -------------------------------------------------------------------------
 
     pub(crate) async fn dial(&self, bearer: &str) -> Socket {
-        self.dial_into(bearer, &self.heard).await
+        self.dial_into(bearer, &self.received).await
     }
 
     /// A socket whose bytes are kept apart from all others.
-    pub(crate) async fn dial_into(&self, bearer: &str, heard: &Arc<Mutex<Vec<u8>>>) -> Socket {
-        self.dial_with(Some((http::header::AUTHORIZATION, format!("Bearer {bearer}"))), heard).await
+    pub(crate) async fn dial_into(&self, bearer: &str, received: &Arc<Mutex<Vec<u8>>>) -> Socket {
+        self.dial_with(Some((http::header::AUTHORIZATION, format!("Bearer {bearer}"))), received).await
     }
 
     pub(crate) async fn dial_without_token(&self) -> Socket {
-        self.dial_with(None, &self.heard).await
+        self.dial_with(None, &self.received).await
     }
 
     /// Again, as in `response`, if the server has lost sight of its store. It may have found it by the time that it is looked at.
-    async fn dial_with(&self, header: Option<(http::HeaderName, String)>, heard: &Arc<Mutex<Vec<u8>>>) -> Socket {
+    async fn dial_with(&self, header: Option<(http::HeaderName, String)>, received: &Arc<Mutex<Vec<u8>>>) -> Socket {
         for attempt in 0.. {
-            match Socket::dial_with(&self.url, "/relay", header.clone(), heard.clone()).await {
+            match Socket::dial_with(&self.url, "/relay", header.clone(), received.clone()).await {
                 Err(error) if error.contains("503") && (attempt < 3 || !self.app.desk.directory().is_current()) => {
                     self.wait_for_store().await;
                 }
@@ -418,7 +418,7 @@ impl Harness {
 
     /// With the token among the subprotocols, as clients do that cannot set headers.
     pub(crate) async fn dial_by_protocol(&self, offered: &str) -> Socket {
-        self.dial_with(Some((http::header::SEC_WEBSOCKET_PROTOCOL, offered.to_owned())), &self.heard).await
+        self.dial_with(Some((http::header::SEC_WEBSOCKET_PROTOCOL, offered.to_owned())), &self.received).await
     }
 
     /// Connects and sends hello: ready for deliveries.
@@ -451,7 +451,7 @@ impl Harness {
         let reading = async {
             while !missing.is_empty() {
                 let chunk = response.chunk().await.unwrap().expect("the stream ended early");
-                self.heard.lock().unwrap().extend_from_slice(&chunk);
+                self.received.lock().unwrap().extend_from_slice(&chunk);
                 // Only where a word can have become complete: streams may be long.
                 let from = came.floor_char_boundary(came.len().saturating_sub(longest));
                 came.push_str(&String::from_utf8_lossy(&chunk));

@@ -21,7 +21,7 @@ pub(crate) struct Socket {
     sink: SplitSink<Stream, Message>,
     /// Reads continuously, like a real client, so that pings and closes are answered.
     reader: JoinHandle<()>,
-    heard: mpsc::UnboundedReceiver<Received>,
+    received: mpsc::UnboundedReceiver<Received>,
     lines: Lines,
     frames: VecDeque<Frame>,
     requests: u32,
@@ -68,17 +68,17 @@ impl Socket {
         url: &str,
         path: &str,
         bearer: Option<&str>,
-        heard: Arc<Mutex<Vec<u8>>>,
+        received: Arc<Mutex<Vec<u8>>>,
     ) -> Result<Self, String> {
         let header = bearer.map(|bearer| (http::header::AUTHORIZATION, format!("Bearer {bearer}")));
-        Self::dial_with(url, path, header, heard).await
+        Self::dial_with(url, path, header, received).await
     }
 
     pub(crate) async fn dial_with(
         url: &str,
         path: &str,
         header: Option<(http::HeaderName, String)>,
-        heard: Arc<Mutex<Vec<u8>>>,
+        received: Arc<Mutex<Vec<u8>>>,
     ) -> Result<Self, String> {
         let uri: http::Uri = format!("{}{path}", url.replacen("http", "ws", 1)).parse().unwrap();
         let mut builder = ClientBuilder::from_uri(uri);
@@ -90,8 +90,8 @@ impl Socket {
         let (lines, frames) = (Lines::new(FRAME_MAX_BYTES), VecDeque::new());
         let (sink, stream) = stream.split();
         let (tell, told) = mpsc::unbounded_channel();
-        let reader = tokio::spawn(read_on(stream, tell, heard));
-        Ok(Self { sink, reader, heard: told, lines, frames, requests: 0, ended: None })
+        let reader = tokio::spawn(read_on(stream, tell, received));
+        Ok(Self { sink, reader, received: told, lines, frames, requests: 0, ended: None })
     }
 
     // ---- sending -------------------------------------------------------------------------
@@ -245,7 +245,7 @@ impl Socket {
         if self.ended.is_some() {
             return false;
         }
-        match self.heard.recv().await {
+        match self.received.recv().await {
             Some(Received::Text(text)) => {
                 let frames = &mut self.frames;
                 let take = |line: &str| {

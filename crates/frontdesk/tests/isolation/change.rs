@@ -164,15 +164,15 @@ impl Scenario {
     }
 
     async fn show_to_others(&mut self) {
-        let mut sight = self.world.sight.clone();
-        for it in sight.iter_mut().filter(|it| it.platform == APART) {
+        let mut visibility = self.world.visibility.clone();
+        for it in visibility.iter_mut().filter(|it| it.platform == APART) {
             for (_, sees) in &mut it.sees {
                 if self.dice.chance(PERCENT) {
                     *sees = Some(self.dice.chance(75));
                 }
             }
         }
-        self.world.sight = sight;
+        self.world.visibility = visibility;
         self.show_chats().await;
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use frontdesk_core::directory::facts::{Binding, Policy, Principal};
 use frontdesk_testkit::world::reference::{self, Line};
-use frontdesk_testkit::world::{APART, Dice, Event, Sight, World};
+use frontdesk_testkit::world::{APART, ChatVisibility, Dice, Event, World};
 use frontdesk_wire::{Secret, build_session_key, token};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -189,14 +189,14 @@ impl Scenario {
         for home in &self.homes {
             let sees = self.world.people.iter().map(|person| (person.user_id.clone(), Some(true))).collect();
             let (tenant, platform, chat_id) = (Some(home.tenant.clone()), APART.into(), home.own_chat.clone());
-            self.world.sight.push(Sight { tenant, platform, chat_id, sees });
+            self.world.visibility.push(ChatVisibility { tenant, platform, chat_id, sees });
         }
         self.show_chats().await;
     }
 
     /// Sets the members of the chats.
     pub(crate) async fn show_chats(&self) {
-        let chats = self.world.sight.iter().filter(|it| it.platform == APART);
+        let chats = self.world.visibility.iter().filter(|it| it.platform == APART);
         let calls = chats.map(async |it| {
             let home = self.homes.iter().find(|home| it.tenant.as_ref() == Some(&home.tenant)).unwrap();
             let members = self.world.members(&home.tenant, &it.chat_id);
@@ -262,8 +262,9 @@ impl Scenario {
 
     /// An agent of every tenant sends to every chat, so that there are bot messages to reply to.
     async fn greet(&mut self) {
-        let sight = self.world.sight.iter().filter(|it| it.platform == APART);
-        let chats: Vec<(String, String)> = sight.map(|it| (it.tenant.clone().unwrap(), it.chat_id.clone())).collect();
+        let visibility = self.world.visibility.iter().filter(|it| it.platform == APART);
+        let chats: Vec<(String, String)> =
+            visibility.map(|it| (it.tenant.clone().unwrap(), it.chat_id.clone())).collect();
         for (tenant, chat) in chats {
             let home = self.homes.iter().position(|home| home.tenant == tenant).unwrap();
             let (at, home) = (self.any_agent(home), &mut self.homes[home]);
@@ -292,7 +293,7 @@ impl Scenario {
 
     /// A message that is going to be posted, with the expected outcome.
     pub(crate) fn prepare(&mut self, home: usize, id: Option<String>, event: Event, text: String) -> Said {
-        let lines = reference::judge(&self.world, &event);
+        let lines = reference::evaluate(&self.world, &event);
         let delivered = |at: &usize| {
             let name = Some(&self.agents[*at].name);
             lines.iter().any(|line| line.delivered && line.instance.as_ref() == name)

@@ -56,7 +56,7 @@ impl Scenario {
     fn think(&mut self) -> Said {
         let event = loop {
             let event = self.world.event_on(&mut self.dice, APART);
-            let lines = reference::judge(&self.world, &event);
+            let lines = reference::evaluate(&self.world, &event);
             let weight = |line: &Line| match line.layer {
                 "scope" => 100,
                 "principal" | "relevance" => 60,

@@ -90,12 +90,12 @@ impl Cluster {
     /// The last server hears the bus, if there is one.
     pub(crate) async fn check_bus(&self) {
         let (api, cut_off) = (&self.desks.last().unwrap().api, u64::from(self.bus == BusKind::RedisCut));
-        let is_known = async || (api.metric("frontdesk_bus_cut_off").await == cut_off).then_some(());
-        until("whether the bus is heard", SOON, is_known).await;
+        let is_known = async || (api.metric("frontdesk_bus_deaf").await == cut_off).then_some(());
+        until("whether the bus delivers", SOON, is_known).await;
     }
 }
 
-/// Connects as soon as the server has heard of the gateway.
+/// Connects as soon as the server knows the gateway.
 pub(crate) async fn dial(desk: &Desk, account: &GatewayAccount) -> Socket {
     until("the gateway can connect", SOON, async || Socket::dial(&desk.api.url, account).await.ok()).await
 }

@@ -336,7 +336,7 @@ async fn a_handle_is_in_no_event_log_answer_or_file() {
     let path = scene.path().await;
     let nowhere = |when: &str| {
         assert!(!holds(&LOG.lock().unwrap(), HANDLE), "logged {when}");
-        assert!(!holds(&scene.harness.heard.lock().unwrap(), HANDLE), "answered {when}");
+        assert!(!holds(&scene.harness.received.lock().unwrap(), HANDLE), "answered {when}");
         for (name, bytes) in files(scene.harness.folder.path()) {
             assert!(!holds(&bytes, HANDLE), "in {name} {when}");
         }

@@ -272,7 +272,7 @@ async fn visibility_is_asked_from_the_platform_and_cached_briefly() {
     scene.env.advance_ms(30_000);
     assert_eq!((say().await.as_str(), scene.platform.looks()), ("withheld", 2), "the cache expires after 30 s");
     scene.platform.blind.lock().unwrap().clear();
-    scene.desk.inbound().forget_sight("red", PLATFORM, BOT, "red-chat");
+    scene.desk.inbound().drop_cached_visibility("red", PLATFORM, BOT, "red-chat");
     assert_eq!((say().await.as_str(), scene.platform.looks()), ("delivered", 3), "a change notice clears the cache");
 }
 

@@ -79,7 +79,7 @@ async fn files_long_texts_and_drafts_go_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_is_waited_for_and_doubt_is_told() {
+async fn a_limit_is_waited_for_and_an_unknown_outcome_is_reported() {
     let scene = Scene::by_socket().await;
     let mut agent = scene.agent().await;
     scene.say("D1", "UANN", "hello");
@@ -89,9 +89,9 @@ async fn a_limit_is_waited_for_and_doubt_is_told() {
     fault("chat.postMessage", Fault::RetryAfter { seconds: 1 });
     assert_eq!(agent.act(send("D1", "after a second", None)).await["success"], true);
     fault("chat.postMessage", Fault::DropAfter);
-    let doubt = agent.act(send("D1", "did it go?", None)).await;
-    assert_eq!((&doubt["success"], &doubt["ambiguous"]), (&json!(false), &json!(true)), "{doubt}");
-    assert!(doubt["error"].as_str().unwrap().contains("timed out"), "{doubt}");
+    let unknown = agent.act(send("D1", "did it go?", None)).await;
+    assert_eq!((&unknown["success"], &unknown["ambiguous"]), (&json!(false), &json!(true)), "{unknown}");
+    assert!(unknown["error"].as_str().unwrap().contains("timed out"), "{unknown}");
     fault("chat.postMessage", Fault::Error { error: "is_archived".into() });
     let refused = agent.act(send("D1", "no", None)).await;
     assert_eq!((&refused["code"], refused.get("ambiguous")), (&json!("forbidden"), None), "{refused}");

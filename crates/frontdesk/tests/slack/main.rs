@@ -155,9 +155,9 @@ impl Scene {
 
     /// Ends the scene; no secret was sent to anybody.
     async fn finish(self) {
-        let heard = String::from_utf8_lossy(&self.harness.heard.lock().unwrap()).into_owned();
+        let received = String::from_utf8_lossy(&self.harness.received.lock().unwrap()).into_owned();
         for secret in [TOKEN, SECOND_TOKEN, APP_TOKEN, SIGNING, CLIENT_SECRET] {
-            assert!(!heard.contains(secret), "a secret was sent out");
+            assert!(!received.contains(secret), "a secret was sent out");
         }
         self.harness.finish().await;
     }

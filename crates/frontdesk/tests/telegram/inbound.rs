@@ -94,7 +94,7 @@ async fn an_album_is_one_event_and_its_files_are_fetched_when_they_are_asked_for
         let reply = scene.harness.get(path, &scene.ann.bearer()).await;
         assert_eq!((reply.status, reply.text().as_str()), (200, content));
     }
-    assert!(!String::from_utf8_lossy(&scene.harness.heard.lock().unwrap()).contains(TOKEN));
+    assert!(!String::from_utf8_lossy(&scene.harness.received.lock().unwrap()).contains(TOKEN));
     scene.finish().await;
 }
 

@@ -26,8 +26,8 @@ use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, S
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
+use crate::shared::bounded_cache::BoundedCache;
 use crate::shared::draft::Seal;
-use crate::shared::kept::Kept;
 use crate::shared::transfers::Transfers;
 
 pub use post::Posted;
@@ -101,7 +101,7 @@ pub struct BuiltInChat {
     /// (tenant, chat) to the time at which the indicator expires.
     typing: Mutex<HashMap<(String, String), u64>>,
     /// By the hash of tenant, chat and id of the draft, which may be long.
-    drafts: Kept<[u8; 16], ChatDraft>,
+    drafts: BoundedCache<[u8; 16], ChatDraft>,
 }
 
 /// A text that grows while the agent writes it.
@@ -179,7 +179,7 @@ impl BuiltInChat {
         };
         let signals = broadcast::channel(SIGNALS_MAX).0;
         let origin = env.random_hex(8);
-        let (typing, drafts) = (Mutex::default(), Kept::new(DRAFTS_MAX, DRAFT_MS));
+        let (typing, drafts) = (Mutex::default(), BoundedCache::new(DRAFTS_MAX, DRAFT_MS));
         let fetches = Transfers::new(FETCHES_MAX, FETCHES_PER_TENANT);
         Self { env, log, media, outcall, fetches, rules, descriptor, signals, bus, origin, typing, drafts }
     }
@@ -278,7 +278,7 @@ impl Platform for BuiltInChat {
         &self.descriptor
     }
 
-    fn heard<'a>(&'a self, text: &'a str) -> BoxFuture<'a, ()> {
+    fn receive_hint<'a>(&'a self, text: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(self.take_hint(text))
     }
 

@@ -330,7 +330,7 @@ fn encoded(emoji: &str) -> Result<String, ActionResult> {
 
 async fn rename(discord: &Discord, api: &Api<'_>, bot: &Bot, thread: &str, act: &Act) -> Result<Acted, ActionResult> {
     let Act::ThreadRename { thread_name, only_if_current_name, only_if_connector_created, .. } = act else {
-        return Err(ActionResult::refused(Code::BadRequest, "this is no rename"));
+        return Err(ActionResult::refused(Code::BadRequest, "the action has no new name"));
     };
     // Asked from Discord itself: a guard must not rely on what was known before.
     let found: Channel = match api.get(&format!("/channels/{thread}")).await {

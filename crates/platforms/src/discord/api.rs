@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_doubt() {
+    fn refusals_differ_from_unknown_outcomes() {
         let refused = read::<Value>(&answer(404, r#"{"message":"Unknown Channel","code":10003}"#, &[])).err().unwrap();
         assert!(refused.text().contains("Unknown Channel") && refused.text().contains("10003"));
         let acted = Acted::from(refused);

@@ -41,12 +41,12 @@ const PAUSE_MAX: Duration = Duration::from_mins(5);
 const NAMED_MAX: usize = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum Target {
     Guild(String),
     Direct(String),
 }
 
-impl Place {
+impl Target {
     fn named(&self) -> String {
         match self {
             Self::Guild(id) => format!("guild {id}"),
@@ -70,7 +70,7 @@ enum Trouble {
 /// What was done for one place, also over several attempts.
 #[derive(Default)]
 struct Reading {
-    place: Option<Place>,
+    place: Option<Target>,
     /// Attempts that failed for now.
     attempts: u32,
     is_asked: bool,
@@ -129,20 +129,20 @@ impl Listening<'_> {
     }
 
     /// Direct chats first: people wait there. Then guilds that are known, then those that must be asked for.
-    fn next_place(&self, may_ask: bool) -> Option<(Place, u64)> {
+    fn next_place(&self, may_ask: bool) -> Option<(Target, u64)> {
         self.progress.read(|cursor| {
             let Missed { guilds, directs, .. } = &cursor.missed;
             if let Some((channel, after)) = directs.first_key_value() {
-                return Some((Place::Direct(channel.clone()), *after));
+                return Some((Target::Direct(channel.clone()), *after));
             }
             let is_known = |id: &&String| self.discord.guilds.guild(&self.bot.id, id).is_some();
             let known = guilds.keys().find(is_known);
             let guild = known.or_else(|| guilds.keys().next().filter(|_| may_ask))?;
-            Some((Place::Guild(guild.clone()), guilds[guild]))
+            Some((Target::Guild(guild.clone()), guilds[guild]))
         })
     }
 
-    async fn finish(&self, place: &Place, is_asked: bool) -> Result<(), String> {
+    async fn finish(&self, place: &Target, is_asked: bool) -> Result<(), String> {
         let is_last = self.progress.change(|cursor| {
             cursor.missed.finish(place.id());
             cursor.missed.is_empty()
@@ -151,10 +151,10 @@ impl Listening<'_> {
         if is_asked || is_last { self.progress.save().await } else { Ok(()) }
     }
 
-    async fn read_place(&self, place: &Place, after: u64, reading: &mut Reading) -> Result<(), Trouble> {
+    async fn read_place(&self, place: &Target, after: u64, reading: &mut Reading) -> Result<(), Trouble> {
         match place {
-            Place::Direct(channel) => self.read_channel(None, channel, after, reading).await,
-            Place::Guild(id) => {
+            Target::Direct(channel) => self.read_channel(None, channel, after, reading).await,
+            Target::Guild(id) => {
                 let found = self.discord.guild_within(self.bot, id, Patience::LONG).await;
                 // `None`: the bot is not in it any more.
                 let Some(guild) = found.map_err(|error| Trouble::Passing(error.text()))? else { return Ok(()) };
@@ -223,7 +223,7 @@ impl Listening<'_> {
 
     /// Why a channel is not read further, of which so many messages may still be read.
     fn bound(&self, left: usize, reading: &Reading) -> Option<String> {
-        let is_direct = matches!(reading.place, Some(Place::Direct(_)));
+        let is_direct = matches!(reading.place, Some(Target::Direct(_)));
         let is_spent = self.progress.read(|cursor| match is_direct {
             true => cursor.missed.spent_directly.reaches(DIRECTS_MAX),
             false => cursor.missed.spent.reaches(GUILDS_MAX),
@@ -243,12 +243,12 @@ impl Listening<'_> {
 
     /// What is left when the bounds are reached is reported as a whole.
     async fn give_up_if_spent(&self) -> Result<(), String> {
-        let left: Vec<(Place, u64)> = self.progress.change(|cursor| {
+        let left: Vec<(Target, u64)> = self.progress.change(|cursor| {
             let Missed { guilds, directs, spent, spent_directly, .. } = &mut cursor.missed;
             let guilds = if spent.reaches(GUILDS_MAX) { take(guilds) } else { BTreeMap::new() };
             let directs = if spent_directly.reaches(DIRECTS_MAX) { take(directs) } else { BTreeMap::new() };
-            let guilds = guilds.into_iter().map(|(id, after)| (Place::Guild(id), after));
-            guilds.chain(directs.into_iter().map(|(id, after)| (Place::Direct(id), after))).collect()
+            let guilds = guilds.into_iter().map(|(id, after)| (Target::Guild(id), after));
+            guilds.chain(directs.into_iter().map(|(id, after)| (Target::Direct(id), after))).collect()
         });
         let Some(after) = left.iter().map(|(_, after)| *after).min() else { return Ok(()) };
         self.report(after, left.iter().map(|(place, _)| format!("{}: {TOO_MUCH}", place.named())).collect());
@@ -257,7 +257,7 @@ impl Listening<'_> {
 
     fn spend(&self, reading: &mut Reading, more: Spent) {
         reading.spent.add(more);
-        let is_direct = matches!(reading.place, Some(Place::Direct(_)));
+        let is_direct = matches!(reading.place, Some(Target::Direct(_)));
         self.progress.change(|Cursor { missed, .. }| {
             if is_direct { &mut missed.spent_directly } else { &mut missed.spent }.add(more);
         });

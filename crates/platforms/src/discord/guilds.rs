@@ -109,7 +109,7 @@ impl Guilds {
         resting.insert((bot.to_owned(), id.to_owned()), until_ms);
     }
 
-    pub(super) fn is_resting(&self, bot: &str, id: &str, now_ms: u64) -> bool {
+    pub(super) fn is_paused(&self, bot: &str, id: &str, now_ms: u64) -> bool {
         locked(&self.resting).get(&(bot.to_owned(), id.to_owned())).is_some_and(|until_ms| now_ms < *until_ms)
     }
 
@@ -411,10 +411,8 @@ mod tests {
     fn a_question_that_failed_rests() {
         let guilds = Guilds::default();
         guilds.rest("b", "3", 100);
-        assert!(
-            guilds.is_resting("b", "3", 99) && !guilds.is_resting("b", "3", 100) && !guilds.is_resting("b", "4", 99)
-        );
+        assert!(guilds.is_paused("b", "3", 99) && !guilds.is_paused("b", "3", 100) && !guilds.is_paused("b", "4", 99));
         guilds.begin("b", Part::WHOLE);
-        assert!(!guilds.is_resting("b", "3", 99));
+        assert!(!guilds.is_paused("b", "3", 99));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::api::{Api, ApiError};
 use super::ask::Patience;
-use super::normalize::{Message, Place, normalize};
+use super::normalize::{Message, MessageLocation, normalize};
 use super::permissions::{Member, Rights, sees};
 use super::places::{Channel, Guild, PRIVATE_THREAD, User};
 use super::snowflake::{is_id, ms_of, number};
@@ -95,7 +95,7 @@ impl Discord {
         if let Some(known) = self.guilds.guild(&bot.id, id) {
             return Ok(Some(known));
         }
-        if self.guilds.is_resting(&bot.id, id, self.env.steady_ms()) {
+        if self.guilds.is_paused(&bot.id, id, self.env.steady_ms()) {
             return Err(asked_lately());
         }
         let asking = self.guilds.asking(&bot.id, id);
@@ -152,7 +152,7 @@ impl Discord {
         id: &str,
         asked: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<T, ApiError> {
-        if self.guilds.is_resting(&bot.id, id, self.env.steady_ms()) {
+        if self.guilds.is_paused(&bot.id, id, self.env.steady_ms()) {
             return Err(asked_lately());
         }
         asked.await.inspect_err(|error| {
@@ -246,7 +246,7 @@ impl Discord {
             Some(parent) => self.channel(bot, parent).await.inspect_err(log_failure).unwrap_or_default(),
             None => None,
         };
-        let place = Place { bot, me, channel: &channel, parent: parent.as_ref(), guild: guild.as_ref() };
+        let place = MessageLocation { bot, me, channel: &channel, parent: parent.as_ref(), guild: guild.as_ref() };
         let mut intake = normalize(&place, message, is_edit)?;
         let written_ms = number(&message.id).map_or(0, ms_of);
         intake.author_sees = !is_edit && written_ms + JUST_WRITTEN_MS > self.env.now_ms();

@@ -90,7 +90,7 @@ struct Forwarded {
 }
 
 /// Where a message was written.
-pub(super) struct Place<'a> {
+pub(super) struct MessageLocation<'a> {
     pub(super) bot: &'a Bot,
     pub(super) me: &'a str,
     pub(super) channel: &'a Channel,
@@ -123,7 +123,7 @@ impl Message {
 }
 
 /// `None`: nobody wrote it, or the bot itself.
-pub(super) fn normalize(place: &Place<'_>, message: &Message, is_edit: bool) -> Option<Intake> {
+pub(super) fn normalize(place: &MessageLocation<'_>, message: &Message, is_edit: bool) -> Option<Intake> {
     if !WRITTEN.contains(&message.kind) || message.author.id == place.me || message.author.id.is_empty() {
         return None;
     }
@@ -244,7 +244,7 @@ fn is_named(content: &str, me: &str) -> bool {
     content.contains(&format!("<@{me}>")) || content.contains(&format!("<@!{me}>"))
 }
 
-fn source(place: &Place<'_>, message: &Message, is_bot: bool, is_edit: bool) -> Source {
+fn source(place: &MessageLocation<'_>, message: &Message, is_bot: bool, is_edit: bool) -> Source {
     let channel = place.channel;
     let nick = message.member.as_ref().and_then(|member| member.nick.as_deref()).filter(|nick| !nick.is_empty());
     let mut source = Source {
@@ -267,7 +267,7 @@ fn source(place: &Place<'_>, message: &Message, is_bot: bool, is_edit: bool) -> 
 }
 
 /// A post of a forum has the topic of the forum.
-fn topic(place: &Place<'_>) -> Option<String> {
+fn topic(place: &MessageLocation<'_>) -> Option<String> {
     let forum = place.parent.filter(|parent| parent.is_forum());
     let own = [Some(place.channel), forum].into_iter().flatten().filter_map(|channel| channel.topic.clone());
     own.into_iter().find(|topic| !topic.is_empty())
@@ -310,7 +310,7 @@ mod tests {
         message.as_object_mut().unwrap().extend(data.as_object().unwrap().clone());
         let message = read(&message).unwrap();
         let channel = message.unknown_channel();
-        let place = Place { bot: &Bot::bare("b"), me: ME, channel: &channel, parent: None, guild: None };
+        let place = MessageLocation { bot: &Bot::bare("b"), me: ME, channel: &channel, parent: None, guild: None };
         normalize(&place, &message, is_edit).unwrap()
     }
 

@@ -12,7 +12,7 @@ use super::emoji;
 use super::failure::ApiError;
 use super::prompts::{card, prompt, text_element};
 use super::refusals::{OF_ANCHOR, OF_KIND};
-use super::send::{Place, Sending};
+use super::send::{SendTarget, Sending};
 use super::text::{not_one_message, one_message};
 use super::value::{list_of, text_of};
 
@@ -51,7 +51,7 @@ impl Feishu {
             return Err(ActionResult::refused(Code::BadRequest, text));
         }
         let api = self.api(bot);
-        let sending = Sending { feishu: self, api, acting_as, place: Place::of(action, chat_id)? };
+        let sending = Sending { feishu: self, api, acting_as, place: SendTarget::of(action, chat_id)? };
         Ok(match &action.act {
             Act::Send { content, reply_to, .. } => self.send(&sending, content, reply_to.as_deref()).await?,
             Act::Edit { message_id, content, .. } => {

@@ -13,20 +13,20 @@ use super::act::patch_card;
 use super::prompts::{card, text_element};
 use super::send::{Sending, partial};
 use super::text::{Outgoing, is_blank, not_one_message, one_message, parts};
+use crate::shared::bounded_cache::BoundedCache;
 use crate::shared::draft::{Seal, completes};
-use crate::shared::kept::Kept;
 
 /// Bot, tenant, chat and thread.
-type DraftPlace = (String, String, String, String);
-/// Place, and the hash of the id of the draft, which may be long.
-type DraftKey = (DraftPlace, [u8; 16]);
+type DraftChat = (String, String, String, String);
+/// Chat, and the hash of the id of the draft, which may be long.
+type DraftKey = (DraftChat, [u8; 16]);
 /// Frames of one draft come one after the other.
 type Draft = Arc<Mutex<DraftState>>;
 
 const CARDS_MAX: usize = 20_000;
 const DRAFTS_MAX: usize = 1_000;
 
-const IN_DOUBT: &str =
+const MAY_BE_SENT: &str =
     "it is not known whether the card of this draft was sent, so that no other one is made; send the final text";
 
 #[derive(Default)]
@@ -36,10 +36,10 @@ struct DraftState {
     shown: String,
     seal: Seal,
     /// A card was sent, and whether it is there is not known. Another one could be the second of this draft.
-    is_in_doubt: bool,
+    may_be_sent: bool,
 }
 
-fn place_of(sending: &Sending<'_>) -> DraftPlace {
+fn place_of(sending: &Sending<'_>) -> DraftChat {
     let (acting_as, place) = (sending.acting_as, sending.place);
     let thread = place.thread.unwrap_or_default().to_owned();
     (acting_as.bot.id.clone(), acting_as.tenant.to_owned(), place.chat_id.to_owned(), thread)
@@ -48,19 +48,19 @@ fn place_of(sending: &Sending<'_>) -> DraftPlace {
 /// Messages that are cards, and those of them that are drafts.
 pub(super) struct Cards {
     /// By bot and message. They are changed by another call than texts.
-    known: Kept<(String, String), ()>,
-    drafts: Kept<DraftKey, Draft>,
+    known: BoundedCache<(String, String), ()>,
+    drafts: BoundedCache<DraftKey, Draft>,
     /// The latest draft of a place that is not sealed.
-    open: Kept<DraftPlace, Draft>,
+    open: BoundedCache<DraftChat, Draft>,
 }
 
 impl Cards {
     pub(super) fn new() -> Self {
         let hour_ms = 3_600_000;
         Self {
-            known: Kept::new(CARDS_MAX, 24 * hour_ms),
-            drafts: Kept::new(DRAFTS_MAX, hour_ms),
-            open: Kept::new(DRAFTS_MAX, hour_ms),
+            known: BoundedCache::new(CARDS_MAX, 24 * hour_ms),
+            drafts: BoundedCache::new(DRAFTS_MAX, hour_ms),
+            open: BoundedCache::new(DRAFTS_MAX, hour_ms),
         }
     }
 
@@ -98,9 +98,9 @@ impl Cards {
         let first = texts.first().map_or("", String::as_str);
         let first = one_message(first).ok_or_else(|| not_one_message(first))?;
         self.open.put(place.clone(), draft.clone(), now_ms);
-        let acted = match (state.is_in_doubt, sealed) {
+        let acted = match (state.may_be_sent, sealed) {
             (false, _) => self.show(sending, &mut state, &first).await,
-            (true, false) => return Err(ActionResult::refused(Code::Unavailable, IN_DOUBT)),
+            (true, false) => return Err(ActionResult::refused(Code::Unavailable, MAY_BE_SENT)),
             // The final text is a message of its own.
             (true, true) => {
                 let acted = Sending::acted(sending.post_text(&first, None).await);
@@ -140,9 +140,9 @@ impl Cards {
             };
         }
         let content = card(&[text_element(&out.card)]).to_string();
-        state.is_in_doubt = true; // also if nobody waits for the end of this action
+        state.may_be_sent = true; // also if nobody waits for the end of this action
         let acted = Sending::acted(sending.post("interactive", &content, None).await);
-        state.is_in_doubt = acted.result.ambiguous;
+        state.may_be_sent = acted.result.ambiguous;
         if acted.result.success {
             state.message_id.clone_from(&acted.result.message_id);
             state.shown.clone_from(&out.card);

@@ -5,7 +5,7 @@ use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
 
-use super::refusals::{IN_DOUBT, NO_MESSAGE, OF_APP, OF_RATE, OF_TOKEN, code_of, mend};
+use super::refusals::{NO_MESSAGE, OF_APP, OF_RATE, OF_TOKEN, UNKNOWN_OUTCOME, code_of, mend};
 use super::value::{list_of, text_of};
 
 /// If Feishu limits us and does not say for how long.
@@ -125,8 +125,8 @@ pub(super) fn read(answer: &Answer) -> Result<Value, ApiError> {
         return Err(limited(answer));
     }
     let plain = |text: &str| -> String { text.chars().filter(|c| !c.is_control()).take(TEXT_MAX_CHARS).collect() };
-    if answer.status >= 500 || code == 0 || code == IN_DOUBT {
-        let may_be_done = may_be_done || code == IN_DOUBT;
+    if answer.status >= 500 || code == 0 || code == UNKNOWN_OUTCOME {
+        let may_be_done = may_be_done || code == UNKNOWN_OUTCOME;
         let why = format!("status {}, code {code}: {}", answer.status, plain(text_of(&value, "msg")));
         return Err(ApiError::unusable(may_be_done, &why));
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_doubt() {
+    fn refusals_differ_from_unknown_outcomes() {
         for (status, body, code, expected) in [
             (400, r#"{"code":230002,"msg":"Bot/User can NOT be out of the chat."}"#, Code::Forbidden, "add it"),
             (400, r#"{"code":230013,"msg":"x"}"#, Code::Forbidden, "availability"),

@@ -55,7 +55,7 @@ use self::failure::ApiError;
 use self::mentions::Me;
 use self::normalize::{Chat, Parent};
 use self::text::MESSAGE_MAX;
-use crate::shared::kept::Kept;
+use crate::shared::bounded_cache::BoundedCache;
 use crate::shared::source_file::SourceFiles;
 use crate::shared::tokens::Tokens;
 use crate::shared::transfers::Transfers;
@@ -91,7 +91,7 @@ fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
 struct NoSettings {}
 
 /// By bot and something of it.
-type OfBot<V> = Kept<(String, String), V>;
+type OfBot<V> = BoundedCache<(String, String), V>;
 
 pub struct Feishu {
     env: Arc<dyn Env>,
@@ -139,13 +139,13 @@ impl Feishu {
             public_url: kit.public_url.clone(),
             descriptor,
             tokens: no_tokens(),
-            known: Kept::new(BOTS_MAX, 24 * HOUR_MS),
-            names: Kept::new(NAMES_MAX, HOUR_MS),
-            chats: Kept::new(CHATS_MAX, HOUR_MS),
-            parents: Kept::new(PARENTS_MAX, HOUR_MS),
-            persons: Kept::new(CHATS_MAX, 24 * HOUR_MS),
-            places: Kept::new(PLACES_MAX, 24 * HOUR_MS),
-            anchors: Kept::new(ANCHORS_MAX, 24 * HOUR_MS),
+            known: BoundedCache::new(BOTS_MAX, 24 * HOUR_MS),
+            names: BoundedCache::new(NAMES_MAX, HOUR_MS),
+            chats: BoundedCache::new(CHATS_MAX, HOUR_MS),
+            parents: BoundedCache::new(PARENTS_MAX, HOUR_MS),
+            persons: BoundedCache::new(CHATS_MAX, 24 * HOUR_MS),
+            places: BoundedCache::new(PLACES_MAX, 24 * HOUR_MS),
+            anchors: BoundedCache::new(ANCHORS_MAX, 24 * HOUR_MS),
             cards: Cards::new(),
             held_files: Transfers::new(media::HELD_MAX, media::HELD_PER_TENANT),
         }

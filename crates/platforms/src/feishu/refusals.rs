@@ -9,7 +9,7 @@ pub(super) const OF_APP: [i64; 5] = [10_003, 10_012, 10_014, 10_015, 99_991_543]
 /// Too many requests: of the app, of a chat, of a message.
 pub(super) const OF_RATE: [i64; 5] = [99_991_400, 230_020, 11_232, 11_233, 11_247];
 /// A message with the same mark is being sent at the moment.
-pub(super) const IN_DOUBT: i64 = 230_049;
+pub(super) const UNKNOWN_OUTCOME: i64 = 230_049;
 /// There is no message of the id.
 pub(super) const NO_MESSAGE: i64 = 231_003;
 /// The message to answer was withdrawn, or is not there.

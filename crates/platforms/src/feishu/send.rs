@@ -15,7 +15,7 @@ use super::value::{list_of, text_of};
 
 /// Where a message goes.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct SendTarget<'a> {
     pub(super) chat_id: &'a str,
     /// A topic, or the first message of one.
     pub(super) thread: Option<&'a str>,
@@ -23,7 +23,7 @@ pub(super) struct Place<'a> {
     anchor: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> SendTarget<'a> {
     #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
     pub(super) fn of(action: &'a Action, chat_id: &'a str) -> Result<Self, ActionResult> {
         let thread = action.meta("thread_id");
@@ -48,7 +48,7 @@ pub(super) struct Sending<'a> {
     pub(super) feishu: &'a Feishu,
     pub(super) api: Api<'a>,
     pub(super) acting_as: ActingAs<'a>,
-    pub(super) place: Place<'a>,
+    pub(super) place: SendTarget<'a>,
 }
 
 impl Sending<'_> {
@@ -73,7 +73,7 @@ impl Sending<'_> {
     /// In a topic it is an answer to a message there. An answer to a message that is gone goes into the chat, but never out of
     /// its topic.
     pub(super) async fn post(&self, kind: &str, content: &str, reply_to: Option<&str>) -> Result<Sent, ApiError> {
-        let Place { thread, anchor, .. } = self.place;
+        let SendTarget { thread, anchor, .. } = self.place;
         let (bot, now_ms) = (self.api.bot, self.feishu.env.steady_ms());
         if let Some(thread) = thread {
             self.check_here(thread).await?;
@@ -140,7 +140,7 @@ impl Sending<'_> {
 
     /// Into the chat, or into its topic.
     pub(super) async fn create(&self, kind: &str, content: &str) -> Result<Sent, ApiError> {
-        let Place { chat_id, thread, .. } = self.place;
+        let SendTarget { chat_id, thread, .. } = self.place;
         if let Some(thread) = thread {
             self.check_here(thread).await?;
         }

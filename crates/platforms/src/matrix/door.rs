@@ -116,7 +116,7 @@ impl Homeservers {
                 }
                 // The homeserver sends the transaction again.
                 tracing::warn!(%fault, bot = bot.id, txn, "handling a transaction failed");
-                Err(refused(503, "M_UNKNOWN", &format!("not now: {fault}")))
+                Err(refused(503, "M_UNKNOWN", &format!("the transaction was not stored; send it again: {fault}")))
             }
         }
     }

@@ -22,7 +22,7 @@ use super::inspect::{greet, token_checked};
 use super::lock::locked;
 use super::store::{Stop, note, save, store};
 use super::sync::{News, POLL_MS, next_news};
-use super::task::{ATTEMPTS_MAX, Cursor, Handed, PAUSE_MAX, Task, pause};
+use super::task::{ATTEMPTS_MAX, Cursor, PAUSE_MAX, QueuedTask, Task, pause};
 
 /// Between two polls of an application service.
 const PUSH_CHECK: Duration = Duration::from_mins(1);
@@ -161,7 +161,7 @@ impl Homeservers {
     }
 
     /// What a push asks for is noted before the push is answered.
-    async fn take_handed(&self, cursor: &mut Cursor, handed: Handed, inlet: &dyn Inlet) -> Result<Vec<Try>, Stop> {
+    async fn take_handed(&self, cursor: &mut Cursor, handed: QueuedTask, inlet: &dyn Inlet) -> Result<Vec<Try>, Stop> {
         let (mut task, confirm) = handed;
         if confirm.is_closed() {
             return Ok(Vec::new()); // who asked did not wait, and does it

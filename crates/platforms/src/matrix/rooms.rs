@@ -22,7 +22,7 @@ const NOTED_MAX: usize = 10_000;
 /// A bot, and a room or a message.
 type Key = (String, String);
 
-struct Kept {
+struct CachedRoom {
     room: Arc<Room>,
     /// Later than this it is only the last that was known.
     until_ms: u64,
@@ -45,7 +45,7 @@ struct Asked {
 
 #[derive(Default)]
 struct Memory {
-    kept: HashMap<Key, Kept>,
+    kept: HashMap<Key, CachedRoom>,
     /// Of all that are kept.
     bytes: usize,
     asked: HashMap<Key, Asked>,
@@ -66,7 +66,7 @@ impl Memory {
             self.remove(&any);
         }
         self.bytes += bytes;
-        self.kept.insert(key.clone(), Kept { room, until_ms: now_ms + kept_ms, bytes });
+        self.kept.insert(key.clone(), CachedRoom { room, until_ms: now_ms + kept_ms, bytes });
     }
 
     fn remove(&mut self, key: &Key) {

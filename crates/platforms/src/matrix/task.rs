@@ -121,7 +121,7 @@ pub(super) struct Cursor {
     pub(super) skipped: HashSet<String>,
     /// Tasks that were begun and did not end.
     #[serde(skip)]
-    under_way: Vec<Task>,
+    in_flight: Vec<Task>,
     /// The server of the bot.
     #[serde(skip)]
     pub(super) own_server: String,
@@ -199,11 +199,11 @@ impl Cursor {
         one == other || (server == server_of(other) && server != Some(self.own_server.as_str()))
     }
 
-    /// `false`: one like it is under way. When that has ended, this one is begun.
+    /// `false`: one like it is in progress. When that has ended, this one is begun.
     pub(super) fn begin(&mut self, task: &Task) -> bool {
-        let is_free = !self.under_way.iter().any(|it| it.is_like(task));
+        let is_free = !self.in_flight.iter().any(|it| it.is_like(task));
         if is_free {
-            self.under_way.push(task.clone());
+            self.in_flight.push(task.clone());
         }
         is_free
     }
@@ -211,7 +211,7 @@ impl Cursor {
     /// Gives back the task that has replaced it.
     pub(super) fn end(&mut self, task: &Task) -> Option<Task> {
         self.tasks.retain(|it| it != task);
-        self.under_way.retain(|it| it != task);
+        self.in_flight.retain(|it| it != task);
         self.tasks.iter().find(|it| it.is_like(task)).cloned()
     }
 
@@ -221,15 +221,15 @@ impl Cursor {
 }
 
 /// A task for a listener, and the channel that confirms that it is saved.
-pub(super) type Handed = (Task, oneshot::Sender<()>);
+pub(super) type QueuedTask = (Task, oneshot::Sender<()>);
 
 /// The listeners of bots whose events are pushed.
 #[derive(Default)]
-pub(super) struct TaskQueue(Mutex<HashMap<String, mpsc::Sender<Handed>>>);
+pub(super) struct TaskQueue(Mutex<HashMap<String, mpsc::Sender<QueuedTask>>>);
 
 impl TaskQueue {
     /// For the listener of this bot. One that ended is recognized by its closed channel.
-    pub(super) fn open(&self, bot: &str) -> mpsc::Receiver<Handed> {
+    pub(super) fn open(&self, bot: &str) -> mpsc::Receiver<QueuedTask> {
         let (sender, receiver) = mpsc::channel(OTHERS_MAX);
         locked(&self.0).insert(bot.to_owned(), sender);
         receiver

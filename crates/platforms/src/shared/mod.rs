@@ -1,10 +1,10 @@
 //! What several platforms need.
 
+pub(crate) mod bounded_cache;
 pub mod cbc;
 pub(crate) mod draft;
 pub(crate) mod fit;
 pub(crate) mod form;
-pub(crate) mod kept;
 pub mod markdown;
 pub(crate) mod recent;
 pub(crate) mod refusal;

@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 /// Chats that are remembered.
 const CHATS_MAX: usize = 10_000;
 
-type Place = (String, String);
+type ChatKey = (String, String);
 
 /// One value for a chat of a bot.
 pub(crate) struct Recent<V>(Mutex<Known<V>>);
 
 struct Known<V> {
-    values: HashMap<Place, V>,
-    oldest: VecDeque<Place>,
+    values: HashMap<ChatKey, V>,
+    oldest: VecDeque<ChatKey>,
 }
 
 impl<V> Default for Recent<V> {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_doubt() {
+    fn refusals_differ_from_unknown_outcomes() {
         let acted = |status, body: &str| Acted::from(read::<Value>(&answer(status, body)).unwrap_err());
         let error =
             |code: i64| format!(r#"{{"jsonrpc":"2.0","error":{{"code":{code},"message":"m","data":null}},"id":"x"}}"#);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_doubt() {
+    fn refusals_differ_from_unknown_outcomes() {
         for (body, code) in [
             (r#"{"ok":false,"error":"channel_not_found"}"#, Code::NotFound),
             (r#"{"ok":false,"error":"not_in_channel"}"#, Code::Forbidden),

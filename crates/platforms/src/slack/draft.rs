@@ -27,10 +27,10 @@ pub(super) struct DraftState {
     shown: String,
     seal: Seal,
     /// A message was sent, and whether it is there is not known. Another one could be the second of this draft.
-    is_in_doubt: bool,
+    may_be_sent: bool,
 }
 
-const IN_DOUBT: &str =
+const MAY_BE_SENT: &str =
     "it is not known whether the message of this draft was sent, so that no other one is made; send the final text";
 
 impl Slack {
@@ -60,8 +60,8 @@ impl Slack {
         }
         let texts = parts(content);
         let first = texts.first().map_or("", String::as_str);
-        if state.is_in_doubt && !sealed {
-            return Err(ActionResult::refused(Code::Unavailable, IN_DOUBT));
+        if state.may_be_sent && !sealed {
+            return Err(ActionResult::refused(Code::Unavailable, MAY_BE_SENT));
         }
         let acted = show(api, target, &mut state, first).await?;
         if !sealed || !acted.result.success {
@@ -100,9 +100,9 @@ async fn show(api: &Api<'_>, target: Target<'_>, state: &mut DraftState, text: &
     }
     let mut fields: Map<String, Value> = target.fields();
     fields.insert("text".into(), rendered.markup.clone().into());
-    state.is_in_doubt = true; // also if nobody waits for the end of this action
+    state.may_be_sent = true; // also if nobody waits for the end of this action
     let acted = sent(post_text(api, "chat.postMessage", fields).await);
-    state.is_in_doubt = acted.result.ambiguous;
+    state.may_be_sent = acted.result.ambiguous;
     if acted.result.success {
         state.ts.clone_from(&acted.result.message_id);
         state.shown = rendered.markup;

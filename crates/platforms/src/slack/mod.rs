@@ -44,7 +44,7 @@ use serde::Deserialize;
 use self::draft::{Draft, DraftKey};
 use self::normalize::Me;
 use self::text::MESSAGE_MAX;
-use crate::shared::kept::Kept;
+use crate::shared::bounded_cache::BoundedCache;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -97,14 +97,14 @@ pub struct Slack {
     public_url: String,
     descriptor: Descriptor,
     /// Who each bot is, by its id, its account and the workspace.
-    known: Kept<(String, String, String), Me>,
+    known: BoundedCache<(String, String, String), Me>,
     /// What people are called, by bot, workspace and user. `None`: Slack does not say.
-    names: Kept<(String, String, String), Option<String>>,
+    names: BoundedCache<(String, String, String), Option<String>>,
     /// The workspace of a chat, by bot and chat.
-    places: Kept<(String, String), String>,
+    places: BoundedCache<(String, String), String>,
     /// What kind of chat it is, by bot and chat.
-    kinds: Kept<(String, String), &'static str>,
-    drafts: Kept<DraftKey, Draft>,
+    kinds: BoundedCache<(String, String), &'static str>,
+    drafts: BoundedCache<DraftKey, Draft>,
 }
 
 impl Slack {
@@ -128,11 +128,11 @@ impl Slack {
             files: SourceFiles::new(kit),
             public_url: kit.public_url.clone(),
             descriptor,
-            known: Kept::new(BOTS_MAX, 24 * HOUR_MS),
-            names: Kept::new(NAMES_MAX, HOUR_MS),
-            places: Kept::new(PLACES_MAX, 24 * HOUR_MS),
-            kinds: Kept::new(PLACES_MAX, 24 * HOUR_MS),
-            drafts: Kept::new(DRAFTS_MAX, HOUR_MS),
+            known: BoundedCache::new(BOTS_MAX, 24 * HOUR_MS),
+            names: BoundedCache::new(NAMES_MAX, HOUR_MS),
+            places: BoundedCache::new(PLACES_MAX, 24 * HOUR_MS),
+            kinds: BoundedCache::new(PLACES_MAX, 24 * HOUR_MS),
+            drafts: BoundedCache::new(DRAFTS_MAX, HOUR_MS),
         }
     }
 }

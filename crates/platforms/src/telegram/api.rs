@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_doubt() {
+    fn refusals_differ_from_unknown_outcomes() {
         let refused =
             read::<Value>(&answer(400, r#"{"ok":false,"error_code":400,"description":"Bad Request: chat not found"}"#));
         let acted = Acted::from(refused.unwrap_err());

@@ -198,11 +198,10 @@ impl<'a> Api<'a> {
 
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
     let status = answer.status;
-    let doubt = |why: String| ApiError::NoAnswer { may_be_done: true, why };
+    let unknown_outcome = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     match status {
-        200..300 => {
-            serde_json::from_slice(&answer.body).map_err(|_| doubt(format!("status {status} without a readable body")))
-        }
+        200..300 => serde_json::from_slice(&answer.body)
+            .map_err(|_| unknown_outcome(format!("status {status} without a readable body"))),
         400..500 => {
             // A proxy that refuses has passed nothing on.
             let problem: Problem = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -210,7 +209,7 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
             let retry_after_s = answer.header("retry-after").and_then(|seconds| seconds.trim().parse().ok());
             Err(ApiError::Refused { status, code: problem.code, message, retry_after_s })
         }
-        _ => Err(doubt(format!("status {status}"))),
+        _ => Err(unknown_outcome(format!("status {status}"))),
     }
 }
 
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_doubt() {
+    fn refusals_differ_from_unknown_outcomes() {
         for (status, body, code) in [
             (400, r#"{"code":21610,"message":"Attempt to send to unsubscribed recipient"}"#, Code::Forbidden),
             (400, r#"{"code":21211,"message":"Invalid 'To' Phone Number"}"#, Code::NotFound),

@@ -221,7 +221,7 @@ async fn who_said_stop_gets_nothing_until_start() {
 }
 
 #[tokio::test]
-async fn doubt_is_told_and_found_by_its_key() {
+async fn an_unknown_outcome_is_reported_and_found_by_its_key() {
     let scene = Scene::new(OWN);
     scene.answer(503, json!({}));
     let acted = scene.send("x").await;

@@ -207,11 +207,10 @@ impl<'a> Api<'a> {
 
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
     let status = answer.status;
-    let doubt = |why: String| ApiError::NoAnswer { may_be_done: true, why };
+    let unknown_outcome = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     match status {
-        200..300 => {
-            serde_json::from_slice(&answer.body).map_err(|_| doubt(format!("status {status} without a readable body")))
-        }
+        200..300 => serde_json::from_slice(&answer.body)
+            .map_err(|_| unknown_outcome(format!("status {status} without a readable body"))),
         400..500 => {
             // A proxy that refuses has passed nothing on.
             let problem = serde_json::from_slice::<Envelope>(&answer.body).unwrap_or_default().error;
@@ -219,7 +218,7 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
             let message = text.unwrap_or_else(|| "without a reason".into());
             Err(ApiError::Refused { status, code: problem.code, message })
         }
-        _ => Err(doubt(format!("status {status}"))),
+        _ => Err(unknown_outcome(format!("status {status}"))),
     }
 }
 
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_doubt() {
+    fn refusals_differ_from_unknown_outcomes() {
         for (status, number, code) in [
             (400, WINDOW_CLOSED, Code::Forbidden),
             (400, 131_030, Code::Forbidden),

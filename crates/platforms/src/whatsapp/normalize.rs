@@ -205,7 +205,7 @@ impl Content {
             "button" => Some(Self::text(message.button.as_ref().map_or("", |button| &button.text))),
             "interactive" => Self::chosen(message),
             "image" => file("photo", &message.image, "image/jpeg"),
-            // As gateways have it: whatever was recorded or attached is heard.
+            // As gateways have it: whatever was recorded or attached is a voice note.
             "audio" => file("voice", &message.audio, "audio/ogg"),
             "voice" => file("voice", &message.voice, "audio/ogg"),
             "video" => file("video", &message.video, "video/mp4"),

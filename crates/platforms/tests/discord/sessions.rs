@@ -91,8 +91,8 @@ async fn a_socket_that_stays_silent_is_dropped() {
     tokio::time::advance(Duration::from_secs(21)).await;
     tokio::time::resume();
     scene.connected_after(before, 1).await;
-    scene.say(GENERAL, "heard");
-    scene.has_taken(&["heard"]).await;
+    scene.say(GENERAL, "received");
+    scene.has_taken(&["received"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

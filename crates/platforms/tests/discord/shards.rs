@@ -57,13 +57,13 @@ async fn a_shard_that_does_not_connect_ends_alone() {
     scene.trouble(&SocketFault::RefuseConnects { count: 3 });
     let failing = scene.run_at(0, &[second]).await.unwrap();
     assert!(matches!(&failing, Ended::Lost(why) if why.contains("cannot be reached")), "{failing:?}");
-    scene.say(GENERAL, "heard");
-    scene.has_taken(&["heard"]).await;
+    scene.say(GENERAL, "received");
+    scene.has_taken(&["received"]).await;
     let before = scene.last_call();
     let again = scene.run_at(0, &[second]);
     scene.connected_after(before, 1).await;
-    scene.say(OTHER, "heard again");
-    scene.has_taken(&["heard", "heard again"]).await;
+    scene.say(OTHER, "received again");
+    scene.has_taken(&["received", "received again"]).await;
     others.abort();
     again.abort();
 }

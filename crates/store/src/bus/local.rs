@@ -52,7 +52,7 @@ impl Bus for LocalBus {
         }
     }
 
-    fn hear(&self) -> BoxFuture<'_, BusEvent> {
+    fn next_event(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(async move {
             match self.hints.lock().await.recv().await {
                 Some(hint) => BusEvent::Hint(hint),

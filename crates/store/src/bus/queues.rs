@@ -218,7 +218,7 @@ impl Bus for NetworkBus {
         self.queues.add(to, hint);
     }
 
-    fn hear(&self) -> BoxFuture<'_, BusEvent> {
+    fn next_event(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(async move {
             loop {
                 if let Some(event) = self.queues.next_event() {

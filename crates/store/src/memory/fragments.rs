@@ -5,7 +5,7 @@ use frontdesk_core::port::store::{ChatGroups, Claim, Fragment, Fragments, Held, 
 
 use super::{MemoryStore, State, now};
 
-pub(super) struct Kept {
+pub(super) struct StoredFragment {
     fragment: Fragment,
     /// 0: its group is open.
     claim: u64,
@@ -13,7 +13,7 @@ pub(super) struct Kept {
     is_joined: bool,
 }
 
-impl Kept {
+impl StoredFragment {
     fn is_open(&self) -> bool {
         self.claim == 0
     }
@@ -25,7 +25,7 @@ impl Kept {
 
 impl State {
     /// The claims of these, as far as they are not joined.
-    fn claims<'a>(kept: impl Iterator<Item = &'a Kept>) -> Vec<Claim> {
+    fn claims<'a>(kept: impl Iterator<Item = &'a StoredFragment>) -> Vec<Claim> {
         let mut claims: Vec<Claim> = Vec::new();
         for it in kept.filter(|it| !it.is_open() && !it.is_joined) {
             match claims.iter_mut().find(|claim| claim.number == it.claim) {
@@ -37,7 +37,11 @@ impl State {
     }
 
     /// Claims the open groups that have one of these as its first fragment.
-    fn claim_groups(&mut self, is_wanted: impl Fn(&Kept, &[Kept]) -> bool, now_ms: u64) -> Vec<Claim> {
+    fn claim_groups(
+        &mut self,
+        is_wanted: impl Fn(&StoredFragment, &[StoredFragment]) -> bool,
+        now_ms: u64,
+    ) -> Vec<Claim> {
         let mut claims = Vec::new();
         for at in 0..self.fragments.len() {
             let first = &self.fragments[at];
@@ -60,7 +64,8 @@ impl State {
 impl Fragments for MemoryStore {
     fn hold(&self, fragment: Fragment) -> Stored<'_, Held> {
         let mut state = self.state();
-        let of_bot = |it: &&Kept| it.fragment.platform == fragment.platform && it.fragment.bot == fragment.bot;
+        let of_bot =
+            |it: &&StoredFragment| it.fragment.platform == fragment.platform && it.fragment.bot == fragment.bot;
         if state.fragments.iter().filter(of_bot).any(|it| it.fragment.id == fragment.id) {
             return now(Held::Known);
         }
@@ -69,19 +74,19 @@ impl Fragments for MemoryStore {
         if count >= FRAGMENTS_MAX || bytes + fragment.sealed.len() > FRAGMENTS_MAX_BYTES {
             return now(Held::Full);
         }
-        state.fragments.push(Kept { fragment, claim: 0, claimed_ms: 0, is_joined: false });
+        state.fragments.push(StoredFragment { fragment, claim: 0, claimed_ms: 0, is_joined: false });
         now(Held::New)
     }
 
     fn claim_chat(&self, groups: ChatGroups, now_ms: u64) -> Stored<'_, Vec<Claim>> {
-        let is_wanted = |Kept { fragment: it, .. }: &Kept, _: &[Kept]| {
+        let is_wanted = |StoredFragment { fragment: it, .. }: &StoredFragment, _: &[StoredFragment]| {
             it.platform == groups.platform
                 && it.bot == groups.bot
                 && it.chat_id == groups.chat_id
                 && groups.but.as_ref() != Some(&it.group)
         };
         let mut state = self.state();
-        let of_chat = |it: &&Kept| {
+        let of_chat = |it: &&StoredFragment| {
             let of = &it.fragment;
             (&of.platform, &of.bot, &of.chat_id) == (&groups.platform, &groups.bot, &groups.chat_id)
         };
@@ -93,14 +98,14 @@ impl Fragments for MemoryStore {
     fn claim_quiet(&self, quiet_since_ms: u64, claimed_until_ms: u64, now_ms: u64) -> Stored<'_, (Vec<Claim>, bool)> {
         let mut state = self.state();
         state.fragments.retain(|it| !it.is_joined || it.fragment.at_ms + JOINED_KEPT_MS > now_ms);
-        let is_stale = |it: &&Kept| it.claimed_ms <= claimed_until_ms || it.claimed_ms > now_ms;
+        let is_stale = |it: &&StoredFragment| it.claimed_ms <= claimed_until_ms || it.claimed_ms > now_ms;
         let mut claims = State::claims(state.fragments.iter().filter(is_stale));
         for it in &mut state.fragments {
             if claims.iter().any(|claim| claim.number == it.claim) {
                 it.claimed_ms = now_ms;
             }
         }
-        let is_quiet = |first: &Kept, all: &[Kept]| {
+        let is_quiet = |first: &StoredFragment, all: &[StoredFragment]| {
             let of_group = all.iter().filter(|it| it.is_open() && it.group() == first.group());
             let newest_ms = of_group.map(|it| it.fragment.at_ms).max().unwrap_or_default();
             newest_ms <= quiet_since_ms || newest_ms > now_ms

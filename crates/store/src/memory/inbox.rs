@@ -4,29 +4,29 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::Stored;
-use frontdesk_wire::{EventId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
 
 use super::{MemoryStore, State, now};
 
 impl State {
-    fn newest_message(&self, agent: InstanceNo) -> Place {
+    fn newest_message(&self, agent: InstanceNo) -> InboxSeq {
         self.messages
-            .range((agent, Place::NONE)..=(agent, Place(u64::MAX)))
+            .range((agent, InboxSeq::NONE)..=(agent, InboxSeq(u64::MAX)))
             .next_back()
-            .map_or(Place::NONE, |((_, place), _)| *place)
+            .map_or(InboxSeq::NONE, |((_, place), _)| *place)
     }
 
     /// Every inbox counts for itself. A new one begins above the places of all others: none of them has more messages
     /// than there were events.
-    pub(super) fn next_place(&mut self, agent: InstanceNo) -> Place {
-        let place = self.places.entry(agent).or_insert(Place(self.last_event.0 + 1_000));
+    pub(super) fn next_place(&mut self, agent: InstanceNo) -> InboxSeq {
+        let place = self.places.entry(agent).or_insert(InboxSeq(self.last_event.0 + 1_000));
         *place = place.next();
         *place
     }
 }
 
 impl Inbox for MemoryStore {
-    fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
+    fn messages(&self, agent: InstanceNo, after: InboxSeq, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
         let state = self.state();
         let rest = state.messages.range((Excluded((agent, after)), Unbounded));
         let own = rest.take_while(|((no, _), _)| *no == agent).map(|(_, (_, stored))| stored);
@@ -40,7 +40,7 @@ impl Inbox for MemoryStore {
         now(own.take(limit).take_while(fits).cloned().collect())
     }
 
-    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place> {
+    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, InboxSeq> {
         now(self.state().newest_message(agent))
     }
 

@@ -71,14 +71,14 @@ impl Journal for MemoryStore {
     }
 
     fn mark_open_entries_unknown(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
-        let mut doubted = 0;
+        let mut marked = 0;
         let is_left = |entry: &&mut JournalEntry| entry.outcome == Outcome::Open && !live.contains(&entry.desk);
         for entry in self.state().journal.values_mut().filter(is_left) {
             entry.outcome = Outcome::Unknown;
             entry.note = "the server stopped before the platform answered".into();
-            doubted += 1;
+            marked += 1;
         }
-        now(doubted)
+        now(marked)
     }
 
     fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {

@@ -9,7 +9,7 @@ use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, Presence,
     RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
 };
-use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
+use frontdesk_wire::{DeskNo, EventId, InboxSeq, InstanceNo, Seq, SessionNo};
 
 use super::{Account, MemoryStore, State, now};
 
@@ -225,7 +225,7 @@ fn accept_one(state: &mut State, one: Acceptance, added: &mut Vec<NewRow>) -> Ac
     if let Some(first) = state.by_dedup.get(&dedup) {
         // Under the name of the attempt that stored it, it is answered as it was then.
         let repeated = state.attempts.get(&attempt).filter(|known| attempt != 0 && known.event == *first);
-        let duplicate = Accepted { event: *first, fresh: false, rows: Vec::new(), place: Place::NONE, line: None };
+        let duplicate = Accepted { event: *first, fresh: false, rows: Vec::new(), place: InboxSeq::NONE, line: None };
         return repeated.cloned().unwrap_or(duplicate);
     }
     state.last_event = state.last_event.next();
@@ -268,7 +268,7 @@ fn accept_one(state: &mut State, one: Acceptance, added: &mut Vec<NewRow>) -> Ac
         added.push(NewRow { row, delivery });
     }
     state.hold_media(&tenant, &delivery, files, &rows);
-    let place = message.map_or(Place::NONE, |message| {
+    let place = message.map_or(InboxSeq::NONE, |message| {
         let place = state.next_place(message.agent);
         let stored = StoredMessage { place, event, at_ms: delivery.at_ms, message };
         state.messages.insert((stored.message.agent, place), (tenant.to_string(), stored));

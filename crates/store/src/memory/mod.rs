@@ -25,7 +25,7 @@ use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
     Accepted, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability,
 };
-use frontdesk_wire::{DeskNo, EventId, InstanceNo, Place, Seq, SessionNo};
+use frontdesk_wire::{DeskNo, EventId, InboxSeq, InstanceNo, Seq, SessionNo};
 
 use crate::claims::{LocalClaims, local_claims};
 use crate::exchanges::{LocalExchanges, local_exchanges};
@@ -74,9 +74,9 @@ struct State {
     alarm_ends: BTreeMap<u64, Ended>,
     last_end: u64,
     /// By agent and place, with the tenant.
-    messages: BTreeMap<(InstanceNo, Place), (String, StoredMessage)>,
+    messages: BTreeMap<(InstanceNo, InboxSeq), (String, StoredMessage)>,
     /// The last place in each inbox.
-    places: HashMap<InstanceNo, Place>,
+    places: HashMap<InstanceNo, InboxSeq>,
     planned_wakes: HashMap<String, PlannedWake>,
     /// By tenant and name.
     skills: BTreeMap<(String, String), skills::Skill>,
@@ -84,7 +84,7 @@ struct State {
     data: Option<rusqlite::Connection>,
     /// Each with the token of the duty under which it was saved.
     cursors: HashMap<(String, String), (u64, String)>,
-    fragments: Vec<fragments::Kept>,
+    fragments: Vec<fragments::StoredFragment>,
     last_claim: u64,
     desks: BTreeMap<DeskNo, DeskRecord>,
     last_desk: DeskNo,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_core::port::store::{Acceptance, Accepted, ChatWrite, Delivery, MadeRow, NewRow, StoreError, Stored};
-use frontdesk_wire::{EventId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
 
 use super::connection::{Connection, Fault};
 use super::groups::{Asked, Group};
@@ -179,7 +179,9 @@ fn report(listeners: &Listeners, callers: Vec<Caller>, made: Made) {
     let mut accepted = made.accepted.into_iter();
     for caller in callers {
         let own: Option<Vec<Accepted>> = accepted.by_ref().take(caller.what.len()).collect();
-        let missing = || StoreError::Unknown("an event is neither new nor known; it may have just been deleted".into());
+        let missing = || {
+            StoreError::Unknown("the event was stored before and cannot be read; it may have just been deleted".into())
+        };
         caller.answer(own.ok_or_else(missing));
     }
 }
@@ -327,7 +329,7 @@ async fn insert(
 }
 
 fn new(event: EventId) -> Accepted {
-    Accepted { event, fresh: true, rows: Vec::new(), place: Place::NONE, line: None }
+    Accepted { event, fresh: true, rows: Vec::new(), place: InboxSeq::NONE, line: None }
 }
 
 /// What new events bring along, in the order of the rows that are locked for it.

@@ -63,6 +63,7 @@ impl Claims for PostgresStore {
             connection.execute(sql, &[&now, &mark.as_slice(), &signed(window_ms)]).await.map(drop)
         })
     }
+    // The table keeps its name while servers of an older version may run beside this one.
     fn add_handoff(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool> {
         let now = self.clock.at(now_ms);
         self.worker.write(async move |connection| {

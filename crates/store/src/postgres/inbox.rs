@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::Stored;
-use frontdesk_wire::{EventId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault, Param};
@@ -22,7 +22,7 @@ pub(super) async fn append(
     event: EventId,
     at_ms: u64,
     it: &InboxMessage,
-) -> Result<Place, Fault> {
+) -> Result<InboxSeq, Fault> {
     let sql = "WITH head AS (UPDATE inbox_head SET last_place = nextval('inbox_place') WHERE agent = $1
                              RETURNING last_place)
                INSERT INTO inbox_message
@@ -43,13 +43,13 @@ pub(super) async fn append(
 }
 
 /// The place of the message that an event became; 0 if it became none.
-pub(super) async fn place_of(connection: &Connection, event: EventId) -> Result<Place, Fault> {
+pub(super) async fn place_of(connection: &Connection, event: EventId) -> Result<InboxSeq, Fault> {
     let found = connection.query_opt("SELECT place FROM inbox_message WHERE event = $1", &[&signed(event)]).await?;
-    Ok(found.map_or(Place::NONE, |row| unsigned(row.get(0))))
+    Ok(found.map_or(InboxSeq::NONE, |row| unsigned(row.get(0))))
 }
 
 impl Inbox for PostgresStore {
-    fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
+    fn messages(&self, agent: InstanceNo, after: InboxSeq, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
         self.worker.read(self.tenants.of(agent), async move |connection| {
             // Rows after the page is full are not sent.
             let sql = "SELECT place, event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts FROM (
@@ -63,7 +63,7 @@ impl Inbox for PostgresStore {
         })
     }
 
-    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place> {
+    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, InboxSeq> {
         self.worker.read(self.tenants.of(agent), async move |connection| {
             let sql = "SELECT coalesce(max(place), 0) FROM inbox_message WHERE agent = $1";
             Ok(unsigned(connection.query_one(sql, &[&signed(agent)]).await?.get(0)))

@@ -268,7 +268,7 @@ async fn journal(connection: &Connection, keep: Retention) -> Result<u64, Fault>
     Ok(unsigned(row.get(0)))
 }
 
-/// Forgets deletions of the directory after a day, by the clock that they were written by. A server that has not heard of
+/// Forgets deletions of the directory after a day, by the clock that they were written by. A server that does not know
 /// them by then gets the whole directory.
 async fn tombstones(connection: &Connection) -> Result<u64, Fault> {
     let sql = "WITH gone AS (

@@ -55,7 +55,7 @@ impl Alarms for SqliteStore {
 
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>> {
         self.readers.read(SERVER, move |connection| {
-            let sql = "SELECT next_ms, id, instance, callback FROM shot
+            let sql = "SELECT next_ms, id, instance, callback FROM alarm
                        WHERE state = 'armed' AND (next_ms, id) > (?1, ?2) AND next_ms <= ?3
                        ORDER BY next_ms, id LIMIT ?4";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -67,7 +67,7 @@ impl Alarms for SqliteStore {
     fn claim_alarms(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Alarm>> {
         let work = move |books: &mut Books| {
             let sql = format!(
-                "UPDATE shot SET lease_ms = ?4, claim = claim + 1 WHERE id = ?1 AND state = 'armed' AND next_ms <= ?2 AND lease_ms <= ?3
+                "UPDATE alarm SET lease_ms = ?4, claim = claim + 1 WHERE id = ?1 AND state = 'armed' AND next_ms <= ?2 AND lease_ms <= ?3
                  RETURNING {COLUMNS}"
             );
             let mut take = books.connection.prepare_cached(&sql).map_err(fault)?;
@@ -93,7 +93,7 @@ impl Alarms for SqliteStore {
     fn revive_alarm(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Alarm>> {
         let work = move |books: &mut Books| {
             let sql = format!(
-                "UPDATE shot SET state = 'armed', next_ms = ?2, first_ms = 0, lease_ms = 0, claim = claim + 1
+                "UPDATE alarm SET state = 'armed', next_ms = ?2, first_ms = 0, lease_ms = 0, claim = claim + 1
                  WHERE id = ?1 AND state = 'dead' RETURNING {COLUMNS}"
             );
             let mut revive = books.connection.prepare_cached(&sql).map_err(fault)?;
@@ -105,9 +105,9 @@ impl Alarms for SqliteStore {
     fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<AlarmTime>> {
         let work = move |books: &mut Books| {
             // `> 0` lets SQLite use the partial index of claimed alarms.
-            let claims = "UPDATE shot SET lease_ms = ?1 WHERE state = 'armed' AND lease_ms > 0 AND lease_ms > ?1";
+            let claims = "UPDATE alarm SET lease_ms = ?1 WHERE state = 'armed' AND lease_ms > 0 AND lease_ms > ?1";
             books.connection.execute(claims, [signed(claims_ms)]).map_err(fault)?;
-            let sql = "UPDATE shot SET next_ms = ?2 WHERE state = 'armed' AND attempts > 0 AND next_ms > ?1
+            let sql = "UPDATE alarm SET next_ms = ?2 WHERE state = 'armed' AND attempts > 0 AND next_ms > ?1
                        RETURNING next_ms, id, instance, callback";
             let mut hasten = books.connection.prepare_cached(sql).map_err(fault)?;
             hasten.query_map([signed(ahead_ms), signed(next_ms)], alarm_time).and_then(Iterator::collect).map_err(fault)
@@ -118,7 +118,7 @@ impl Alarms for SqliteStore {
     fn dead_alarms(&self, instance: Option<InstanceNo>, limit: usize) -> Stored<'_, Vec<Alarm>> {
         self.readers.read(SERVER, move |connection| {
             let sql = format!(
-                "SELECT {COLUMNS} FROM shot WHERE state = 'dead' AND (?1 IS NULL OR instance = ?1) ORDER BY id LIMIT ?2"
+                "SELECT {COLUMNS} FROM alarm WHERE state = 'dead' AND (?1 IS NULL OR instance = ?1) ORDER BY id LIMIT ?2"
             );
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             let found = query.query_map((instance.map(signed), signed(limit as u64)), alarm);
@@ -134,7 +134,7 @@ impl Alarms for SqliteStore {
     ) -> Stored<'a, Vec<Ended>> {
         let job_id = job_id.map(str::to_owned);
         self.readers.read(self.tenants.of(instance), move |connection| {
-            let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM shot_end
+            let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM alarm_end
                        WHERE instance = ?1 AND (?2 IS NULL OR job_id = ?2) ORDER BY id DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let ended = |row: &Row<'_>| {
@@ -157,7 +157,7 @@ impl Alarms for SqliteStore {
 
     fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>> {
         self.readers.read(SERVER, |connection| {
-            let sql = "SELECT instance, COUNT(*) FROM shot WHERE state = 'armed' GROUP BY instance";
+            let sql = "SELECT instance, COUNT(*) FROM alarm WHERE state = 'armed' GROUP BY instance";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
             query.query_map([], pair).and_then(Iterator::collect).map_err(fault)
@@ -167,13 +167,13 @@ impl Alarms for SqliteStore {
 
 /// The lock on the folder shows that no other process fires alarms, so claims from before a crash are released.
 pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
-    let sql = "UPDATE shot SET lease_ms = 0 WHERE state = 'armed' AND lease_ms > 0";
+    let sql = "UPDATE alarm SET lease_ms = 0 WHERE state = 'armed' AND lease_ms > 0";
     connection.execute(sql, []).map(drop).map_err(fault)
 }
 
 fn armed_of(connection: &Connection, instance: InstanceNo, after: u64, limit: usize) -> Result<Vec<Alarm>, StoreError> {
     let sql =
-        format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND state = 'armed' AND id > ?2 ORDER BY id LIMIT ?3");
+        format!("SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND state = 'armed' AND id > ?2 ORDER BY id LIMIT ?3");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
     let which = (signed(instance), signed(after), signed(limit as u64));
     query.query_map(which, alarm).and_then(Iterator::collect).map_err(fault)
@@ -183,7 +183,7 @@ fn arm_one(connection: &Connection, new: &Alarm) -> Result<Arming, StoreError> {
     let mut replaced = false;
     if let Some(known) = alarm_of(connection, new.instance, &new.job_id)? {
         if known.fire_at == new.fire_at && known.state != AlarmState::Dead {
-            let sql = "UPDATE shot SET callback = ?2, grace_ms = ?3, skip_missed = ?4 WHERE id = ?1";
+            let sql = "UPDATE alarm SET callback = ?2, grace_ms = ?3, skip_missed = ?4 WHERE id = ?1";
             let mut put = connection.prepare_cached(sql).map_err(fault)?;
             put.execute((signed(known.id), &new.callback, signed(new.grace_ms), new.skip_missed)).map_err(fault)?;
             return Ok(Arming { id: known.id, schedule_id: known.schedule_id, fresh: false, replaced: false });
@@ -194,7 +194,7 @@ fn arm_one(connection: &Connection, new: &Alarm) -> Result<Arming, StoreError> {
             note_end(connection, &known, "replaced", new.armed_ms, "")?;
         }
     }
-    let sql = "INSERT INTO shot (instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
+    let sql = "INSERT INTO alarm (instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
                skip_missed, callback, schedule_id, state, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, ?8, ?9, ?10, 'armed', '')";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     insert
@@ -232,7 +232,7 @@ fn conclude_one(
         Conclusion::Skipped { note } => ("fired", None, Some("skipped"), note),
         Conclusion::Retry { next_ms, note } => ("armed", Some(*next_ms), None, note),
     };
-    let sql = "UPDATE shot SET state = ?2, next_ms = COALESCE(?3, next_ms), attempts = ?4, lease_ms = 0, note = ?5,
+    let sql = "UPDATE alarm SET state = ?2, next_ms = COALESCE(?3, next_ms), attempts = ?4, lease_ms = 0, note = ?5,
                first_ms = CASE first_ms WHEN 0 THEN ?6 ELSE first_ms END
                WHERE id = ?1 AND state = 'armed' AND (?8 OR claim = ?7)";
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
@@ -240,7 +240,7 @@ fn conclude_one(
     let changed = (id, state, next_ms.map(signed), tried.attempts, note, signed(now_ms), claim, is_fact);
     let mut concluded = Concluded::Ended;
     if put.execute(changed).map_err(fault)? == 0 {
-        let mut there = connection.prepare_cached("SELECT 1 FROM shot WHERE id = ?1").map_err(fault)?;
+        let mut there = connection.prepare_cached("SELECT 1 FROM alarm WHERE id = ?1").map_err(fault)?;
         if there.exists([id]).map_err(fault)? {
             return Ok(Concluded::Stale);
         }
@@ -253,7 +253,7 @@ fn conclude_one(
 }
 
 fn note_end(connection: &Connection, it: &Alarm, outcome: &str, at_ms: u64, note: &str) -> Result<(), StoreError> {
-    let sql = "INSERT INTO shot_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
+    let sql = "INSERT INTO alarm_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     let row =
@@ -262,12 +262,12 @@ fn note_end(connection: &Connection, it: &Alarm, outcome: &str, at_ms: u64, note
 }
 
 fn remove(connection: &Connection, id: u64) -> Result<(), StoreError> {
-    let mut delete = connection.prepare_cached("DELETE FROM shot WHERE id = ?1").map_err(fault)?;
+    let mut delete = connection.prepare_cached("DELETE FROM alarm WHERE id = ?1").map_err(fault)?;
     delete.execute([signed(id)]).map(drop).map_err(fault)
 }
 
 fn alarm_of(connection: &Connection, instance: InstanceNo, job_id: &str) -> Result<Option<Alarm>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM shot WHERE instance = ?1 AND job_id = ?2");
+    let sql = format!("SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND job_id = ?2");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
     query.query_row((signed(instance), job_id), alarm).optional().map_err(fault)
 }

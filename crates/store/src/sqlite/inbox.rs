@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{StoreError, Stored};
-use frontdesk_wire::{EventId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
@@ -22,8 +22,9 @@ pub(super) fn append(
     event: EventId,
     at_ms: u64,
     it: &InboxMessage,
-) -> Result<Place, StoreError> {
-    let sql = "INSERT INTO letter (event, agent, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
+) -> Result<InboxSeq, StoreError> {
+    let sql =
+        "INSERT INTO inbox_message (event, agent, tenant, at_ms, delivery_id, kind, text, meta, session_id, receipts)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     insert
@@ -40,25 +41,25 @@ pub(super) fn append(
             it.receipts,
         ])
         .map_err(fault)?;
-    Ok(Place(event.0))
+    Ok(InboxSeq(event.0))
 }
 
 /// The place of the message that an event became; 0 if it became none.
-pub(super) fn place_of(connection: &Connection, event: EventId) -> Result<Place, StoreError> {
-    let sql = format!("SELECT event FROM letter WHERE {OF_EVENT}");
+pub(super) fn place_of(connection: &Connection, event: EventId) -> Result<InboxSeq, StoreError> {
+    let sql = format!("SELECT event FROM inbox_message WHERE {OF_EVENT}");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
     let place = query.query_row([signed(event)], |row| row.get(0).map(unsigned)).optional().map_err(fault)?;
-    Ok(place.unwrap_or(Place::NONE))
+    Ok(place.unwrap_or(InboxSeq::NONE))
 }
 
-fn last(connection: &Connection, agent: InstanceNo) -> Result<Place, StoreError> {
-    let sql = "SELECT COALESCE(MAX(event), 0) FROM letter WHERE agent = ?1";
+fn last(connection: &Connection, agent: InstanceNo) -> Result<InboxSeq, StoreError> {
+    let sql = "SELECT COALESCE(MAX(event), 0) FROM inbox_message WHERE agent = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
     query.query_row([signed(agent)], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
 impl Inbox for SqliteStore {
-    fn messages(&self, agent: InstanceNo, after: Place, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
+    fn messages(&self, agent: InstanceNo, after: InboxSeq, limit: usize) -> Stored<'_, Vec<StoredMessage>> {
         self.readers.read(self.tenants.of(agent), move |connection| {
             let sql = select("agent = ?1 AND event > ?2 ORDER BY event LIMIT ?3");
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
@@ -76,7 +77,7 @@ impl Inbox for SqliteStore {
         })
     }
 
-    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, Place> {
+    fn newest_message(&self, agent: InstanceNo) -> Stored<'_, InboxSeq> {
         self.readers.read(self.tenants.of(agent), move |connection| last(connection, agent))
     }
 
@@ -90,7 +91,7 @@ impl Inbox for SqliteStore {
     fn note_receipts(&self, event: EventId, seen: Option<String>, it: InboxMessage) -> Stored<'_, bool> {
         let work = move |books: &mut Books| {
             let sql = format!(
-                "UPDATE letter SET kind = ?3, session_id = ?4, receipts = ?5
+                "UPDATE inbox_message SET kind = ?3, session_id = ?4, receipts = ?5
                  WHERE agent = ?2 AND {OF_EVENT} AND (?6 IS NULL OR receipts = ?6)"
             );
             let mut put = books.connection.prepare_cached(&sql).map_err(fault)?;
@@ -105,7 +106,7 @@ impl Inbox for SqliteStore {
         self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts,
                               COALESCE(origin, event)
-                       FROM letter WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
+                       FROM inbox_message WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query
                 .query_map((tenant, signed(limit as u64), SHOWN_CHARS), stored)
@@ -118,9 +119,9 @@ impl Inbox for SqliteStore {
         self.readers.read(SERVER, |connection| {
             // Skips from inbox to inbox with the index instead of scanning all messages.
             let sql = "WITH RECURSIVE inbox(agent) AS (
-                         SELECT MIN(agent) FROM letter
+                         SELECT MIN(agent) FROM inbox_message
                          UNION ALL
-                         SELECT (SELECT MIN(agent) FROM letter WHERE agent > inbox.agent) FROM inbox
+                         SELECT (SELECT MIN(agent) FROM inbox_message WHERE agent > inbox.agent) FROM inbox
                          WHERE inbox.agent IS NOT NULL)
                        SELECT agent FROM inbox WHERE agent IS NOT NULL";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -130,7 +131,7 @@ impl Inbox for SqliteStore {
 
     fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, ()> {
         let work = move |books: &mut Books| {
-            for sql in ["DELETE FROM letter WHERE agent = ?1", "DELETE FROM planned_wake WHERE agent = ?1"] {
+            for sql in ["DELETE FROM inbox_message WHERE agent = ?1", "DELETE FROM planned_wake WHERE agent = ?1"] {
                 books.connection.execute(sql, [signed(agent)]).map_err(fault)?;
             }
             Ok(())
@@ -170,7 +171,7 @@ impl Inbox for SqliteStore {
 fn select(which: &str) -> String {
     format!(
         "SELECT event, at_ms, agent, delivery_id, kind, text, meta, session_id, receipts, COALESCE(origin, event)
-         FROM letter WHERE {which}"
+         FROM inbox_message WHERE {which}"
     )
 }
 

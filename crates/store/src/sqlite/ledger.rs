@@ -7,7 +7,7 @@ use frontdesk_core::port::store::{
     Acceptance, Accepted, ChatWrite, Delivery, DeskNo, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position,
     RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
 };
-use frontdesk_wire::{EventId, InstanceNo, Place, Seq, SessionNo, TenantId};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, Seq, SessionNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
@@ -330,7 +330,7 @@ fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, Store
         held_media::hold(&books.connection, &tenant, &delivery, files, &rows)?;
         let place = match message {
             Some(message) => inbox::append(&books.connection, &tenant, event, delivery.at_ms, &message)?,
-            None => Place::NONE,
+            None => InboxSeq::NONE,
         };
         let line = match chat {
             Some(chat) => write_chat(&books.connection, &tenant, &chat)?,
@@ -355,7 +355,7 @@ fn accepted_before(connection: &Connection, it: &Acceptance) -> Result<Accepted,
     let first = query.query_row([it.dedup.as_slice()], |row| Ok((unsigned(row.get(0)?), unsigned::<u64>(row.get(1)?))));
     let (event, stored_by) = first.map_err(fault)?;
     if it.attempt == 0 || stored_by != it.attempt {
-        return Ok(Accepted { event, fresh: false, rows: Vec::new(), place: Place::NONE, line: None });
+        return Ok(Accepted { event, fresh: false, rows: Vec::new(), place: InboxSeq::NONE, line: None });
     }
     let sql = "SELECT seq FROM mail WHERE instance = ?1 AND event = ?2 ORDER BY seq DESC LIMIT 1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;

@@ -21,7 +21,7 @@ fn select(table: &Table) -> String {
                 .into()
         }
         "inbox_message" => "SELECT agent, event, COALESCE(origin, event), tenant, at_ms, delivery_id, kind, text, meta,
-                              session_id, receipts FROM letter ORDER BY agent, event"
+                              session_id, receipts FROM inbox_message ORDER BY agent, event"
             .into(),
         "media" => "SELECT m.id, m.tenant, m.mime, m.filename, m.size, m.expires_ms, CASE WHEN r.id IS NULL THEN 0 END
                     FROM media m LEFT JOIN media_remote r ON r.id = m.id ORDER BY m.id"
@@ -30,32 +30,26 @@ fn select(table: &Table) -> String {
         "data_row" => "SELECT t.tenant, d.no & 1099511627775, d.id, d.expires_at, d.has_detail, d.json, d.text
                        FROM data_tenant t JOIN data_row d ON d.tenant = t.no ORDER BY t.tenant, d.no"
             .into(),
-        name => format!("SELECT {columns} FROM {} ORDER BY {key}", own_name(name)),
+        name => format!("SELECT {columns} FROM {name} ORDER BY {key}"),
     }
 }
 
 fn insert(table: &Table) -> String {
     match table.name {
         "ledger" => "INSERT INTO position (instance, through, above, sent) VALUES (?1, ?3, ?4, ?5)".into(),
-        "inbox_message" => "INSERT INTO letter (agent, event, origin, tenant, at_ms, delivery_id, kind, text, meta,
+        "inbox_message" => {
+            "INSERT INTO inbox_message (agent, event, origin, tenant, at_ms, delivery_id, kind, text, meta,
                               session_id, receipts) VALUES (?1, ?2, NULLIF(?3, ?2), ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
-            .into(),
+                .into()
+        }
         "media" => {
             "INSERT INTO media (id, tenant, mime, filename, size, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)".into()
         }
         "duty" => "INSERT INTO duty (name, desk, token) VALUES (?1, 0, ?2)".into(),
         name => {
             let places: Vec<String> = (1..=table.columns.len()).map(|at| format!("?{at}")).collect();
-            format!("INSERT INTO {} ({}) VALUES ({})", own_name(name), table.column_list(), places.join(", "))
+            format!("INSERT INTO {name} ({}) VALUES ({})", table.column_list(), places.join(", "))
         }
-    }
-}
-
-fn own_name(name: &str) -> &str {
-    match name {
-        "alarm" => "shot",
-        "alarm_end" => "shot_end",
-        name => name,
     }
 }
 
@@ -64,8 +58,8 @@ const COUNTERS: &str = "WITH last_event (value) AS (
        SELECT MAX(COALESCE((SELECT MAX(id) FROM event), 0),
                   COALESCE((SELECT value FROM meta WHERE key = 'last_event'), 0)))
      SELECT name, COALESCE(value, 0) FROM (
-       SELECT 'alarm' AS name, (SELECT seq FROM sqlite_sequence WHERE name = 'shot') AS value
-       UNION ALL SELECT 'alarm_end', (SELECT MAX(id) FROM shot_end)
+       SELECT 'alarm' AS name, (SELECT seq FROM sqlite_sequence WHERE name = 'alarm') AS value
+       UNION ALL SELECT 'alarm_end', (SELECT MAX(id) FROM alarm_end)
        UNION ALL SELECT 'claim', (SELECT value FROM meta WHERE key = 'last claim')
        UNION ALL SELECT 'desk', (SELECT value FROM meta WHERE key = 'last desk')
        UNION ALL SELECT 'directory', (SELECT value FROM meta WHERE key = 'directory_version')

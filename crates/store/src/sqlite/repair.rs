@@ -1,5 +1,7 @@
 //! Repairs a database in which two instances have the same number, and so share one ledger. The first release could
 //! create this when a client disconnected during a provision.
+//!
+//! It runs before the migration that makes numbers unique, so the tables have their names of that time: `shot` for alarms.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -385,8 +385,8 @@ fn expire(connection: &Connection, keep: Retention) -> Result<(usize, bool), Sto
     }
     counts.push(ids.len());
     // Oldest first: a full page shows that there may be more.
-    let messages = "DELETE FROM letter WHERE event IN
-                   (SELECT event FROM (SELECT event, at_ms FROM letter ORDER BY event LIMIT ?2) WHERE at_ms < ?1)";
+    let messages = "DELETE FROM inbox_message WHERE event IN
+                   (SELECT event FROM (SELECT event, at_ms FROM inbox_message ORDER BY event LIMIT ?2) WHERE at_ms < ?1)";
     counts.push(connection.execute(messages, (signed(keep.inbox_before_ms), max)).map_err(fault)?);
     let data = super::data::expire(connection, keep.now_ms / 1000)?;
     let is_full = data > 0 || counts.iter().any(|count| *count >= STEP_ROWS);
@@ -396,12 +396,12 @@ fn expire(connection: &Connection, keep: Retention) -> Result<(usize, bool), Sto
 /// A fired alarm is kept as long as its result, so that arming the same time again is recognised. It is found by that:
 /// armed alarms may be many. Returns the number of deleted results and alarms.
 fn alarms(connection: &Connection, before_ms: i64, max: i64) -> Result<Vec<usize>, StoreError> {
-    let sql = "DELETE FROM shot_end WHERE id IN (SELECT id FROM shot_end WHERE at_ms < ?1 LIMIT ?2)
+    let sql = "DELETE FROM alarm_end WHERE id IN (SELECT id FROM alarm_end WHERE at_ms < ?1 LIMIT ?2)
                RETURNING instance, job_id, fire_at";
     let mut delete = connection.prepare_cached(sql).map_err(fault)?;
     let ends = delete.query_map((before_ms, max), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let ends: Vec<(i64, String, String)> = ends.and_then(Iterator::collect).map_err(fault)?;
-    let sql = "DELETE FROM shot WHERE instance = ?1 AND job_id = ?2 AND fire_at = ?3 AND state = 'fired'";
+    let sql = "DELETE FROM alarm WHERE instance = ?1 AND job_id = ?2 AND fire_at = ?3 AND state = 'fired'";
     let mut delete = connection.prepare_cached(sql).map_err(fault)?;
     let mut fired = 0;
     for (instance, job_id, fire_at) in &ends {

@@ -16,7 +16,7 @@ use frontdesk_store::postgres::{Clock, PostgresStore};
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::postgres::TestSchema;
 use frontdesk_testkit::store_suite::{accept, accept_many, acceptance, owed, purge};
-use frontdesk_wire::{EventId, InstanceNo, Place, Seq};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, Seq};
 use proptest::prelude::{ProptestConfig, Strategy as _, any, prop, prop_oneof, proptest};
 use tempfile::TempDir;
 
@@ -157,7 +157,7 @@ async fn facts(store: &dyn Store) -> Vec<String> {
         facts.push(format!("{:?}", store.mail(InstanceNo(instance), None, Seq(0), 99).await.unwrap()));
     }
     for agent in [9, 10] {
-        facts.push(format!("{:?}", store.messages(InstanceNo(agent), Place(0), 99).await.unwrap()));
+        facts.push(format!("{:?}", store.messages(InstanceNo(agent), InboxSeq(0), 99).await.unwrap()));
     }
     facts.push(format!("{:?}", store.skill_token("acme").await.unwrap()));
     facts.push(format!("{:?}", store.armed(InstanceNo(7), 0, 99).await.unwrap()));
@@ -192,7 +192,7 @@ async fn a_reader_with_a_saved_place_misses_nothing_in_the_embedded_store() {
          SELECT setval('inbox_place', 2000)",
     );
     let before = facts(&*store).await;
-    let saved = store.messages(InstanceNo(9), Place(0), 1).await.unwrap()[0].place;
+    let saved = store.messages(InstanceNo(9), InboxSeq(0), 1).await.unwrap()[0].place;
     let rest: Vec<EventId> =
         store.messages(InstanceNo(9), saved, 99).await.unwrap().into_iter().map(|it| it.event).collect();
     assert!(!rest.is_empty());
@@ -214,8 +214,8 @@ async fn a_reader_with_a_saved_place_misses_nothing_in_the_embedded_store() {
     let mut next = acceptance(950, &[]);
     next.message = Some(found[0].message.clone());
     let next = accept(&*store, next).await;
-    assert!(next.place > Place(2000), "above all places of before: {next:?}");
-    assert_eq!(store.messages(InstanceNo(9), Place(1_999), 9).await.unwrap().len(), 1);
+    assert!(next.place > InboxSeq(2000), "above all places of before: {next:?}");
+    assert_eq!(store.messages(InstanceNo(9), InboxSeq(1_999), 9).await.unwrap().len(), 1);
 }
 
 /// With several servers the rows of a ledger need not rise with their events.

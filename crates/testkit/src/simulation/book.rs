@@ -11,11 +11,11 @@ use frontdesk_wire::InstanceNo;
 pub(super) struct Poke {
     pub(super) desk: DeskNo,
     pub(super) at_ms: u64,
-    /// Its desk had heard of the store a short while ago.
+    /// Its desk had a response of the store a short while ago.
     pub(super) was_in_touch: bool,
 }
 
-/// What the store knows of a desk, and what the desk heard of the store.
+/// What the store knows of a desk, and what the desk got from the store.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LeaseFacts {
     pub(super) enlisted_ms: u64,

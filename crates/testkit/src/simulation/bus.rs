@@ -28,7 +28,7 @@ impl Noise {
 /// Hints of one desk.
 #[derive(Default)]
 struct Inbox {
-    heard: Mutex<VecDeque<Hint>>,
+    received: Mutex<VecDeque<Hint>>,
     notify: Notify,
 }
 
@@ -37,7 +37,7 @@ struct State {
     noise: Noise,
     desks: BTreeMap<DeskNo, Arc<Inbox>>,
     /// By the time at which they arrive, and a number.
-    under_way: BTreeMap<(u64, u64), (Arc<Inbox>, Hint)>,
+    in_flight: BTreeMap<(u64, u64), (Arc<Inbox>, Hint)>,
     last: u64,
 }
 
@@ -49,8 +49,8 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn new(book: Book, dice: Dice) -> Self {
-        let (desks, under_way) = (BTreeMap::new(), BTreeMap::new());
-        let state = State { dice, noise: Noise::NONE, desks, under_way, last: 0 };
+        let (desks, in_flight) = (BTreeMap::new(), BTreeMap::new());
+        let state = State { dice, noise: Noise::NONE, desks, in_flight, last: 0 };
         Self { book, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -66,9 +66,9 @@ impl Hub {
     pub(super) fn deliver(&self) {
         let now_ms = self.book.now_ms();
         let mut state = self.state.lock().unwrap();
-        let later = state.under_way.split_off(&(now_ms + 1, 0));
-        for (inbox, hint) in std::mem::replace(&mut state.under_way, later).into_values() {
-            inbox.heard.lock().unwrap().push_back(hint);
+        let later = state.in_flight.split_off(&(now_ms + 1, 0));
+        for (inbox, hint) in std::mem::replace(&mut state.in_flight, later).into_values() {
+            inbox.received.lock().unwrap().push_back(hint);
             inbox.notify.notify_one();
         }
     }
@@ -109,16 +109,16 @@ impl Bus for SimulatedBus {
                 let at_ms = now_ms + state.dice.throw() % noise.delay_max_ms;
                 state.last += 1;
                 let number = state.last;
-                state.under_way.insert((at_ms, number), (inbox.clone(), hint.clone()));
+                state.in_flight.insert((at_ms, number), (inbox.clone(), hint.clone()));
             }
         }
     }
 
-    fn hear(&self) -> BoxFuture<'_, BusEvent> {
+    fn next_event(&self) -> BoxFuture<'_, BusEvent> {
         Box::pin(async move {
             loop {
-                let heard = self.inbox.heard.lock().unwrap().pop_front();
-                if let Some(hint) = heard {
+                let received = self.inbox.received.lock().unwrap().pop_front();
+                if let Some(hint) = received {
                     return BusEvent::Hint(hint);
                 }
                 self.inbox.notify.notified().await;

@@ -114,7 +114,7 @@ impl Slot {
         let spawner = self.tasks.spawner.clone();
         spawner.spawn(keep_lease(desk.clone()).map(|never| match never {}));
         spawner.spawn(listen(desk.clone()).map(|never| match never {}));
-        spawner.spawn(wake_sleepers(desk.clone(), spawner.clone()).map(|never| match never {}));
+        spawner.spawn(run_wakes(desk.clone(), spawner.clone()).map(|never| match never {}));
         (self.desk, self.state) = (Some(desk), State::Running);
     }
 
@@ -171,7 +171,7 @@ async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskN
 }
 
 async fn take_over(desk: &Desk, live: &[DeskNo]) -> Result<(), StoreError> {
-    desk.outbound().doubt(live.to_vec()).await?;
+    desk.outbound().mark_orphaned_entries_unknown(live.to_vec()).await?;
     desk.delivery().served().look_for_unserved().await
 }
 
@@ -183,12 +183,12 @@ async fn listen(desk: Arc<Desk>) -> Infallible {
         let _ = tokio::select! {
             biased;
             _ = tick.tick() => cluster.tick().await,
-            heard = cluster.hear() => cluster.take(heard).await,
+            received = cluster.next_event() => cluster.take(received).await,
         };
     }
 }
 
-async fn wake_sleepers(desk: Arc<Desk>, spawner: Spawner) -> Infallible {
+async fn run_wakes(desk: Arc<Desk>, spawner: Spawner) -> Infallible {
     let mut waker = desk.delivery().new_waker().await;
     let (done, mut ended) = mpsc::channel(POKES_MAX);
     loop {

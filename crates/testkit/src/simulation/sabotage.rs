@@ -17,8 +17,8 @@ pub enum Sabotage {
     ForgetPositions,
     /// Every desk may wake every agent.
     GrantEveryWake,
-    /// Open entries of live desks are doubted as well.
-    DoubtEverybody,
+    /// Open entries of live desks are marked unknown as well.
+    MarkLiveEntriesUnknown,
     /// A desk reads the version of the directory, but no change of a gateway.
     MissRevocations,
 }

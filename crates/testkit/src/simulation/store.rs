@@ -233,11 +233,11 @@ impl Desks for DeskStore {
 
     fn renew(&self, me: DeskNo, seen: u64, _: u64) -> Stored<'_, Renewal> {
         let (store, book) = (self.store.clone(), self.book.clone());
-        let (heard, name) = (book.clone(), self.link.name.clone());
+        let (received, name) = (book.clone(), self.link.name.clone());
         // What it learns is as of the time at which the store answered, also if it is that the lease has run out.
         let ask = move || Ok((at_once(store.renew(me, seen, book.now_ms())), book.now_ms()));
         let told = move |(renewal, at_ms): (Result<Renewal, StoreError>, u64)| {
-            let mut facts = heard.facts();
+            let mut facts = received.facts();
             if facts.unaware.get(&name).is_some_and(|since_ms| at_ms >= *since_ms) {
                 facts.unaware.remove(&name);
             }

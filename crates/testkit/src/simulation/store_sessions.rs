@@ -133,13 +133,13 @@ impl Journal for DeskStore {
     }
 
     fn mark_open_entries_unknown(&self, live: Vec<DeskNo>) -> Stored<'_, u64> {
-        let (book, doubts_all) = (self.book.clone(), self.sabotage == Some(Sabotage::DoubtEverybody));
+        let (book, marks_all) = (self.book.clone(), self.sabotage == Some(Sabotage::MarkLiveEntriesUnknown));
         self.pass("mark_open_entries_unknown", move |store| {
             let before = open_entries(store);
-            let known = if doubts_all { Vec::new() } else { with_leases(&book, store, live) };
-            let doubted = at_once(store.mark_open_entries_unknown(known))?;
-            check_doubted(&book, store, &before);
-            Ok(doubted)
+            let known = if marks_all { Vec::new() } else { with_leases(&book, store, live) };
+            let marked = at_once(store.mark_open_entries_unknown(known))?;
+            check_marked(&book, store, &before);
+            Ok(marked)
         })
     }
 
@@ -160,14 +160,14 @@ fn open_entries(store: &dyn Store) -> Vec<JournalEntry> {
     entries.into_iter().filter(|entry| entry.outcome == Outcome::Open).collect()
 }
 
-/// An entry of a live desk is never doubted.
-fn check_doubted(book: &Book, store: &dyn Store, before: &[JournalEntry]) {
+/// An entry of a live desk is never marked unknown.
+fn check_marked(book: &Book, store: &dyn Store, before: &[JournalEntry]) {
     let still: Vec<u64> = open_entries(store).iter().map(|entry| entry.id).collect();
     let desks = at_once(store.desks(book.now_ms())).unwrap();
     for entry in before.iter().filter(|entry| !still.contains(&entry.id)) {
-        book.say(format!("entry {} of d{} is doubted", entry.id, entry.desk));
+        book.say(format!("entry {} of d{} is marked unknown", entry.id, entry.desk));
         if desks.iter().any(|(desk, _)| desk.number == entry.desk) {
-            book.fail(format!("entry {} is doubted although d{} is live", entry.id, entry.desk));
+            book.fail(format!("entry {} is marked unknown although d{} is live", entry.id, entry.desk));
         }
     }
 }

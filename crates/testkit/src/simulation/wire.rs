@@ -155,7 +155,7 @@ impl Carrier {
                 Some(done) = self.pending.next(), if !self.pending.is_empty() => self.note(done),
                 up = wire.next(), if self.session.may_read() => match up {
                     Up::Text(text) => self.session.take_text(&text, self.now_ms()),
-                    Up::Pong => self.session.heard(self.now_ms(), true),
+                    Up::Pong => self.session.note_received(self.now_ms(), true),
                     Up::End => break,
                 },
                 () = told => {}

@@ -120,8 +120,8 @@ pub async fn nobody_waits_at_a_server_that_is_gone(Harness { store, .. }: Harnes
     answer(&*store, reply("late", 7, "yes", 1)).await;
     assert_eq!(store.left_exchanges(LIVE.to_vec(), 200).await.unwrap(), []);
     let live = vec![DeskNo(2)];
-    let heard = store.answer_exchange(reply("open", 7, "yes", 2), live.clone(), 200).await.unwrap();
-    assert_eq!(heard, ReplyOutcome::NobodyWaits);
+    let received = store.answer_exchange(reply("open", 7, "yes", 2), live.clone(), 200).await.unwrap();
+    assert_eq!(received, ReplyOutcome::NobodyWaits);
     let left = store.left_exchanges(live.clone(), 200).await.unwrap();
     assert_eq!(left, [(exchange(1, "answered"), said("yes"))], "its asker may not have it");
     assert_eq!(store.left_exchanges(live.clone(), 200).await.unwrap().len(), 1, "kept until it is ended");
@@ -144,8 +144,8 @@ pub async fn nobody_waits_at_a_server_that_is_gone(Harness { store, .. }: Harnes
     // A server that lost its lease goes on under another number.
     open(&*store, exchange(8, "moved")).await;
     store.adopt_exchanges(DeskNo(2), vec![8, 99]).await.unwrap();
-    let heard = store.answer_exchange(reply("moved", 7, "yes", 2), live, 200).await.unwrap();
-    assert_eq!(heard, ReplyOutcome::At(DeskNo(2), 8));
+    let received = store.answer_exchange(reply("moved", 7, "yes", 2), live, 200).await.unwrap();
+    assert_eq!(received, ReplyOutcome::At(DeskNo(2), 8));
 }
 
 pub async fn an_answer_that_its_asker_did_not_get_is_kept(Harness { store, .. }: Harness) {

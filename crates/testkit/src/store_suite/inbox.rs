@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::inbox::{InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{Acceptance, Retention, Store};
-use frontdesk_wire::{EventId, InstanceNo, Place};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
 
 use super::{Harness, accept, acceptance, owed, settled};
 
@@ -28,7 +28,7 @@ async fn store_messages(store: &dyn Store, numbers: &[u64], agent: u64) {
 }
 
 async fn all(store: &dyn Store, agent: u64) -> Vec<StoredMessage> {
-    store.messages(InstanceNo(agent), Place(0), 999).await.unwrap()
+    store.messages(InstanceNo(agent), InboxSeq(0), 999).await.unwrap()
 }
 
 async fn ids(store: &dyn Store, agent: u64) -> Vec<String> {
@@ -44,7 +44,7 @@ fn wake(key: &str, agent: u64) -> PlannedWake {
 }
 
 pub async fn a_message_is_written_with_its_event(Harness { store, .. }: Harness) {
-    assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), Place(0));
+    assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), InboxSeq(0));
     let accepted = accept(&*store, with_message(1, 3, &[])).await;
     let stored = StoredMessage { place: accepted.place, event: accepted.event, at_ms: 1_001, message: message(1, 3) };
     assert_eq!(all(&*store, 3).await, std::slice::from_ref(&stored));
@@ -63,9 +63,9 @@ pub async fn a_page_of_large_messages_is_short(Harness { store, .. }: Harness) {
         Acceptance { message: Some(InboxMessage { text, ..message(number, 3) }), ..acceptance(number, &[]) }
     };
     store.accept((1..=5).map(large).collect()).await.unwrap();
-    let mut after = Place::NONE;
+    let mut after = InboxSeq::NONE;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
-        let page = store.messages(InstanceNo(3), Place(after.0), 500).await.unwrap();
+        let page = store.messages(InstanceNo(3), InboxSeq(after.0), 500).await.unwrap();
         after = page.last().map_or(after, |stored| stored.place);
         assert_eq!(page.iter().map(|stored| &stored.message.delivery_id).collect::<Vec<_>>(), expected);
     }
@@ -73,13 +73,13 @@ pub async fn a_page_of_large_messages_is_short(Harness { store, .. }: Harness) {
 
 pub async fn messages_are_read_in_pages(Harness { store, .. }: Harness) {
     store_messages(&*store, &[1, 2, 3, 4, 5], 3).await;
-    let mut after = Place::NONE;
+    let mut after = InboxSeq::NONE;
     for expected in [vec!["d-1", "d-2"], vec!["d-3", "d-4"], vec!["d-5"], vec![]] {
-        let page = store.messages(InstanceNo(3), Place(after.0), 2).await.unwrap();
+        let page = store.messages(InstanceNo(3), InboxSeq(after.0), 2).await.unwrap();
         after = page.last().map_or(after, |stored| stored.place);
         assert_eq!(page.iter().map(|stored| &stored.message.delivery_id).collect::<Vec<_>>(), expected);
     }
-    assert_eq!(store.messages(InstanceNo(3), Place(0), 0).await.unwrap(), []);
+    assert_eq!(store.messages(InstanceNo(3), InboxSeq(0), 0).await.unwrap(), []);
 }
 
 pub async fn every_inbox_is_read_alone(Harness { store, .. }: Harness) {
@@ -92,7 +92,7 @@ pub async fn every_inbox_is_read_alone(Harness { store, .. }: Harness) {
     assert_eq!(ids(&*store, 6).await, [""; 0]);
     let first = places(&*store, 3).await[0];
     assert_eq!(
-        store.messages(InstanceNo(3), Place(first), 9).await.unwrap().len(),
+        store.messages(InstanceNo(3), InboxSeq(first), 9).await.unwrap().len(),
         1,
         "the page does not reach into the next inbox"
     );
@@ -114,10 +114,10 @@ pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: 
             }
         });
     }
-    let (mut after, mut seen) = (Place::NONE, Vec::new());
+    let (mut after, mut seen) = (InboxSeq::NONE, Vec::new());
     while !writers.is_empty() || seen.len() < (WRITERS * EACH / 2) as usize {
         let is_over = writers.is_empty();
-        let page = store.messages(InstanceNo(3), Place(after.0), 16).await.unwrap();
+        let page = store.messages(InstanceNo(3), InboxSeq(after.0), 16).await.unwrap();
         assert!(page.is_sorted_by_key(|stored| stored.place));
         assert!(!is_over || !page.is_empty(), "only {} messages", seen.len());
         after = page.last().map_or(after, |stored| stored.place);
@@ -217,7 +217,7 @@ pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(Harness { store, .. }
     assert_eq!((ids(&*store, 3).await.len(), ids(&*store, 4).await), (0, vec!["d-3".to_owned()]));
     assert_eq!(store.planned_wake("a").await.unwrap(), None);
     assert_eq!(store.planned_wake("b").await.unwrap(), Some(wake("b", 4)));
-    assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), Place(0));
+    assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), InboxSeq(0));
     store.drop_inbox(InstanceNo(99)).await.unwrap();
 }
 

@@ -58,8 +58,8 @@ pub async fn open_entries_become_unknown_once(harness: Harness) {
     assert_eq!(harness.store.mark_open_entries_unknown(Vec::new()).await.unwrap(), 0);
     let entries = harness.store.entries(None, 9).await.unwrap();
     let outcomes: Vec<_> = entries.iter().map(|it| (it.outcome, it.note.is_empty())).collect();
-    let doubted = (Outcome::Unknown, false);
-    assert_eq!(outcomes, [doubted, doubted, (Outcome::Rejected, false), (Outcome::Delivered, false)]);
+    let marked = (Outcome::Unknown, false);
+    assert_eq!(outcomes, [marked, marked, (Outcome::Rejected, false), (Outcome::Delivered, false)]);
     assert_eq!(entries[3].note, "done", "closed entries keep their note");
 }
 

@@ -1,7 +1,7 @@
 //! Rules for the ledger: accepting, notifying, settling, and pending rows.
 
 use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Waiting};
-use frontdesk_wire::{EventId, InstanceNo, Place, Seq};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, Seq};
 use tokio::task::JoinSet;
 
 use super::{Harness, NotifiedRows, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
@@ -105,7 +105,7 @@ pub async fn a_duplicate_gives_the_same_event_and_no_rows(Harness { store, .. }:
     let done = store.accept(batch).await.unwrap();
     assert_eq!(
         done[1],
-        Accepted { event: done[0].event, fresh: false, rows: vec![], place: Place(0), line: None },
+        Accepted { event: done[0].event, fresh: false, rows: vec![], place: InboxSeq(0), line: None },
         "within one batch"
     );
     assert_eq!(done[2].rows, [(7, 2)], "the next one is not affected");
@@ -135,7 +135,7 @@ pub async fn a_duplicate_is_known_after_reopening(harness: Harness) {
     harness.store.settle(InstanceNo(7), settled(&[1]).into()).await.unwrap();
     let harness = harness.reopened();
     let again = accept(&*harness.store, acceptance(1, &[7])).await;
-    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], place: Place(0), line: None });
+    assert_eq!(again, Accepted { event: first.event, fresh: false, rows: vec![], place: InboxSeq(0), line: None });
     assert_eq!(accept(&*harness.store, acceptance(2, &[7])).await.rows, [(7, 2)], "numbers continue");
 }
 

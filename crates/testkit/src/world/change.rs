@@ -39,7 +39,7 @@ impl World {
             13 => Some(self.route(dice)),
             14 => Some(if dice.chance(5) { self.change_tenant(dice) } else { self.change_instance(dice) }),
             _ => {
-                self.change_sight(dice);
+                self.change_visibility(dice);
                 None
             }
         }
@@ -136,9 +136,9 @@ impl World {
         Change::Forget(tenant(&self.tenants.remove(at)))
     }
 
-    fn change_sight(&mut self, dice: &mut Dice) {
-        let at = dice.below(self.sight.len());
-        let chat = &mut self.sight[at];
+    fn change_visibility(&mut self, dice: &mut Dice) {
+        let at = dice.below(self.visibility.len());
+        let chat = &mut self.visibility[at];
         for (_, sees) in &mut chat.sees {
             *sees = any_answer(&chat.platform, dice);
         }

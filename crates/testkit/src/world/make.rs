@@ -4,7 +4,7 @@ use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Poli
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
 use frontdesk_wire::{InstanceNo, TenantId};
 
-use super::{APART, Dice, NOWHERE, PLATFORMS, Person, Sight, World};
+use super::{APART, ChatVisibility, Dice, NOWHERE, PLATFORMS, Person, World};
 
 pub(super) const TENANTS: [&str; 6] = ["alder", "birch", "cedar", "dogwood", "elm", "fir"];
 /// All tenants name their instances from this list, so that the same name means many agents.
@@ -49,7 +49,7 @@ impl World {
         world.make_links(dice);
         world.make_grants(dice);
         world.make_policies(dice);
-        world.make_sight(dice);
+        world.make_visibility(dice);
         world
     }
 
@@ -194,7 +194,7 @@ impl World {
         Policy { tenant: tenant.into(), instance: instance.into(), policy }
     }
 
-    fn make_sight(&mut self, dice: &mut Dice) {
+    fn make_visibility(&mut self, dice: &mut Dice) {
         for platform in PLATFORMS {
             let tenants: Vec<Option<String>> = match platform {
                 APART => self.tenants.iter().cloned().map(Some).collect(),
@@ -205,7 +205,7 @@ impl World {
                     let people = self.people.iter().map(|person| person.user_id.clone());
                     let sees = people.map(|user_id| (user_id, any_answer(platform, dice))).collect();
                     let (tenant, platform, chat_id) = (tenant.clone(), platform.into(), chat_id.clone());
-                    self.sight.push(Sight { tenant, platform, chat_id, sees });
+                    self.visibility.push(ChatVisibility { tenant, platform, chat_id, sees });
                 }
             }
         }

@@ -47,7 +47,7 @@ pub struct World {
     /// Some name an instance that the user is not linked to.
     pub dm_defaults: Vec<DmDefault>,
     pub routes: Vec<Route>,
-    pub sight: Vec<Sight>,
+    pub visibility: Vec<ChatVisibility>,
     pub scopes: Vec<String>,
     pub channels: Vec<String>,
     pub threads: Vec<String>,
@@ -65,7 +65,7 @@ pub struct Person {
 
 /// Who can see one chat.
 #[derive(Debug, Clone)]
-pub struct Sight {
+pub struct ChatVisibility {
     /// Set if the platform separates tenants.
     pub tenant: Option<String>,
     pub platform: String,
@@ -91,7 +91,7 @@ impl World {
 
     /// Whether this user can see the chat, as the platform would answer.
     pub fn sees(&self, tenant: &str, platform: &str, chat_id: &str, viewer: &str) -> Option<bool> {
-        let chat = self.sight.iter().find(|it| {
+        let chat = self.visibility.iter().find(|it| {
             it.platform == platform && it.chat_id == chat_id && it.tenant.as_ref().is_none_or(|only| only == tenant)
         });
         chat?.sees.iter().find(|(user_id, _)| user_id == viewer)?.1

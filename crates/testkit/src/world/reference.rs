@@ -30,7 +30,7 @@ pub struct Found {
 }
 
 /// All instances that were considered. Never empty.
-pub fn judge(world: &World, event: &Event) -> Vec<Line> {
+pub fn evaluate(world: &World, event: &Event) -> Vec<Line> {
     let source = &event.source;
     let nobody = |layer, rule, value: &str| vec![line(None, Err((layer, (rule, value.to_owned()))))];
     let Some(Found { tenant, .. }) = tenant_of(world, event) else {

@@ -236,7 +236,7 @@ impl Session {
 
     /// A message of the peer.
     pub fn take_text(&mut self, text: &str, now_ms: u64) {
-        self.heard(now_ms, false);
+        self.note_received(now_ms, false);
         let mut lines = std::mem::replace(&mut self.lines, Lines::new(0));
         // Frames after a hello wait until it is answered; all frames wait for space in the outbox.
         let whole = lines.push(text, |line| {
@@ -253,7 +253,7 @@ impl Session {
     }
 
     /// A sign of life of the peer. The answer to a ping proves more: that all which was written before it arrived.
-    pub fn heard(&mut self, now_ms: u64, is_pong: bool) {
+    pub fn note_received(&mut self, now_ms: u64, is_pong: bool) {
         match &mut self.serving {
             Some(serving) if is_pong => serving.window.ponged(now_ms),
             Some(serving) => serving.window.received(now_ms),
@@ -338,6 +338,9 @@ impl Session {
             Some(delivery) => {
                 self.delivery.meters.acks.inc();
                 self.delivery.say_rows(&self.caller, "acked", std::iter::once(&*delivery));
+                if let Some(serving) = self.serving.as_ref().filter(|serving| serving.window.is_empty()) {
+                    serving.mailbox.note_unacked(None);
+                }
             }
             None => drop(self.delivery.meters.acks_unknown.inc()),
         }
@@ -548,7 +551,7 @@ impl Session {
     pub fn written(&mut self, now_ms: u64) {
         self.writing_since_ms = None;
         if self.paused {
-            self.heard(now_ms, false); // its pongs are not read; a completed write is a sign of life
+            self.note_received(now_ms, false); // its pongs are not read; a completed write is a sign of life
         }
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
             serving.mailbox.delivered.advance(serving.window.cursor().0);
@@ -610,7 +613,7 @@ impl Session {
         if self.writing_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= WRITE_MS) {
             return self.close(Close::Unresponsive);
         }
-        match serving.window.health(now_ms, self.outbox.is_empty()) {
+        match serving.window.health(now_ms, self.outbox.is_empty(), self.ping) {
             Health::Fine => {}
             Health::Probe => self.ping = true,
             Health::Dead => {
@@ -618,7 +621,9 @@ impl Session {
                 return self.close(Close::Unresponsive);
             }
         }
-        serving.mailbox.note_unacked(serving.window.unacked_since_ms());
+        // The clock of a session begins with it.
+        let steady_ms = |since_ms: u64| self.delivery.env.steady_ms().saturating_sub(now_ms.saturating_sub(since_ms));
+        serving.mailbox.note_unacked(serving.window.unacked_since_ms().map(steady_ms));
         if !self.outbox.is_full() && !serving.mailbox.is_idle() && self.delivery.directory.is_current() {
             self.ask_for_acks(now_ms);
         }

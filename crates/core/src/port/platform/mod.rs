@@ -169,7 +169,7 @@ pub trait Platform: Send + Sync {
 
     /// What this platform told its counterparts at other servers, by [`Hint::Platform`](crate::port::bus::Hint::Platform).
     /// It may come late, twice, or not at all.
-    fn heard<'a>(&'a self, _text: &'a str) -> BoxFuture<'a, ()> {
+    fn receive_hint<'a>(&'a self, _text: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 

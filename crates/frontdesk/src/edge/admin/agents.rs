@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use frontdesk_core::agents::Speaker;
 use frontdesk_wire::Code;
-use frontdesk_wire::Place;
+use frontdesk_wire::InboxSeq;
 use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{Class, DeliveryMeta, DeliveryPayload, Fault, Inbox, Origin, WakeOpts};
 use serde::Deserialize;
@@ -21,7 +21,7 @@ use crate::edge::error::Refusal;
 pub(super) struct OfTenant {
     tenant: TenantId,
     #[serde(default)]
-    after: Place,
+    after: InboxSeq,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +70,7 @@ pub(super) async fn show(
     let mut shown = json!(app.desk.agents().agent_shown(&of.tenant, &id)?);
     let newest = match app.desk.inboxes().inbox_of(&of.tenant, &id).map_err(refused)?.1 {
         Some(no) => app.desk.inboxes().newest(no).await?,
-        None => Place::NONE,
+        None => InboxSeq::NONE,
     };
     shown["newest"] = json!(newest);
     Ok(Reply(shown))
@@ -114,5 +114,5 @@ pub(super) async fn inbox(
     Path(id): Path<String>,
     Query(of): Query<OfTenant>,
 ) -> Answer<Inbox> {
-    Ok(Reply(app.desk.inboxes().look_into_inbox(&of.tenant, &id, of.after).await.map_err(refused)?))
+    Ok(Reply(app.desk.inboxes().read_inbox_as_operator(&of.tenant, &id, of.after).await.map_err(refused)?))
 }

@@ -13,7 +13,7 @@ use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
     SkillFilter, SkillNote, SkillStatus, SkillStore as _,
 };
-use frontdesk_wire::{InstanceId, Place, TenantId};
+use frontdesk_wire::{InboxSeq, InstanceId, TenantId};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData, Implementation,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -292,7 +292,7 @@ async fn run(
         }
         "agent_inbox" => {
             let id = text(&mut given, "agent_id")?;
-            let after: Place = given.remove("after").map(fit).transpose()?.unwrap_or_default();
+            let after: InboxSeq = given.remove("after").map(fit).transpose()?.unwrap_or_default();
             shown(&desk.inboxes().inbox(who.speaker(), &id, after).await?)
         }
         "agent_reply" => {

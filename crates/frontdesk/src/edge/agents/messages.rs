@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json as Reply};
 use frontdesk_core::agents::{BufferedReply, Line, Question, Room};
-use frontdesk_wire::Place;
+use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault, Notified,
     NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
@@ -206,7 +206,7 @@ pub(crate) async fn reply(
 #[derive(Deserialize)]
 pub(crate) struct After {
     #[serde(default)]
-    after: Place,
+    after: InboxSeq,
 }
 
 pub(crate) async fn inbox(

@@ -13,7 +13,7 @@ use frontdesk_core::agents::{inbox_message, is_in_flight};
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{PAGE_MAX_BYTES, StoreError};
 use frontdesk_wire::agents::{Class, Fault};
-use frontdesk_wire::{EventId, InstanceNo, Place, TenantId};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::json;
@@ -36,7 +36,7 @@ const PASSED_OVER_MAX: usize = 64;
 #[derive(Deserialize)]
 pub(crate) struct Which {
     session: Option<String>,
-    after: Option<Place>,
+    after: Option<InboxSeq>,
 }
 
 pub(crate) async fn open(
@@ -81,7 +81,7 @@ pub(crate) async fn open(
         spent: None,
         passed_over: Vec::new(),
         greeted: false,
-        yielded: Place::NONE,
+        yielded: InboxSeq::NONE,
     };
     let events = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
@@ -91,9 +91,9 @@ pub(crate) async fn open(
 }
 
 /// Position at which a reconnecting client continues. An empty header counts as absent.
-fn last_event_id(headers: &HeaderMap) -> Result<Option<Place>, Fault> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<InboxSeq>, Fault> {
     let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
-    let place = id.to_str().ok().and_then(|id| id.trim().parse().ok()).map(Place);
+    let place = id.to_str().ok().and_then(|id| id.trim().parse().ok()).map(InboxSeq);
     let text = "Last-Event-ID must be the seq of a message (a whole number), as sent in the id of an event";
     place.map(Some).ok_or_else(|| Fault::invalid(text))
 }
@@ -118,9 +118,9 @@ struct Listener {
     tenant: TenantId,
     agent: InstanceNo,
     /// Messages up to this one were read.
-    cursor: Place,
+    cursor: InboxSeq,
     /// The newest message when the stream was opened.
-    newest: Place,
+    newest: InboxSeq,
     messages: VecDeque<StoredMessage>,
     /// Share of the tenant's budget for these messages.
     spent: Option<Spent>,
@@ -129,7 +129,7 @@ struct Listener {
     passed_over: Vec<EventId>,
     greeted: bool,
     /// The last message that was sent.
-    yielded: Place,
+    yielded: InboxSeq,
 }
 
 impl Listener {
@@ -144,7 +144,7 @@ impl Listener {
         self.session.live.delivered.advance(self.yielded.0);
         loop {
             while let Some(stored) = self.messages.pop_front() {
-                if self.session.live.hears(stored.message.session_id.as_deref()) {
+                if self.session.live.accepts_session(stored.message.session_id.as_deref()) {
                     return Some(self.give(stored));
                 }
                 if is_in_flight(&stored) && self.passed_over.len() < PASSED_OVER_MAX {
@@ -152,7 +152,7 @@ impl Listener {
                 }
             }
             self.spent = None;
-            if !self.is_welcome() {
+            if !self.is_authorized() {
                 return None;
             }
             if !self.passed_over.is_empty() {
@@ -200,7 +200,7 @@ impl Listener {
                 continue;
             }
             match self.app.desk.inboxes().message(event).await? {
-                Some(stored) if self.session.live.hears(stored.message.session_id.as_deref()) => {
+                Some(stored) if self.session.live.accepts_session(stored.message.session_id.as_deref()) => {
                     bytes += stored.message.text.len();
                     self.messages.push_back(stored);
                 }
@@ -212,7 +212,7 @@ impl Listener {
     }
 
     /// Whether the token is still valid and the agent still exists.
-    fn is_welcome(&self) -> bool {
+    fn is_authorized(&self) -> bool {
         let now_ms = self.app.desk.env().now_ms();
         self.app.desk.directory().read(|view| {
             let token = view.tokens.get(&self.token_id);

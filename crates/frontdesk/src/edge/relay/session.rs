@@ -162,8 +162,8 @@ impl Carrier {
         match message {
             Some(Ok(Message::Text(text))) => self.session.take_text(&text, now_ms),
             Some(Ok(Message::Binary(_))) => self.session.bad_frame("binary", now_ms),
-            Some(Ok(Message::Ping(_))) => self.session.heard(now_ms, false),
-            Some(Ok(Message::Pong(_))) => self.session.heard(now_ms, true),
+            Some(Ok(Message::Ping(_))) => self.session.note_received(now_ms, false),
+            Some(Ok(Message::Pong(_))) => self.session.note_received(now_ms, true),
             Some(Ok(Message::Close(_))) | None => return false,
             Some(Err(error)) => {
                 tracing::debug!(%error, "relay connection failed");

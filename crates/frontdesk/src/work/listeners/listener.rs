@@ -21,7 +21,7 @@ use super::keeper::{Keeper, Taken};
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// A listener that ran this long is well: the next pause is short again.
-const WELL_AFTER: Duration = Duration::from_mins(1);
+const HEALTHY_AFTER: Duration = Duration::from_mins(1);
 
 pub(super) struct Listener {
     pub(super) name: Name,
@@ -57,7 +57,7 @@ impl Listener {
         loop {
             let mut is_well = false;
             let well_after = async {
-                tokio::time::sleep(WELL_AFTER).await;
+                tokio::time::sleep(HEALTHY_AFTER).await;
                 is_well = true;
                 self.note(None);
                 std::future::pending::<()>().await;

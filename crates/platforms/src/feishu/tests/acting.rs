@@ -309,7 +309,7 @@ async fn only_files_of_unknown_length_are_held_and_only_some_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_draft_whose_card_is_in_doubt_gets_no_other() {
+async fn a_draft_whose_card_may_be_sent_gets_no_other() {
     let draft = |content: &str, sealed: bool| json!({ "op": "draft", "chat_id": "oc_1", "draft_id": 5, "content": content, "final": sealed });
     for is_cut in [false, true] {
         let stage = stage();

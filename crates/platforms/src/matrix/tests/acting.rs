@@ -225,7 +225,7 @@ fn refusals_are_told_apart() {
 
 /// Regression: what certainly did not happen was reported as in doubt.
 #[test]
-fn certain_failures_are_not_in_doubt() {
+fn certain_failures_are_not_unknown_outcomes() {
     let send = json!({ "op": "send", "chat_id": ROOM, "content": "x" });
     let (table, desk) = world();
     table.fail(&path("PUT", "send/m.room.message/"), OutcallError::TimedOut);

@@ -149,7 +149,7 @@ async fn drafts_of_two_tenants_in_one_chat_are_two_messages() {
 }
 
 #[tokio::test]
-async fn a_draft_whose_message_is_in_doubt_gets_no_other() {
+async fn a_draft_whose_message_may_be_sent_gets_no_other() {
     let stage = stage();
     let frame = |text: &str, sealed: bool| json!({ "op": "draft", "draft_id": 7, "content": text, "final": sealed });
     stage.vendor.answers_with("chat.postMessage", Answer::of(500));
@@ -271,8 +271,8 @@ async fn a_file_that_does_not_get_there_is_not_claimed() {
     stage.vendor.answers_with("ticket", Answer::of(200));
     stage.vendor.answers_with("files.completeUploadExternal", Answer::of(502));
     let _ = act(&stage, media.clone()).await;
-    let doubt = act(&stage, media).await.result;
-    assert_eq!((doubt.code, doubt.ambiguous), (Some(Code::Unknown), true));
+    let unknown = act(&stage, media).await.result;
+    assert_eq!((unknown.code, unknown.ambiguous), (Some(Code::Unknown), true));
 }
 
 async fn fetched(stage: &Stage, handle: &str) -> Result<(String, Vec<u8>), MediaFault> {

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_doubt() {
+    fn refusals_differ_from_unknown_outcomes() {
         for (code, wanted) in [
             (60_020, Code::Forbidden),
             (81_013, Code::NotFound),

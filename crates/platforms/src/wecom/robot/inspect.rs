@@ -25,7 +25,7 @@ impl Robot {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match ended.get(&bot.id) {
             Some(why) => format!("the socket is not open: {why}"),
-            None => "the socket is not open at this server; another server of this desk may have it".to_owned(),
+            None => "the socket is not open at this server; another server on the same database may have it".to_owned(),
         };
         vec![BotFinding::new("socket", false, text)]
     }

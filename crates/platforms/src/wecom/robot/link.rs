@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_socket_leaves_in_doubt_only_what_was_written() {
+    fn a_lost_socket_makes_only_what_was_written_unknown() {
         let mut outbox = Outbox::default();
         let ((one, mut first), (two, mut second)) = (request("r", "1"), request("r", "2"));
         outbox.push(one);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_without_an_answer_is_in_doubt_and_without_a_socket_is_not() {
+    async fn a_request_without_an_answer_is_unknown_and_without_a_socket_is_not() {
         let links = Links::default();
         let ask = async |req_id: &str| links.ask("b", "ping", req_id, &Value::Null).await.unwrap_err();
         assert!(matches!(ask("0").await, LinkError::NotSent(why) if why.contains("not open")));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_says_nothing_leaves_it_in_doubt() {
+    fn an_answer_without_content_makes_it_unknown() {
         let mut outbox = Outbox::default();
         let (one, mut first) = request("r", "1");
         outbox.push(one);

@@ -215,8 +215,8 @@ impl<'a> Import<'a> {
         if self.unordered > 0 {
             put("unordered through", self.unordered)?;
         }
-        self.connection.execute("DELETE FROM sqlite_sequence WHERE name = 'shot'", []).map_err(fault)?;
-        let sql = "INSERT INTO sqlite_sequence (name, seq) SELECT 'shot', MAX(?1, COALESCE(MAX(id), 0)) FROM shot";
+        self.connection.execute("DELETE FROM sqlite_sequence WHERE name = 'alarm'", []).map_err(fault)?;
+        let sql = "INSERT INTO sqlite_sequence (name, seq) SELECT 'alarm', MAX(?1, COALESCE(MAX(id), 0)) FROM alarm";
         self.connection.execute(sql, [last("alarm")]).map(drop).map_err(fault)?;
         self.keep_last_numbers()
     }

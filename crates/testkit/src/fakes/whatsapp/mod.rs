@@ -52,7 +52,7 @@ struct State {
     count: u64,
     webhook: Option<String>,
     /// Messages of people, which can be answered.
-    heard: HashSet<String>,
+    received: HashSet<String>,
     sent: Vec<Sent>,
     files: BTreeMap<String, File>,
     /// People who have not written for 24 hours.
@@ -160,7 +160,7 @@ impl FakeWhatsApp {
         }
         if body["status"] == "read" {
             let id = body["message_id"].as_str().unwrap_or_default();
-            return match self.state().heard.contains(id) {
+            return match self.state().received.contains(id) {
                 true => Ok(json!({ "success": true })),
                 false => Err(bad("Parameter value is not valid: message_id")),
             };
@@ -205,7 +205,7 @@ impl FakeWhatsApp {
             shown.push(message);
             contacts.push(json!({ "profile": { "name": name }, "wa_id": from, "user_id": user_id(from) }));
             self.change(|state| {
-                state.heard.insert(id.clone());
+                state.received.insert(id.clone());
                 state.closed.remove(from);
             });
         }

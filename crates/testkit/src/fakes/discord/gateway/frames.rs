@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::snowflake::{self, Id};
 use super::super::state::State;
 use super::super::{intents, shapes};
-use super::session::{Kept, Session, send};
+use super::session::{SentFrames, Session, send};
 use super::{Out, close, note, push};
 
 const MAX_FRAME_BYTES: usize = 4_096;
@@ -94,7 +94,7 @@ fn identify(state: &mut State, now_ms: u64, connection: u64, data: &Value) {
         intents: wanted,
         shard,
         seq: 0,
-        kept: Kept::default(),
+        kept: SentFrames::default(),
         connection: Some(connection),
         gone_ms: 0,
     };

@@ -17,20 +17,20 @@ pub(super) struct Session {
     /// Number and count.
     pub(super) shard: (u64, u64),
     pub(super) seq: u64,
-    pub(super) kept: Kept,
+    pub(super) kept: SentFrames,
     pub(super) connection: Option<u64>,
     pub(super) gone_ms: u64,
 }
 
 /// The latest dispatches, for a RESUME.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct SentFrames {
     frames: VecDeque<(u64, Value)>,
     /// Up to this number dispatches are no longer there.
     dropped: u64,
 }
 
-impl Kept {
+impl SentFrames {
     pub(super) fn push(&mut self, seq: u64, frame: Value, most: usize) {
         self.frames.push_back((seq, frame));
         while self.frames.len() > most {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn kept_dispatches_are_replayed_or_known_to_be_gone() {
-        let mut kept = Kept::default();
+        let mut kept = SentFrames::default();
         for seq in 1..=5 {
             kept.push(seq, json!(seq), 3);
         }

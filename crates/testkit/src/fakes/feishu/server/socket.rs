@@ -67,14 +67,14 @@ async fn converse(site: &Site, id: u64, socket: &mut WebSocketStream<TcpStream>)
                     return None;
                 }
                 if message.is_binary() {
-                    hear(site, socket, &Frame::decode(message.as_payload())?).await?;
+                    answer(site, socket, &Frame::decode(message.as_payload())?).await?;
                 }
             }
         }
     }
 }
 
-async fn hear(site: &Site, socket: &mut WebSocketStream<TcpStream>, frame: &Frame) -> Option<()> {
+async fn answer(site: &Site, socket: &mut WebSocketStream<TcpStream>, frame: &Frame) -> Option<()> {
     if frame.method == 1 {
         let (now_ms, response) =
             (site.clock.now_ms(), serde_json::from_slice::<Value>(&frame.payload).unwrap_or_default());

@@ -10,12 +10,12 @@ const RETRY_FIRST_MS = 250;
 const RETRY_MAX_MS = 15_000;
 const EXCHANGE_TIMEOUT_S = 30;
 const SILENCE_MAX_MS = 60_000;
-/** Handled letters whose copy on the socket may not be acked yet: the loop may be far ahead of the socket. */
+/** Handled messages of the inbox whose copy on the socket may not be acked yet: the loop may be far ahead of the socket. */
 const REMEMBERED_MAX = 4096;
-/** How long the copy of a letter waits while the inbox has nothing. Then its letter is not there any more. */
+/** How long the copy of a message waits while the inbox has nothing. Then its message is not there any more. */
 const COPY_TIME_MS = 30_000;
 const LOOK_EVERY_MS = 1_000;
-/** A letter of 1 MiB, escaped. */
+/** A message of 1 MiB, escaped. */
 const EVENT_MAX_CHARS = 8 << 20;
 
 export interface DeliverOptions {
@@ -26,7 +26,7 @@ export interface DeliverOptions {
   dispatchId?: string;
 }
 
-/** What the server did with a letter. It is durable. */
+/** What the server did with a message. It is durable. */
 export interface Receipt {
   readonly deliveryId: string | undefined;
   /** Nobody took it yet: it waits in the inbox. */
@@ -41,8 +41,8 @@ export interface Answer {
 }
 
 /** What came for this agent from another one, or from a program. */
-export class Letter {
-  readonly #letters: Letters;
+export class InboxMessage {
+  readonly #inbox: AgentInbox;
   /** Its place in the inbox. */
   readonly seq: number;
   readonly id: string;
@@ -55,10 +55,10 @@ export class Letter {
   readonly raw: Json;
   readonly #question: string | undefined;
 
-  constructor(letters: Letters, raw: Json) {
+  constructor(inbox: AgentInbox, raw: Json) {
     const meta = (raw.meta ?? {}) as Json;
     const origin = (meta.origin ?? {}) as Json;
-    this.#letters = letters;
+    this.#inbox = inbox;
     this.raw = raw;
     this.seq = Number(raw.seq);
     this.id = String(raw.delivery_id);
@@ -77,23 +77,23 @@ export class Letter {
 
   /** Answers an exchange. Fails with `gone` if nobody waits any more and the answer could not be kept either. */
   async reply(content: string): Promise<void> {
-    if (this.#question === undefined) throw new FrontdeskError("this letter expects no reply", "bad_request");
-    await this.#letters.reply(this.#question, content);
+    if (this.#question === undefined) throw new FrontdeskError("this message expects no reply", "bad_request");
+    await this.#inbox.reply(this.#question, content);
   }
 }
 
-export class Letters {
+export class AgentInbox {
   readonly #base: string;
   readonly #token: string | undefined;
   readonly #name: string;
   readonly #state: Remembered;
   readonly #log: Log;
-  /** Copies on the socket that wait for their letter to be handled. */
+  /** Copies on the socket that wait for their message to be handled. */
   readonly #waiting = new Map<string, (handled: boolean) => void>();
   #readers = 0;
   /** Since when the stream of the inbox is open and has nothing for the loop. */
   #quietSinceMs: number | undefined;
-  /** Letters that the loop has and has not given back. */
+  /** Messages that the loop has and has not given back. */
   #open = 0;
 
   constructor(base: string, token: string | undefined, name: string, state: Remembered, log: Log) {
@@ -177,12 +177,12 @@ export class Letters {
   // ---- inbox -------------------------------------------------------------------------------
 
   /**
-   * Waits until the loop over the inbox is done with the letter of which this is the copy on the socket. Undefined: the inbox
-   * does not have the letter.
+   * Waits until the loop over the inbox is done with the message of which this is the copy on the socket. Undefined: the inbox
+   * does not have the message.
    */
   async isHandled(deliveryId: string, stopped: AbortSignal): Promise<boolean | undefined> {
-    const { letters = [] } = await this.#state.get();
-    if (letters.includes(deliveryId)) return true;
+    const { handled = [] } = await this.#state.get();
+    if (handled.includes(deliveryId)) return true;
     let handled: boolean | undefined;
     const settled = new AbortController();
     this.#waiting.set(deliveryId, (it) => {
@@ -198,28 +198,28 @@ export class Letters {
     return stopped.aborted ? (handled ?? false) : handled;
   }
 
-  /** From the remembered place on. It moves on when the loop asks for the next letter. */
-  read(stopped: AbortSignal): AsyncGenerator<Letter, void, void> {
+  /** From the remembered place on. It moves on when the loop asks for the next message. */
+  read(stopped: AbortSignal): AsyncGenerator<InboxMessage, void, void> {
     this.#ask();
-    this.#readers++; // now, and not when the first letter is asked for
+    this.#readers++; // now, and not when the first message is asked for
     return this.#read(stopped);
   }
 
-  async *#read(stopped: AbortSignal): AsyncGenerator<Letter, void, void> {
+  async *#read(stopped: AbortSignal): AsyncGenerator<InboxMessage, void, void> {
     let wait = RETRY_FIRST_MS;
     try {
       while (!stopped.aborted) {
         try {
-          for await (const letter of this.#stream(stopped)) {
+          for await (const message of this.#stream(stopped)) {
             wait = RETRY_FIRST_MS;
             this.#open++;
             this.#quietSinceMs = undefined;
             try {
-              yield letter;
+              yield message;
             } finally {
               this.#open--;
             }
-            await this.#passed(letter);
+            await this.#passed(message);
             this.#quietSinceMs = Date.now();
           }
         } catch (error) {
@@ -241,17 +241,17 @@ export class Letters {
     }
   }
 
-  async #passed(letter: Letter): Promise<void> {
+  async #passed(message: InboxMessage): Promise<void> {
     await this.#state.change((state) => {
-      state.inbox = letter.seq;
-      state.letters = [...(state.letters ?? []), letter.id].slice(-REMEMBERED_MAX);
+      state.inbox = message.seq;
+      state.handled = [...(state.handled ?? []), message.id].slice(-REMEMBERED_MAX);
     });
-    this.#waiting.get(letter.id)?.(true);
-    this.#waiting.delete(letter.id);
+    this.#waiting.get(message.id)?.(true);
+    this.#waiting.delete(message.id);
   }
 
   /** One connection. What is not asked for is not read, so the server waits. */
-  async *#stream(stopped: AbortSignal): AsyncGenerator<Letter, void, void> {
+  async *#stream(stopped: AbortSignal): AsyncGenerator<InboxMessage, void, void> {
     const { inbox: place = 0 } = await this.#state.get();
     const closed = new AbortController();
     const signal = AbortSignal.any([stopped, closed.signal]);
@@ -261,7 +261,7 @@ export class Letters {
     this.#quietSinceMs = Date.now();
     try {
       for await (const { name, data } of events(response, () => closed.abort())) {
-        if (name === "message") yield new Letter(this, JSON.parse(data) as Json);
+        if (name === "message") yield new InboxMessage(this, JSON.parse(data) as Json);
         if (name === "ready") await this.#comparePlace(Number((JSON.parse(data || "{}") as Json).newest ?? place));
       }
     } finally {
@@ -270,7 +270,7 @@ export class Letters {
     }
   }
 
-  /** A place above the newest letter is one of a server that was since restored from an older backup. */
+  /** A place above the newest message is one of a server that was since restored from an older backup. */
   async #comparePlace(newest: number): Promise<void> {
     const { inbox: place = 0 } = await this.#state.get();
     if (place <= newest) return;

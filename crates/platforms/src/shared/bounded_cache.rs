@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) struct Kept<K, V> {
+pub(crate) struct BoundedCache<K, V> {
     max: usize,
     ttl_ms: u64,
     inner: Mutex<Inner<K, V>>,
@@ -29,7 +29,7 @@ impl<K: Eq + Hash + Clone, V> Inner<K, V> {
     }
 }
 
-impl<K: Eq + Hash + Clone, V: Clone> Kept<K, V> {
+impl<K: Eq + Hash + Clone, V: Clone> BoundedCache<K, V> {
     pub(crate) fn new(max: usize, ttl_ms: u64) -> Self {
         let inner = Inner { values: HashMap::new(), order: VecDeque::new() };
         Self { max, ttl_ms, inner: Mutex::new(inner) }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_in_count_and_time() {
-        let kept = Kept::new(2, 100);
+        let kept = BoundedCache::new(2, 100);
         for (key, at) in [("a", 0), ("b", 10), ("a", 20), ("c", 30)] {
             kept.put(key, at, at);
         }

@@ -9,7 +9,7 @@ use super::view::View;
 
 /// Tenant of a chat on a shared platform: that of the scope, otherwise of the chat (or its parent, for a thread), and
 /// in a direct message the tenant in which the user is linked.
-pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &Place<'_>) -> Option<&'a str> {
+pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &ChatLocation<'_>) -> Option<&'a str> {
     let keys = [place.scope_id, Some(place.chat_id), place.parent_chat_id];
     if view.unreadable().bears_on_place(platform, &keys, place.person) {
         return None; // it may be somebody else's
@@ -29,7 +29,7 @@ pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &Place<'_>) -> Optio
 
 /// A place, as the platform reports it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Place<'a> {
+pub struct ChatLocation<'a> {
     pub scope_id: Option<&'a str>,
     pub chat_id: &'a str,
     pub parent_chat_id: Option<&'a str>,
@@ -37,7 +37,7 @@ pub struct Place<'a> {
     pub person: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ChatLocation<'a> {
     pub fn of(source: &'a Source) -> Self {
         Self {
             scope_id: source.scope_id.as_deref(),

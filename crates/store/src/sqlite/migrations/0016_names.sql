@@ -1,0 +1,24 @@
+-- The names that the same tables have in Postgres.
+ALTER TABLE shot RENAME TO alarm;
+ALTER TABLE shot_end RENAME TO alarm_end;
+ALTER TABLE letter RENAME TO inbox_message;
+DROP INDEX shot_job;
+DROP INDEX shot_next;
+DROP INDEX shot_dead;
+DROP INDEX shot_retry;
+DROP INDEX shot_claim;
+DROP INDEX shot_end_instance;
+DROP INDEX shot_end_age;
+DROP INDEX letter_agent;
+DROP INDEX letter_tenant;
+DROP INDEX letter_origin;
+CREATE UNIQUE INDEX alarm_job ON alarm (instance, job_id);
+CREATE INDEX alarm_next ON alarm (next_ms, id) WHERE state = 'armed';
+CREATE INDEX alarm_dead ON alarm (id) WHERE state = 'dead';
+CREATE INDEX alarm_retry ON alarm (next_ms) WHERE state = 'armed' AND attempts > 0;
+CREATE INDEX alarm_claim ON alarm (lease_ms) WHERE state = 'armed' AND lease_ms > 0;
+CREATE INDEX alarm_end_instance ON alarm_end (instance, id);
+CREATE INDEX alarm_end_age ON alarm_end (at_ms);
+CREATE INDEX inbox_message_agent ON inbox_message (agent);
+CREATE INDEX inbox_message_tenant ON inbox_message (tenant);
+CREATE UNIQUE INDEX inbox_message_origin ON inbox_message (origin) WHERE origin IS NOT NULL;
