@@ -19,6 +19,7 @@ mod paths;
 mod planes;
 mod reach;
 mod source;
+mod stores;
 mod vendors;
 
 use std::fmt;
@@ -61,7 +62,6 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         findings.extend(names::check(source));
         findings.extend(vendors::check(source));
         findings.extend(callers::check(source));
-        findings.extend(reach::check(source));
         match length::check_file(source) {
             length::Verdict::Fine => {}
             length::Verdict::Long(lines) => {
@@ -98,6 +98,8 @@ fn check_structure(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding> 
     findings.extend(planes::check(&crates, exceptions));
     findings.extend(cycles::check(&crates, exceptions));
     findings.extend(methods::check(&crates, exceptions));
+    findings.extend(reach::check(sources));
+    findings.extend(stores::check(&crates));
     findings.extend(fields::check(sources, exceptions));
     findings
 }

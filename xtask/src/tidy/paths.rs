@@ -61,7 +61,7 @@ pub(super) fn paths(source: &Source) -> Vec<Named> {
 }
 
 /// The text between `use` and `;` of every declaration, and whether it is public.
-fn declarations(code: &str) -> Vec<(Range<usize>, bool)> {
+pub(super) fn declarations(code: &str) -> Vec<(Range<usize>, bool)> {
     let mut found = Vec::new();
     for (at, word) in words(code) {
         let begins = at + word.len();
