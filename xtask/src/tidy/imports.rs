@@ -1,9 +1,11 @@
 //! What the source of a crate may name: the rules of `edges` for `use` lines and paths, and modules of the standard
-//! library and of our own crates that some crates must not use.
+//! library and of our own crates that some crates must not use. `adapters.rs` has more for platforms.
 
 use super::Finding;
+use super::adapters;
 use super::edges::refusal_in_source;
 use super::exceptions::Exceptions;
+use super::modules::Crate;
 use super::paths::{Named, paths};
 use super::source::Source;
 
@@ -66,13 +68,14 @@ const BANS: [Ban; 5] = [
     },
 ];
 
-pub(super) fn check(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding> {
-    exceptions.filter("imports", sources.iter().flat_map(look).collect())
+pub(super) fn check(sources: &[Source], crates: &[Crate<'_>], exceptions: &Exceptions) -> Vec<Finding> {
+    let found = sources.iter().flat_map(look).chain(adapters::look(crates));
+    exceptions.filter("imports", found.collect())
 }
 
 /// Findings with the key of their exception: `file: path`.
 fn look(source: &Source) -> Vec<(String, Finding)> {
-    let Some((folder, file)) = source.path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) else {
+    let Some((folder, _)) = source.path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) else {
         return Vec::new();
     };
     if source.is_test() {
@@ -80,7 +83,7 @@ fn look(source: &Source) -> Vec<(String, Finding)> {
     }
     let mut found: Vec<(String, Finding)> = Vec::new();
     for named in paths(source) {
-        let Some((what, why)) = refusal(folder, file, &source.path, &named) else { continue };
+        let Some((what, why)) = refusal(folder, &source.path, &named) else { continue };
         let key = format!("{}: {what}", source.path);
         // One finding per file and path.
         if found.iter().all(|(known, _)| *known != key) {
@@ -92,7 +95,7 @@ fn look(source: &Source) -> Vec<(String, Finding)> {
 }
 
 /// What is named, and why that is not allowed.
-fn refusal(folder: &str, file: &str, path: &str, named: &Named) -> Option<(String, String)> {
+fn refusal(folder: &str, path: &str, named: &Named) -> Option<(String, String)> {
     let package = named.path[0].replace('_', "-");
     if let Some(why) = refusal_in_source(folder, &package) {
         return Some((named.path[0].clone(), why));
@@ -103,22 +106,7 @@ fn refusal(folder: &str, file: &str, path: &str, named: &Named) -> Option<(Strin
             return Some(((*banned).to_owned(), ban.why.to_owned()));
         }
     }
-    if folder == "platforms" && named.path[0] == "crate" {
-        return other_platform(file, named);
-    }
     None
-}
-
-/// A platform may use its own folder and `shared`; `lib.rs` lists all of them.
-fn other_platform(file: &str, named: &Named) -> Option<(String, String)> {
-    let own = file.split(['/', '.']).next()?;
-    let other = named.path.get(1).filter(|other| !["lib", "shared"].contains(&own) && *other != own)?;
-    // A name that begins with a capital letter is an item of lib.rs.
-    let is_module = other.starts_with(|first: char| first.is_ascii_lowercase()) && other != "shared";
-    is_module.then(|| {
-        let why = "a platform must not depend on another one: move what both need to crates/platforms/src/shared/";
-        (format!("crate::{other}"), why.to_owned())
-    })
 }
 
 #[cfg(test)]
@@ -127,7 +115,10 @@ mod tests {
 
     fn found(path: &str, text: &str) -> Vec<String> {
         let sources = [Source::new(path, text)];
-        check(&sources, &Exceptions::default()).iter().map(|it| format!("{}: {}", it.line, it.what)).collect()
+        check(&sources, &Crate::all(&sources), &Exceptions::default())
+            .iter()
+            .map(|it| format!("{}: {}", it.line, it.what))
+            .collect()
     }
 
     #[test]
@@ -146,6 +137,7 @@ mod tests {
             ("crates/store/src/a.rs", "fn f(_: axum::Json<u8>) {}"),
             ("crates/store/src/a.rs", "use frontdesk_platforms::chat;"),
             ("crates/platforms/src/a/b.rs", "use rusqlite::Connection;"),
+            ("crates/platforms/src/a/b.rs", "use frontdesk_core::Desk;"),
             ("crates/connectors/src/a.rs", "use frontdesk_store::memory::MemoryStore;"),
             ("crates/client/src/a.rs", "use frontdesk_core::Desk;"),
             ("crates/frontdesk/src/cli/a.rs", "use frontdesk_store::sqlite::SqliteStore;"),
@@ -179,14 +171,5 @@ mod tests {
     fn the_line_and_the_path_are_named_once() {
         let twice = "//! a\nuse std::fs;\nfn f() { fs::read(\"a\"); std::fs::write(\"a\", \"b\"); }";
         assert_eq!(found("crates/core/src/a.rs", twice), ["2: std::fs may not be used in crates/core"]);
-    }
-
-    #[test]
-    fn a_platform_does_not_see_another_one() {
-        assert_eq!(found("crates/platforms/src/chat/act.rs", "use crate::slack::Token;").len(), 1);
-        for text in ["use crate::chat::lines;", "use crate::shared::media;", "use crate::Listed;"] {
-            assert_eq!(found("crates/platforms/src/chat/act.rs", text), Vec::<String>::new(), "{text}");
-        }
-        assert_eq!(found("crates/platforms/src/lib.rs", "use crate::chat::BuiltInChat;"), Vec::<String>::new());
     }
 }

@@ -1,5 +1,6 @@
 //! The rules of this repository, one per file. They only check and never change anything.
 
+mod adapters;
 mod api;
 mod callers;
 mod cycles;
@@ -94,7 +95,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
 /// Rules that need more than one file at a time.
 fn check_structure(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding> {
     let crates = Crate::all(sources);
-    let mut findings = imports::check(sources, exceptions);
+    let mut findings = imports::check(sources, &crates, exceptions);
     findings.extend(planes::check(&crates, exceptions));
     findings.extend(cycles::check(&crates, exceptions));
     findings.extend(methods::check(&crates, exceptions));
