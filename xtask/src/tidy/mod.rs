@@ -19,6 +19,7 @@ mod opening;
 mod paths;
 mod planes;
 mod reach;
+mod renames;
 mod source;
 mod stores;
 mod vendors;
@@ -63,6 +64,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         findings.extend(names::check(source));
         findings.extend(vendors::check(source));
         findings.extend(callers::check(source));
+        findings.extend(renames::check(source));
         match length::check_file(source) {
             length::Verdict::Fine => {}
             length::Verdict::Long(lines) => {
@@ -73,6 +75,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     }
     for (path, text) in read_manifests(root)? {
         findings.extend(edges::check(&path, &text)?);
+    }
+    for (path, text) in read_documents(root)? {
+        findings.extend(renames::check_document(&path, &text));
     }
     let exceptions = Exceptions::parse(&read(root, exceptions::FILE)?)?;
     findings.extend(check_structure(&sources, &exceptions));
@@ -157,6 +162,22 @@ fn read_manifests(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
         manifests.push((path.clone(), read(root, &path)?));
     }
     Ok(manifests)
+}
+
+/// The documents of the project: Markdown in its root and in docs/.
+fn read_documents(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(root).context("cannot list the root of the repository")? {
+        files.push(entry?.path());
+    }
+    collect(&root.join("docs"), &mut files)?;
+    files.sort();
+    let mut documents = Vec::new();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "md")) {
+        let path = file.strip_prefix(root)?.to_string_lossy().into_owned();
+        documents.push((path.clone(), read(root, &path)?));
+    }
+    Ok(documents)
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
