@@ -100,6 +100,10 @@ pub(super) fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
+/// All of the testkit is test code. No part of it reaches the server, since members may have it as a dev-dependency
+/// only (`edges.rs`, which checks its manifest as well). Its fakes have the names of vendors, its suites run over whole
+/// stores, and they are long because they list many cases. So rules that except tests except it too, and those on the
+/// structure of a crate. The other rules on files hold: `opening.rs`, `names.rs` and `renames.rs`.
 fn is_test_file(path: &str) -> bool {
     path.starts_with("crates/testkit/")
         || path.split('/').any(|part| part == "tests" || part == "benches")
@@ -256,6 +260,7 @@ mod tests {
         assert!(!outside.in_test(outside.text.find("fn c").unwrap()));
         assert!(Source::new("crates/a/tests/b.rs", "").is_test());
         assert!(!Source::new("crates/a/src/b.rs", "").is_test());
+        assert!(Source::new("crates/testkit/src/fakes/slack.rs", "").is_test());
     }
 
     #[test]
