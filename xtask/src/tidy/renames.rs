@@ -9,7 +9,7 @@ use super::Finding;
 use super::source::{Source, words};
 
 /// Identifiers, and what they are called now.
-const NAMES: [(&str, &str); 18] = [
+const NAMES: [(&str, &str); 22] = [
     ("Letter", "InboxMessage"),
     ("Filed", "InboxMessage"),
     ("Ear", "LiveSession"),
@@ -28,6 +28,10 @@ const NAMES: [(&str, &str); 18] = [
     ("shelf", "skills, data, or media"),
     ("Errand", "the word for this one task"),
     ("errand", "the word for this one task"),
+    ("Sight", "KnownVisibility"),
+    ("Place", "ChatLocation, or InboxSeq"),
+    ("Kept", "BoundedCache, or what is in it"),
+    ("Handed", "QueuedTask"),
 ];
 /// Files and folders by the end of their path, without `.rs`, and what they are called now.
 const FILES: [(&str, &str); 10] = [
