@@ -146,7 +146,9 @@ impl ClusterPlane {
                 self.delivery.served().interrupt_here(instance, &session_key, &chat_id);
             }
             BusEvent::Hint(Hint::InterruptTurn(tenant, session_key)) => {
-                self.delivery.interrupts().forward_here(&tenant, None, &session_key).await?;
+                if self.delivery.interrupts().ask(&tenant, session_key) {
+                    self.delivery.interrupts().work_off(tenant).await;
+                }
             }
             BusEvent::Hint(Hint::Dropped(instance, seq)) => self.delivery.served().row_dropped_elsewhere(instance, seq),
             BusEvent::Hint(Hint::AskTail(desk)) if desk != self.lease.me() => self.tail.asked(desk),

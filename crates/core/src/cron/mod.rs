@@ -140,6 +140,8 @@ pub struct CronPlane {
     ledger: Arc<dyn Ledger>,
     alarms: Arc<dyn Alarms>,
     clock: AlarmClock,
+    /// For whoever needs the first count: it reads all alarms.
+    counting: tokio::sync::Mutex<()>,
     planned_wakes: OnceLock<Weak<dyn PlannedWakes>>,
     keys: SigningKeys,
     outcall: Arc<dyn Outcall>,
@@ -163,6 +165,7 @@ impl CronPlane {
             bus: base.bus.clone(),
             ledger: stores.ledger.clone(),
             alarms: stores.alarms.clone(),
+            counting: tokio::sync::Mutex::default(),
             clock: AlarmClock::default(),
             planned_wakes: OnceLock::new(),
             keys: SigningKeys::open(base, directory, sealer).await?,
@@ -260,7 +263,10 @@ impl CronPlane {
             return Ok(());
         }
         if !self.clock.is_counted.load(Ordering::Acquire) {
-            self.count_armed().await?; // the server has just started
+            let _first = self.counting.lock().await;
+            if !self.clock.is_counted.load(Ordering::Acquire) {
+                self.count_armed().await?; // the server has just started
+            }
         }
         let there = self.clock.armed_of(tenant);
         if there < max {
@@ -292,6 +298,9 @@ impl CronPlane {
             })
         };
         for (no, count) in counts.extract_if(.., |(no, _)| gone(*no)).collect::<Vec<_>>() {
+            if !gone(no) {
+                continue; // it has returned meanwhile, and may have armed new ones
+            }
             self.alarms.disarm_all(no, self.env.now_ms()).await?;
             tracing::info!(
                 number = no.0,

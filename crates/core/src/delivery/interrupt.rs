@@ -1,9 +1,9 @@
 //! `/stop`: from a user to the instance that runs the turn, and from a gateway to another instance.
 
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use frontdesk_wire::session_aliases;
-use frontdesk_wire::{ChatId, InstanceNo};
+use frontdesk_wire::{ChatId, InstanceNo, TenantId, session_aliases};
 
 use super::served::Served;
 use super::sockets::Sockets;
@@ -16,6 +16,12 @@ use crate::meters::Meters;
 use crate::port::store::{Ledger, StoreError};
 use crate::port::stores::Stores;
 use crate::tail::Tail;
+
+/// Interrupts of one tenant's gateways that are passed to other servers in a second: each goes to all of them.
+const PASSED_PER_S: u32 = 16;
+/// Interrupts of one tenant that other servers asked for and that wait, and tenants that have some. Others are dropped.
+const ASKED_MAX: usize = 32;
+const ASKING_TENANTS_MAX: usize = 1_024;
 
 /// What a user's `/stop` interrupts.
 pub(crate) struct LiveTurns {
@@ -31,6 +37,10 @@ pub struct Interrupts {
     ledger: Arc<dyn Ledger>,
     sockets: Arc<Sockets>,
     served: Arc<Served>,
+    /// The current second, and how many were passed on in it.
+    passed: Mutex<(u64, HashMap<TenantId, u32>)>,
+    /// Asked for by other servers. A tenant is in it while somebody works on its interrupts.
+    asked: Mutex<HashMap<TenantId, VecDeque<String>>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
 }
@@ -49,6 +59,8 @@ impl Interrupts {
             ledger: stores.ledger.clone(),
             sockets: sockets.clone(),
             served: served.clone(),
+            passed: Mutex::default(),
+            asked: Mutex::default(),
             tail: base.tail.clone(),
             meters: base.meters.clone(),
         }
@@ -90,14 +102,60 @@ impl Interrupts {
     pub async fn forward(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
         let own = caller.instance.no;
         let is_sent = self.forward_here(&caller.tenant, Some(own), session_key).await?;
-        if !is_sent {
+        if !is_sent && self.may_pass(&caller.tenant) {
             self.served.interrupt_turn_elsewhere(&caller.tenant, session_key);
         }
         Ok(is_sent)
     }
 
-    /// Interrupts the session on the instance of this tenant that has a socket here and runs it.
-    pub(crate) async fn forward_here(
+    /// The bus is for all tenants.
+    fn may_pass(&self, tenant: &TenantId) -> bool {
+        let second = self.env.steady_ms() / 1000;
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        if passed.0 != second {
+            *passed = (second, HashMap::new());
+        }
+        let count = passed.1.entry(tenant.clone()).or_default();
+        *count += 1;
+        *count <= PASSED_PER_S
+    }
+
+    /// Another server asks to interrupt a session of this tenant. True: the caller is to [work them off](Self::work_off).
+    pub fn ask(&self, tenant: &TenantId, session_key: String) -> bool {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = asked.get_mut(tenant) {
+            if waiting.len() < ASKED_MAX && !waiting.contains(&session_key) {
+                waiting.push_back(session_key);
+            }
+            return false;
+        }
+        let is_new = asked.len() < ASKING_TENANTS_MAX;
+        if is_new {
+            asked.insert(tenant.clone(), VecDeque::from([session_key]));
+        }
+        is_new
+    }
+
+    /// One after another: a tenant whose reads take long delays its own interrupts only.
+    pub async fn work_off(&self, tenant: TenantId) {
+        let next = || {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = asked.get_mut(&tenant)?.pop_front();
+            if found.is_none() {
+                asked.remove(&tenant);
+            }
+            found
+        };
+        while let Some(session_key) = next() {
+            if let Err(error) = self.forward_here(&tenant, None, &session_key).await {
+                tracing::warn!(%error, "looking for a turn that another server's agent interrupts failed");
+            }
+        }
+    }
+
+    /// Interrupts the session on the instance of this tenant that has a socket here and runs it. What is known in memory
+    /// comes first; the ledger is asked for one instance at a time.
+    async fn forward_here(
         &self,
         tenant: &str,
         preferred: Option<InstanceNo>,
@@ -108,19 +166,29 @@ impl Interrupts {
             of_tenant.filter(|no| self.sockets.is_live(*no)).collect()
         });
         instances.sort_by_key(|no| (Some(*no) != preferred, *no));
-        for &instance in &instances {
-            self.load_turns(instance).await?;
-        }
         let since_ms = self.env.now_ms().saturating_sub(TURN_MS);
         let aliases = session_aliases(session_key); // newer gateways may use another name for the session
         let aliases: Vec<&str> = aliases.iter().map(String::as_str).collect();
-        for names in [&[session_key][..], &aliases] {
-            let turn = |no: InstanceNo| self.sockets.turn_chat(no, names, since_ms).map(|chat_id| (no, chat_id));
-            if let Some((instance, chat_id)) = instances.iter().find_map(|no| turn(*no)) {
-                return self.send_one(instance, session_key, &chat_id).await;
+        let find = |among: &[InstanceNo]| {
+            let turn = |no: InstanceNo, names: &[&str]| Some((no, self.sockets.turn_chat(no, names, since_ms)?));
+            let of = |names: &[&str]| among.iter().find_map(|no| turn(*no, names));
+            of(&[session_key]).or_else(|| of(&aliases))
+        };
+        let own = instances.first().filter(|no| Some(**no) == preferred).copied();
+        if let Some(own) = own {
+            self.load_turns(own).await?;
+        }
+        let mut found = own.and_then(|own| find(&[own])).or_else(|| find(&instances));
+        for &instance in &instances {
+            if found.is_some() {
+                break;
+            }
+            if self.load_turns(instance).await? {
+                found = find(&[instance]);
             }
         }
-        Ok(false)
+        let Some((instance, chat_id)) = found else { return Ok(false) };
+        self.send_one(instance, session_key, &chat_id).await
     }
 
     /// The chat of the session's turn on an instance that has a socket, here or at another server.
@@ -136,13 +204,13 @@ impl Interrupts {
         Ok(turns.into_iter().find(|turn| turn.session_key == name).map(|turn| turn.chat_id))
     }
 
-    /// What was sent before this socket was opened is in the ledger, and is read once.
-    async fn load_turns(&self, instance: InstanceNo) -> Result<(), StoreError> {
-        let Some(socket) = self.sockets.lacks_turns(instance) else { return Ok(()) };
+    /// What was sent before this socket was opened is in the ledger, and is read once. True: it was read now.
+    async fn load_turns(&self, instance: InstanceNo) -> Result<bool, StoreError> {
+        let Some(socket) = self.sockets.lacks_turns(instance) else { return Ok(false) };
         let since_ms = self.env.now_ms().saturating_sub(TURN_MS);
         let stored = self.ledger.sent_turns(instance, since_ms).await?;
         self.sockets.complete_turns(instance, socket, stored);
-        Ok(())
+        Ok(true)
     }
 
     /// Sends the interrupt to the socket of the instance, here or at another server.

@@ -10,10 +10,16 @@ use crate::port::store::{SentTurn, TURN_SESSIONS_MAX};
 /// Turns that began earlier are considered finished.
 pub(super) const TURN_MS: u64 = 30 * 60 * 1000;
 
+/// Keys and chats of one agent's sessions. If there are more, the older half is forgotten.
+const BYTES_MAX: usize = 1 << 20;
+/// Of an entry, beside its texts.
+const ENTRY_BYTES: usize = 128;
+
 /// By session key: the chat, and when the newest row went out.
 #[derive(Default)]
 pub(super) struct Turns {
     sessions: TextMap<Arc<str>, (ChatId, u64)>,
+    bytes: usize,
     /// The socket for which the ledger was read. With another one, there may be rows that another server sent.
     complete_for: Option<u64>,
 }
@@ -22,32 +28,46 @@ impl Turns {
     pub(super) fn note(&mut self, session_key: &Arc<str>, chat_id: &ChatId, at_ms: u64) {
         match self.sessions.get_mut(session_key) {
             Some(known) if known.0 == *chat_id => known.1 = known.1.max(at_ms),
-            Some(known) => *known = (chat_id.clone(), at_ms),
+            Some(known) => {
+                self.bytes = self.bytes + chat_id.len() - known.0.len();
+                *known = (chat_id.clone(), at_ms);
+            }
             None => {
                 self.make_room(at_ms);
+                self.bytes += bytes_of(session_key, chat_id);
                 self.sessions.insert(session_key.clone(), (chat_id.clone(), at_ms));
             }
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.sessions.len() >= TURN_SESSIONS_MAX || self.bytes >= BYTES_MAX
+    }
+
     /// Finished turns are forgotten first, then the older half.
     fn make_room(&mut self, now_ms: u64) {
-        if self.sessions.len() < TURN_SESSIONS_MAX {
+        if !self.is_full() {
             return;
         }
-        self.sessions.retain(|_, (_, at_ms)| *at_ms + TURN_MS > now_ms);
-        if self.sessions.len() < TURN_SESSIONS_MAX {
+        self.retain(|at_ms| at_ms + TURN_MS > now_ms);
+        if !self.is_full() {
             return;
         }
+        let half = self.sessions.len() / 2;
         let mut times: Vec<u64> = self.sessions.values().map(|(_, at_ms)| *at_ms).collect();
-        let (_, &mut median, newer) = times.select_nth_unstable(TURN_SESSIONS_MAX / 2);
+        let (_, &mut median, newer) = times.select_nth_unstable(half);
         // Many may have the time of the median.
-        let mut left = TURN_SESSIONS_MAX / 2 - newer.iter().filter(|at_ms| **at_ms > median).count();
-        self.sessions.retain(|_, (_, at_ms)| {
-            let is_tie = *at_ms == median && left > 0;
+        let mut left = half.saturating_sub(newer.iter().filter(|at_ms| **at_ms > median).count());
+        self.retain(|at_ms| {
+            let is_tie = at_ms == median && left > 0;
             left -= usize::from(is_tie);
-            is_tie || *at_ms > median
+            is_tie || at_ms > median
         });
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(u64) -> bool) {
+        self.sessions.retain(|_, (_, at_ms)| stays(*at_ms));
+        self.bytes = self.sessions.iter().map(|(key, (chat_id, _))| bytes_of(key, chat_id)).sum();
     }
 
     /// Whether every turn of the time before this socket is known.
@@ -69,6 +89,10 @@ impl Turns {
     pub(super) fn chat(&self, session_key: &str, since_ms: u64) -> Option<&ChatId> {
         self.sessions.get(session_key).filter(|(_, at_ms)| *at_ms >= since_ms).map(|(chat_id, _)| chat_id)
     }
+}
+
+fn bytes_of(session_key: &str, chat_id: &str) -> usize {
+    session_key.len() + chat_id.len() + ENTRY_BYTES
 }
 
 #[cfg(test)]
@@ -111,6 +135,18 @@ mod tests {
             assert!(turns.sessions.len() <= TURN_SESSIONS_MAX);
         }
         assert!(turns.chat(&(2 * TURN_SESSIONS_MAX - 1).to_string(), 0).is_some());
+    }
+
+    #[test]
+    fn sessions_are_bounded_in_bytes() {
+        let mut turns = Turns::default();
+        for number in 0..1_000 {
+            note(&mut turns, &format!("{number}{}", "x".repeat(4_096)), 10 * TURN_MS + number);
+            assert!(turns.bytes < BYTES_MAX + (16 << 10));
+        }
+        assert!(turns.sessions.len() > 50 && turns.chat(&format!("999{}", "x".repeat(4_096)), 0).is_some());
+        turns.retain(|_| false);
+        assert_eq!(turns.bytes, 0);
     }
 
     #[test]

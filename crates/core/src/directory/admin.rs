@@ -59,7 +59,21 @@ impl DirectoryPlane {
             created_ms: now_ms,
             expires_ms: ttl_s.map(|ttl_s| now_ms.saturating_add(ttl_s.saturating_mul(1000))),
         };
-        self.put(|view| known_tenant(view, tenant).map(|()| Fact::Token(fact.clone()))).await?;
+        let decide = |view: &View, draft: &mut Draft| {
+            known_tenant(view, tenant)?;
+            // Links to the chat page make one each, which nobody would remove.
+            let is_over = |it: &Token| {
+                it.tenant == fact.tenant
+                    && it.scope == Scope::Chat
+                    && it.expires_ms.is_some_and(|at_ms| at_ms <= now_ms)
+            };
+            for old in view.tokens.values().filter(|it| fact.scope == Scope::Chat && is_over(it)) {
+                draft.remove(&Fact::Token((**old).clone()));
+            }
+            draft.put(Fact::Token(fact.clone()));
+            Ok(())
+        };
+        self.registry.write(decide).await.map_err(DeskError::from)?;
         Ok(TokenMade { id, token })
     }
 

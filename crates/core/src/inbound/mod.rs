@@ -171,16 +171,17 @@ impl InboundPlane {
                 self.meters.events_duplicate.inc();
                 brief = self.brief_of_repeated(accepted.event, press.as_deref(), brief).await;
             }
-            let step = match (accepted.fresh, brief.outcome.as_str()) {
+            let mut step = match (accepted.fresh, brief.outcome.as_str()) {
                 (false, _) => "duplicate",
                 (true, _) if stops.is_some() => "interrupted",
                 (true, "delivered") => "accepted",
                 (true, _) => "withheld",
             };
             if let Some(stops) = stops.filter(|_| accepted.fresh)
-                && !self.interrupt(&stops).await
+                && let Err(why) = self.interrupt(&stops).await
             {
-                brief.text = "the agent disconnected before the interrupt could be sent".into();
+                step = "not_interrupted";
+                brief.text = format!("the turn was not interrupted ({why}); send /stop again").into();
             }
             if let Some(pending) = pending.filter(|_| accepted.fresh) {
                 brief.text = Box::pin(self.run(&pending)).await; // boxed: rare, and large
@@ -329,11 +330,15 @@ impl InboundPlane {
     }
 
     /// After the commit, so that a `/stop` that comes again interrupts no later turn.
-    async fn interrupt(&self, stops: &LiveTurns) -> bool {
-        self.delivery.interrupts().send(stops).await.unwrap_or_else(|error| {
-            tracing::error!(%error, "looking for the server that has the agent's socket failed; a turn was not interrupted");
-            false
-        })
+    async fn interrupt(&self, stops: &LiveTurns) -> Result<(), &'static str> {
+        match self.delivery.interrupts().send(stops).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the agent has disconnected, or too many interrupts wait for it"),
+            Err(error) => {
+                tracing::error!(%error, "looking for the server that has the agent's socket failed; a turn was not interrupted");
+                Err("the store does not respond")
+            }
+        }
     }
 
     fn report(&self, tenant: &str, instance: Option<&str>) -> Verdict {

@@ -219,6 +219,8 @@ pub struct SentTurn {
 
 /// Rows of one instance that are looked through for its turns.
 pub const TURN_ROWS_MAX: usize = 20_000;
+/// Older rows among them that may be passed over: a replayed message is a new row with its old time.
+pub const TURN_ROWS_OLD_MAX: usize = 256;
 /// Sessions of one instance that are remembered.
 pub const TURN_SESSIONS_MAX: usize = 4_096;
 
@@ -253,7 +255,7 @@ pub trait Ledger: Send + Sync {
     /// Puts the same delivery at the end of the ledger again.
     fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>>;
     /// The sessions of which rows that were accepted since then were written to a socket of this instance, newest first.
-    /// Looks through its last [`TURN_ROWS_MAX`] rows, and returns at most [`TURN_SESSIONS_MAX`].
+    /// Looks through its last [`TURN_ROWS_MAX`] rows, up to the [`TURN_ROWS_OLD_MAX`]th that is older, and returns at most [`TURN_SESSIONS_MAX`].
     fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>>;
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>>;
     /// The newest event of this tenant that carries this message id and was marked under a dedup key

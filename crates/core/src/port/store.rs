@@ -16,7 +16,7 @@ pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
     Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, RowListener,
-    SentTurn, Settlement, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
+    SentTurn, Settlement, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
 pub use super::media::{EventFile, MediaItem, MediaStore, RemoteItem, SealedMedia};
 pub use super::sessions::{Attached, Presence, Sessions};

@@ -95,8 +95,8 @@ export const AGENT = {
 
 export const STEPS = {
   accepted: "Accepted", withheld: "Withheld", sent: "Sent", acked: "Acknowledged", waking: "Waking", wake_failed: "Wake failed",
-  awake: "Awake", asleep: "Asleep", notice: "Notice", interrupted: "Interrupted", action: "Agent acted",
+  awake: "Awake", asleep: "Asleep", notice: "Notice", interrupted: "Interrupted", not_interrupted: "Not interrupted", action: "Agent acted",
 };
 export const STATUS = {
-  accepted: "Accepted", withheld: "Withheld", waking: "Waking the agent", wake_failed: "Agent not reached, kept", sent: "Sent to the agent", acked: "Received by the agent", interrupted: "Interrupted",
+  accepted: "Accepted", withheld: "Withheld", waking: "Waking the agent", wake_failed: "Agent not reached, kept", sent: "Sent to the agent", acked: "Received by the agent", interrupted: "Interrupted", not_interrupted: "Not interrupted, send /stop again",
 };

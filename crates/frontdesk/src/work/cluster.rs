@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::port::bus::BusEvent;
+use frontdesk_core::port::bus::{BusEvent, Hint};
 use frontdesk_core::port::store::StoreError;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +26,9 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
             note(cluster.take(event).await);
         }
     };
+    let interrupts = desk.delivery().interrupts();
     let receive = async move {
+        let mut interrupting = FuturesUnordered::new(); // one of each tenant that has some
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -32,10 +36,16 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
                 biased;
                 () = stop.cancelled() => return,
                 _ = tick.tick() => note(cluster.tick().await),
-                event = cluster.next_event() => match event.is_slow() {
-                    true => drop(slow.try_send(event)),
-                    false => note(cluster.take(event).await),
+                event = cluster.next_event() => match event {
+                    BusEvent::Hint(Hint::InterruptTurn(tenant, session_key)) => {
+                        if interrupts.ask(&tenant, session_key) {
+                            interrupting.push(interrupts.work_off(tenant));
+                        }
+                    }
+                    event if event.is_slow() => drop(slow.try_send(event)),
+                    event => note(cluster.take(event).await),
                 },
+                Some(()) = interrupting.next(), if !interrupting.is_empty() => {}
             }
         }
     };

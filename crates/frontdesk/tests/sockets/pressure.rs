@@ -361,7 +361,17 @@ async fn a_gateway_that_stops_acking_is_reported() {
         harness.say(&account, "c", text).await;
     }
     let first = socket.event().await;
+    let began = std::time::Instant::now();
     socket.ack(&first).await;
+    let desk = harness.app.desk.clone();
+    let caller = desk.directory().prove_gateway(&account.bearer()).unwrap_or_else(|_| panic!("not authenticated"));
+    let unacked_ms = || desk.delivery().unacked_ms(caller.instance.no);
+    until("no row is noted as unacked", async || unacked_ms().is_some()).await;
+    let age_ms = unacked_ms().unwrap();
+    assert!(
+        u128::from(age_ms) <= began.elapsed().as_millis() + 1_000,
+        "its age counts from when it was sent: {age_ms} ms"
+    );
     let mut texts = Vec::new();
     while texts.len() < 2 + usize::from(RESENDS_MAX) {
         texts.push(socket.event().await.text().to_owned());

@@ -47,11 +47,13 @@ impl SourceFiles {
             let (MediaItem { mime, filename, size, .. }, body) = found.ok_or_else(absent)?;
             return Ok(SourceFile { mime, filename, size: Some(size), body });
         }
-        fetch(&*self.outcall, url, max_bytes).await
+        let file = fetch(&*self.outcall, url, max_bytes).await?;
+        let mime = file.mime.split(';').next().unwrap_or_default().trim().to_owned(); // as vendors take it
+        Ok(SourceFile { mime, ..file })
     }
 }
 
-/// The file at a public URL.
+/// The file at a public URL. Its type has the parameters that the server gave, such as a charset.
 pub(crate) async fn fetch(outcall: &dyn Outcall, url: &str, max_bytes: usize) -> Result<SourceFile, ActionResult> {
     let call = Call { time: Some(FETCH_TIME), ..Call::get(url, max_bytes) };
     let answer = outcall.open(call).await.map_err(|error| {
@@ -66,8 +68,7 @@ pub(crate) async fn fetch(outcall: &dyn Outcall, url: &str, max_bytes: usize) ->
         let text = format!("source_url returned status {}", answer.status);
         return Err(ActionResult::refused(Code::PlatformFailed, text));
     }
-    let mime = answer.header("content-type").unwrap_or("application/octet-stream");
-    let mime = mime.split(';').next().unwrap_or_default().trim().to_owned();
+    let mime = answer.header("content-type").unwrap_or("application/octet-stream").to_owned();
     let size = answer.header("content-length").and_then(|length| length.parse().ok());
     Ok(SourceFile { mime, filename: None, size, body: answer.body })
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, Presence,
-    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
+    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX,
+    Waiting,
 };
 use frontdesk_wire::{DeskNo, EventId, InboxSeq, InstanceNo, Seq, SessionNo};
 
@@ -173,9 +174,16 @@ impl Ledger for MemoryStore {
         let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
         let newest = account.position.sent.max(account.position.through);
         let sent = account.rows.range(..=newest).rev().map(|(_, (delivery, _))| delivery).take(TURN_ROWS_MAX);
-        let mut turns: Vec<SentTurn> = Vec::new();
-        for it in sent.take_while(|delivery| delivery.at_ms >= since_ms) {
-            if turns.len() < TURN_SESSIONS_MAX && turns.iter().all(|known| *known.session_key != *it.session_key) {
+        let (mut turns, mut old) = (Vec::<SentTurn>::new(), 0);
+        for it in sent {
+            old += usize::from(it.at_ms < since_ms);
+            if old > TURN_ROWS_OLD_MAX {
+                break;
+            }
+            if it.at_ms >= since_ms
+                && turns.len() < TURN_SESSIONS_MAX
+                && turns.iter().all(|known| *known.session_key != *it.session_key)
+            {
                 let (session_key, chat_id) = (it.session_key.to_string(), it.chat_id.clone());
                 turns.push(SentTurn { session_key, chat_id, at_ms: it.at_ms });
             }

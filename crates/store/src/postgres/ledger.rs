@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, RowListener,
-    SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
+    SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
 use frontdesk_wire::{DeskNo, EventId, InstanceNo, Seq, SessionNo};
 use tokio_postgres::Row;
@@ -177,13 +177,17 @@ impl Ledger for PostgresStore {
                        WHERE m.instance = $1 AND m.seq <= $2 ORDER BY m.seq DESC LIMIT $3";
             let position = read_position(connection, signed(instance)).await?;
             let mut newest = signed(position.sent.max(position.through));
-            let (mut known, mut turns) = (HashSet::new(), Vec::new());
+            let (mut known, mut turns, mut old) = (HashSet::new(), Vec::new(), 0);
             for _ in 0..TURN_ROWS_MAX / TURN_ROWS_STEP {
                 let rows = connection.query(sql, &[&signed(instance), &newest, &signed(TURN_ROWS_STEP as u64)]).await?;
                 for row in &rows {
                     let at_ms = unsigned(row.get(1));
-                    if at_ms < since_ms || turns.len() >= TURN_SESSIONS_MAX {
+                    old += usize::from(at_ms < since_ms);
+                    if old > TURN_ROWS_OLD_MAX || turns.len() >= TURN_SESSIONS_MAX {
                         return Ok(turns);
+                    }
+                    if at_ms < since_ms {
+                        continue;
                     }
                     let session_key = text_at(row, 2);
                     if known.insert(session_key.clone()) {

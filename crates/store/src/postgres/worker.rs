@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::connection::{Connection, Fault, Target};
 use crate::erased::{Erased, answer, erase, typed};
-use crate::turns::{Owner, Turns};
+use crate::turns::{Owner, Turn, Turns};
 
 /// Jobs that were handed over and are not finished; further callers wait, which slows down the sources.
 const JOBS_MAX: usize = 4096;
@@ -75,11 +75,11 @@ impl Worker {
 
     fn run(&self, owner: Option<Owner>, work: JobWork) -> Stored<'_, Erased> {
         Box::pin(async move {
-            let _turn = match owner {
+            let turn = match owner {
                 Some(owner) => Some(self.turns.next(owner).await),
                 None => None,
             };
-            hand_over(self.jobs.as_ref().ok_or_else(gone)?, work).await
+            hand_over(self.jobs.as_ref().ok_or_else(gone)?, turn, work).await
         })
     }
 
@@ -131,12 +131,15 @@ fn writing(work: Box<dyn Work + Send>) -> JobWork {
     Box::new(move |database| Box::pin(async move { database.writers.run_transaction(&*work).await }))
 }
 
-/// Hands work to the thread, and waits for its result.
-async fn hand_over(jobs: &mpsc::Sender<Job>, work: JobWork) -> Result<Erased, StoreError> {
+/// Hands work to the thread, and waits for its result. The turn is that of the work: a caller that is gone has no other one
+/// before it ends.
+async fn hand_over(jobs: &mpsc::Sender<Job>, turn: Option<Turn>, work: JobWork) -> Result<Erased, StoreError> {
     let (answer, answered) = oneshot::channel();
     let job: Job = Box::new(move |database| {
         Box::pin(async move {
-            let _ = answer.send(work(database).await); // the caller may be gone
+            let done = work(database).await;
+            drop(turn);
+            let _ = answer.send(done); // the caller may be gone
         })
     });
     jobs.send(job).await.map_err(|_| gone())?;
@@ -155,9 +158,9 @@ impl Asker {
         owner: Owner,
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let _turn = self.turns.next(owner).await;
+        let turn = self.turns.next(owner).await;
         let jobs = self.jobs.upgrade().ok_or_else(gone)?;
-        hand_over(&jobs, reading(Box::new(TypedWork::new(work)))).await.and_then(typed)
+        hand_over(&jobs, Some(turn), reading(Box::new(TypedWork::new(work)))).await.and_then(typed)
     }
 }
 

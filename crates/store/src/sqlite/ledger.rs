@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use frontdesk_core::port::store::{
     Acceptance, Accepted, ChatWrite, Delivery, DeskNo, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position,
-    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_SESSIONS_MAX, Waiting,
+    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX,
+    Waiting,
 };
 use frontdesk_wire::{EventId, InboxSeq, InstanceNo, Seq, SessionNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
@@ -217,11 +218,15 @@ impl Ledger for SqliteStore {
             let newest = position.sent.max(position.through);
             let mut rows =
                 query.query((signed(instance), signed(newest), signed(TURN_ROWS_MAX as u64))).map_err(fault)?;
-            let (mut known, mut turns) = (HashSet::new(), Vec::new());
+            let (mut known, mut turns, mut old) = (HashSet::new(), Vec::new(), 0);
             while let Some(row) = rows.next().map_err(fault)? {
                 let at_ms = unsigned(row.get(0).map_err(fault)?);
-                if at_ms < since_ms || turns.len() >= TURN_SESSIONS_MAX {
+                old += usize::from(at_ms < since_ms);
+                if old > TURN_ROWS_OLD_MAX || turns.len() >= TURN_SESSIONS_MAX {
                     break;
+                }
+                if at_ms < since_ms {
+                    continue;
                 }
                 let session_key = row.get_ref(1).and_then(|key| Ok(key.as_str()?)).map_err(fault)?;
                 if !known.contains(session_key) {

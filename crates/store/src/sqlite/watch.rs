@@ -47,7 +47,15 @@ impl Watched {
         match (stat(&self.log)?, self.known_log) {
             (None, Some(_)) => Err(lost(&self.log, "was removed")),
             (Some((found, _)), Some((known, _))) if found != known => Err(lost(&self.log, "was replaced")),
-            (Some((_, found)), Some((_, known))) if found < known => Err(lost(&self.log, "was truncated")),
+            (Some((_, found)), Some((_, known))) if found < known => {
+                let text = format!(
+                    "{} was truncated while the server was running; if another program made a checkpoint of the database \
+                     (`PRAGMA wal_checkpoint(TRUNCATE)`), nothing is lost: restart the server; otherwise stop it, restore \
+                     the database from a backup, and start again",
+                    self.log.display()
+                );
+                Err(StoreError::Unavailable(text))
+            }
             (found, _) => {
                 self.known_log = found;
                 Ok(())

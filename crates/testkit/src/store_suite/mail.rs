@@ -177,6 +177,17 @@ pub async fn sent_turns_are_those_of_rows_that_were_written(harness: Harness) {
     assert_eq!(chat, acceptance(4, &[7]).delivery.chat_id);
 }
 
+/// A replayed message is a new row with its old time.
+pub async fn sent_turns_are_found_behind_a_replayed_row(harness: Harness) {
+    let store = &*harness.store;
+    accept_many(store, 3, 7).await;
+    store.settle(InstanceNo(7), sent(3).into()).await.unwrap();
+    let replayed = store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap().unwrap();
+    store.settle(InstanceNo(7), sent(replayed.0).into()).await.unwrap();
+    let found = store.sent_turns(InstanceNo(7), 1_002).await.unwrap();
+    assert!(found.iter().any(|turn| turn.at_ms == 1_003), "{found:?}");
+}
+
 /// A busy agent's turn is found behind many others.
 pub async fn sent_turns_reach_far_back(harness: Harness) {
     let of = |number: u64| {
