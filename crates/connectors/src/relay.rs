@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::Desk;
-use frontdesk_core::agents::Speaker;
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_wire::agents::{
     AgentConnector, AgentDescriptor, AgentReply, AgentStatus, DeliveryPayload, DeliveryReceipt, Promise, WakeOpts,
     WakeReceipt,
@@ -21,8 +21,8 @@ impl Relay {
         Self { desk, tenant: tenant.into() }
     }
 
-    fn speaker(&self) -> Speaker<'_> {
-        Speaker { tenant: &self.tenant, ..Speaker::default() }
+    fn as_caller(&self) -> AgentsCaller<'_> {
+        AgentsCaller { tenant: &self.tenant, ..AgentsCaller::default() }
     }
 }
 
@@ -32,11 +32,11 @@ impl AgentConnector for Relay {
     }
 
     fn deliver<'a>(&'a self, agent_id: &'a str, payload: &'a DeliveryPayload) -> Promise<'a, DeliveryReceipt> {
-        Box::pin(self.desk.messages().deliver(self.speaker(), agent_id, payload))
+        Box::pin(self.desk.messages().deliver(self.as_caller(), agent_id, payload))
     }
 
     fn wake<'a>(&'a self, agent_id: &'a str, opts: &'a WakeOpts) -> Promise<'a, WakeReceipt> {
-        Box::pin(self.desk.messages().wake(self.speaker(), agent_id, opts))
+        Box::pin(self.desk.messages().wake(self.as_caller(), agent_id, opts))
     }
 
     /// Writes to the store, so that it fails where a delivery would fail.
@@ -50,7 +50,7 @@ impl AgentConnector for Relay {
         payload: &'a DeliveryPayload,
         timeout_ms: u64,
     ) -> Promise<'a, AgentReply> {
-        Box::pin(self.desk.exchanges().exchange(self.speaker(), agent_id, payload, timeout_ms))
+        Box::pin(self.desk.exchanges().exchange(self.as_caller(), agent_id, payload, timeout_ms))
     }
 
     fn agent_status<'a>(&'a self, agent_id: &'a str) -> Promise<'a, AgentStatus> {

@@ -88,7 +88,7 @@ impl Tail {
     }
 
     /// Fills in the notice only if somebody watches.
-    pub fn say(&self, tenant: &str, step: &'static str, fill: impl FnOnce(&mut Notice)) {
+    pub fn publish(&self, tenant: &str, step: &'static str, fill: impl FnOnce(&mut Notice)) {
         if self.is_watched() {
             let mut notice = Notice { at: self.env.now_ms(), tenant: tenant.into(), step, ..Notice::default() };
             fill(&mut notice);

@@ -18,7 +18,7 @@ use std::time::Duration;
 use compare::{assert_same, compare, stored};
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_core::Desk;
-use frontdesk_core::agents::{Speaker, is_in_flight};
+use frontdesk_core::agents::{AgentsCaller, is_in_flight};
 use frontdesk_core::directory::Identity;
 use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Scope;
@@ -219,7 +219,8 @@ impl Scene {
 }
 
 /// May do everything in the first tenant.
-const OPERATOR: Speaker<'static> = Speaker { tenant: FIRST_TENANT, operator: true, caller: None, bound: None };
+const OPERATOR: AgentsCaller<'static> =
+    AgentsCaller { tenant: FIRST_TENANT, operator: true, caller: None, bound: None };
 
 impl Scene {
     async fn gateway(&self, id: &str) {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::agents::Speaker;
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::port::bus::{BusEvent, Hint};
 use frontdesk_core::port::store::{Change, LEASE_MS};
 use frontdesk_core::{Desk, Rules};
@@ -15,7 +15,7 @@ use frontdesk_testkit::desk::desk_on_bus;
 use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{AgentPut, AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin};
 
-const HOME: Speaker<'static> = Speaker { tenant: "home", operator: false, caller: None, bound: None };
+const HOME: AgentsCaller<'static> = AgentsCaller { tenant: "home", operator: false, caller: None, bound: None };
 
 struct Pair {
     store: Arc<MemoryStore>,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::agents::Speaker;
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, DeskNo, EventId, EventRecord, InstanceNo, Ledger, Mail, MailState, Position,
     RowListener, SentTurn, Seq, SessionNo, Settlement, StoreError, Stored, Waiting,
@@ -20,7 +20,7 @@ use frontdesk_wire::agents::{AgentPut, Class, DeliveryMeta, DeliveryPayload, Ori
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-const HOME: Speaker<'static> = Speaker { tenant: "home", operator: false, caller: None, bound: None };
+const HOME: AgentsCaller<'static> = AgentsCaller { tenant: "home", operator: false, caller: None, bound: None };
 const TIMEOUT_MS: u64 = 60_000;
 /// Longer than the time limit of the exchange and the time after which it counts as left.
 const LEFT_S: u64 = 150;

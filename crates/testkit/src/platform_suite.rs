@@ -275,7 +275,7 @@ async fn takes_nothing_from_strangers(subject: &Subject<'_>) {
                 match subject.platform.receive(bot, &request).await {
                     Err(reply) => assert!((400..600).contains(&reply.status), "{}: status {}", door.path, reply.status),
                     Ok(received) => {
-                        assert!(received.intakes.is_empty() && received.changes.is_empty(), "{}: taken", door.path)
+                        assert!(received.intakes.is_empty() && received.changes.is_empty(), "{}: taken", door.path);
                     }
                 }
             }

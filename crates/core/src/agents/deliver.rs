@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::Addressee;
 use super::Messages;
 use super::address;
+use super::caller::AgentsCaller;
 use super::messages::{Committed, NewMessage, StoredReceipts, chat_of};
-use super::speaker::Speaker;
 use crate::directory::facts::Agent;
 use crate::hash::short_hash;
 use crate::meters::Why;
@@ -50,7 +50,7 @@ impl Messages {
     /// Returns after the message was committed.
     pub async fn deliver(
         &self,
-        who: Speaker<'_>,
+        who: AgentsCaller<'_>,
         address: &str,
         payload: &DeliveryPayload,
     ) -> Result<DeliveryReceipt, Fault> {
@@ -186,7 +186,7 @@ impl Messages {
     // ---- notify --------------------------------------------------------------------------
 
     /// Sends one message to one address; the form of the address decides whether it wakes.
-    pub async fn notify(&self, who: Speaker<'_>, post: NotifyPost) -> Result<Notified, Fault> {
+    pub async fn notify(&self, who: AgentsCaller<'_>, post: NotifyPost) -> Result<Notified, Fault> {
         let dispatch_id = self.env.uuid_v4();
         let mut origin = post.origin;
         who.check_name("origin.caller_agent_id", origin.caller_agent_id.as_deref())?;
@@ -218,9 +218,9 @@ impl Messages {
     // ---- notices --------------------------------------------------------------------------
 
     /// Reports a step of calling the wake URL of an agent to the event stream.
-    pub fn say_poke(&self, agent: &Agent, step: &'static str, text: &str) {
+    pub fn publish_poke(&self, agent: &Agent, step: &'static str, text: &str) {
         self.delivery.note_wake_failure(agent.no, Some(text).filter(|_| step == "wake_failed"));
-        self.tail.say(&agent.tenant, step, |notice| {
+        self.tail.publish(&agent.tenant, step, |notice| {
             notice.instance.clone_from(&agent.id);
             notice.platform = "agents".into();
             notice.text = text.into();
@@ -237,7 +237,7 @@ impl Messages {
         receipts: &[ConnectorReceipt],
     ) {
         self.meters.agent_messages.get_or_create(&Why { why: how }).inc();
-        self.tail.say(&to.agent.tenant, how, |notice| {
+        self.tail.publish(&to.agent.tenant, how, |notice| {
             notice.instance.clone_from(&to.agent.id);
             notice.event_id = stored.event.to_string();
             notice.platform = "agents".into();

@@ -10,9 +10,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::FusedFuture as _;
 use tokio::sync::{Notify, oneshot};
 
+use super::caller::AgentsCaller;
 use super::deliver::{Asks, How};
 use super::messages::reply_mark;
-use super::speaker::Speaker;
 use super::stores::{TEXT_MAX_BYTES, check_size};
 use super::{Addressee, AgentsPlane, Inboxes, Messages};
 use crate::base::Base;
@@ -48,12 +48,12 @@ impl From<DeliveryPayload> for Question {
 }
 
 /// Memory that an answer may take until it was read. Given back when dropped.
-pub type Room = Box<dyn Send + Sync>;
+pub type Reservation = Box<dyn Send + Sync>;
 
 /// An answer, with the memory that it takes.
 pub struct BufferedReply {
     pub reply: AgentReply,
-    pub room: Room,
+    pub reservation: Reservation,
 }
 
 type Asker = oneshot::Sender<Result<BufferedReply, Fault>>;
@@ -61,13 +61,13 @@ type Asker = oneshot::Sender<Result<BufferedReply, Fault>>;
 /// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
 pub struct Line {
     asker: Asker,
-    room: Box<dyn Fn(usize) -> Option<Room> + Send + Sync>,
+    reserve: Box<dyn Fn(usize) -> Option<Reservation> + Send + Sync>,
 }
 
 impl Line {
-    /// `room`: memory for an answer of so many bytes. `None`: too many answers are unread.
-    pub fn new(asker: Asker, room: impl Fn(usize) -> Option<Room> + Send + Sync + 'static) -> Self {
-        Self { asker, room: Box::new(room) }
+    /// `reserve`: memory for an answer of so many bytes. `None`: too many answers are unread.
+    pub fn new(asker: Asker, reserve: impl Fn(usize) -> Option<Reservation> + Send + Sync + 'static) -> Self {
+        Self { asker, reserve: Box::new(reserve) }
     }
 
     fn send(self, answered: Result<AgentReply, Fault>) -> Result<(), UndeliveredReply> {
@@ -78,17 +78,17 @@ impl Line {
                 return Ok(());
             }
         };
-        let Some(room) = (self.room)(reply.content.len()) else {
+        let Some(reservation) = (self.reserve)(reply.content.len()) else {
             return Err(UndeliveredReply { content: reply.content, asker: Some(self.asker) });
         };
-        match self.asker.send(Ok(BufferedReply { reply, room })) {
+        match self.asker.send(Ok(BufferedReply { reply, reservation })) {
             Err(Ok(BufferedReply { reply, .. })) => Err(UndeliveredReply { content: reply.content, asker: None }),
             _ => Ok(()),
         }
     }
 }
 
-/// An asker that reads at once: there is always room.
+/// An asker that reads at once: there is always memory for it.
 impl From<Asker> for Line {
     fn from(asker: Asker) -> Self {
         Self::new(asker, |_| Some(Box::new(())))
@@ -104,7 +104,7 @@ struct UndeliveredReply {
 
 /// What became of an answer that its asker did not get.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Disposition {
     InInbox,
     /// The store did not take it; it is tried again.
     Later,
@@ -114,12 +114,12 @@ enum Fate {
 
 /// Tells an asker that has too much to read what became of the answer. Not as `RateLimitedError`: clients repeat that, because
 /// nothing was done then.
-fn refuse(asker: Option<Asker>, fate: Fate) {
+fn refuse(asker: Option<Asker>, disposition: Disposition) {
     let Some(asker) = asker else { return };
-    let what = match fate {
-        Fate::InInbox => "this answer is in the inbox of the agent that asked",
-        Fate::Later => "storing this answer in the inbox of the agent that asked is tried again later",
-        Fate::Lost => "this answer was not kept; ask again with another dispatch_id",
+    let what = match disposition {
+        Disposition::InInbox => "this answer is in the inbox of the agent that asked",
+        Disposition::Later => "storing this answer in the inbox of the agent that asked is tried again later",
+        Disposition::Lost => "this answer was not kept; ask again with another dispatch_id",
     };
     let text = "the question was answered, but too many unread answers are buffered for this tenant";
     let fault = Fault::new(Class::TimeoutError, format!("{text}; read them; {what}"));
@@ -164,7 +164,7 @@ impl Exchanges {
     /// Asks, and returns after the answer is known and the question was handed to all connectors.
     pub async fn exchange(
         &self,
-        who: Speaker<'_>,
+        who: AgentsCaller<'_>,
         address: &str,
         payload: &DeliveryPayload,
         timeout_ms: u64,
@@ -178,7 +178,7 @@ impl Exchanges {
 
     /// Asks, and sends the answer to `line` as soon as it is known. An asker that disconnects frees its slot at once;
     /// the question is still handed to all connectors.
-    pub async fn ask(&self, who: Speaker<'_>, address: &str, question: Question, timeout_ms: u64, line: Line) {
+    pub async fn ask(&self, who: AgentsCaller<'_>, address: &str, question: Question, timeout_ms: u64, line: Line) {
         let mut line = Some(line);
         let asked = self.ask_on(who, address, question, timeout_ms, &mut line).await;
         if let (Err(fault), Some(line)) = (asked, line) {
@@ -188,7 +188,7 @@ impl Exchanges {
 
     async fn ask_on(
         &self,
-        who: Speaker<'_>,
+        who: AgentsCaller<'_>,
         address: &str,
         question: Question,
         timeout_ms: u64,
@@ -274,7 +274,7 @@ impl Exchanges {
             }
             is_settled = self.close_answered(who.tenant, to, correlation_id, token, unsent).await;
         } else if let Some(UndeliveredReply { asker, .. }) = unsent {
-            refuse(asker, Fate::Lost);
+            refuse(asker, Disposition::Lost);
         }
         // After the commit: until then further replies get `Answered`. An answer that reached nobody is kept for `finish_left`.
         if is_settled {
@@ -366,44 +366,44 @@ impl Exchanges {
             return true;
         };
         let mut tries = 1;
-        let fate = loop {
+        let disposition = loop {
             let late = self.late_reply(tenant, &to.agent.id, Some(to.agent.no), correlation_id, content.clone());
             match Box::pin(late).await {
-                Ok(true) => break Fate::InInbox,
+                Ok(true) => break Disposition::InInbox,
                 Ok(false) => {
                     tracing::info!(
                         correlation_id,
                         "an answer was dropped: it was stored before, its question was not, or its asker was deleted"
                     );
-                    break Fate::Lost;
+                    break Disposition::Lost;
                 }
                 Err(fault) if !is_passing(&fault) => {
                     tracing::error!(%fault, correlation_id, "an answer was dropped: the inbox of its asker refused it");
-                    break Fate::Lost;
+                    break Disposition::Lost;
                 }
                 Err(fault) if tries < UNDELIVERED_TRIES => {
                     tracing::warn!(%fault, "storing an answer that its asker did not get failed; trying again");
                 }
                 Err(fault) => {
                     tracing::error!(%fault, correlation_id, "storing an answer that its asker did not get failed");
-                    break Fate::Later;
+                    break Disposition::Later;
                 }
             }
             tries += 1;
             tokio::time::sleep(UNDELIVERED_PAUSE).await;
         };
         // So that `finish_left` finds it, or the same question asked again.
-        if fate == Fate::Later
+        if disposition == Disposition::Later
             && let Err(error) = self.store.leave_answer(token, self.env.now_ms()).await
         {
             tracing::warn!(%error, correlation_id, "marking an answer for later delivery failed; it is delivered if the question is asked again before its time limit");
         }
-        refuse(asker, fate);
-        fate != Fate::Later
+        refuse(asker, disposition);
+        disposition != Disposition::Later
     }
 
     /// The asking agent, if there is one: from its token, otherwise from the name that it claims.
-    fn asker(&self, who: Speaker<'_>, payload: &DeliveryPayload) -> Option<String> {
+    fn asker(&self, who: AgentsCaller<'_>, payload: &DeliveryPayload) -> Option<String> {
         let claimed = payload.meta().origin.caller_agent_id.as_deref();
         let mut names = [who.bound, who.caller, claimed].into_iter().flatten();
         names.find_map(|name| self.agents.find_agent(who.tenant, name).ok()).map(|(id, _)| id)
@@ -419,7 +419,7 @@ impl Exchanges {
     /// An agent replies through the API. If nobody waits any more, the reply goes to the inbox of the asking agent.
     pub async fn reply(
         &self,
-        who: Speaker<'_>,
+        who: AgentsCaller<'_>,
         address: &str,
         correlation_id: &str,
         content: String,

@@ -6,8 +6,8 @@ use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
 use frontdesk_wire::{EventId, InboxSeq, InstanceId, InstanceNo};
 
 use super::AgentsPlane;
+use super::caller::AgentsCaller;
 use super::messages::StoredReceipts;
-use super::speaker::Speaker;
 use crate::base::Base;
 use crate::env::Env;
 use crate::port::inbox::{Inbox as InboxStore, StoredMessage};
@@ -38,7 +38,7 @@ impl Inboxes {
         Ok((id, no))
     }
 
-    pub async fn inbox(&self, who: Speaker<'_>, address: &str, after: InboxSeq) -> Result<Inbox, Fault> {
+    pub async fn inbox(&self, who: AgentsCaller<'_>, address: &str, after: InboxSeq) -> Result<Inbox, Fault> {
         let (id, no) = self.inbox_of(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         let Some(no) = no else { return Ok(Inbox::default()) };
@@ -62,7 +62,7 @@ impl Inboxes {
     }
 
     /// Returns the inbox of an agent, and creates it if needed. Streams need one.
-    pub async fn open_inbox(&self, who: Speaker<'_>, address: &str) -> Result<InstanceNo, Fault> {
+    pub async fn open_inbox(&self, who: AgentsCaller<'_>, address: &str) -> Result<InstanceNo, Fault> {
         let (id, _) = self.agents.find_agent(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         self.agents.addressee(who.tenant, address).await.map(|to| to.agent.no)

@@ -3,6 +3,7 @@
 pub mod address;
 mod admin;
 pub mod approval;
+mod caller;
 mod data;
 mod deliver;
 mod exchange;
@@ -12,7 +13,6 @@ mod inbox;
 mod messages;
 pub mod skill_text;
 mod skills;
-mod speaker;
 mod stores;
 pub mod streams;
 pub mod waiters;
@@ -47,13 +47,13 @@ use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::vault::Sealer;
 
+pub use caller::AgentsCaller;
 pub use data::TenantData;
-pub use exchange::{BufferedReply, Exchanges, Line, Question, Room, TIMEOUT_MAX_MS};
+pub use exchange::{BufferedReply, Exchanges, Line, Question, Reservation, TIMEOUT_MAX_MS};
 pub use handoffs::LOOK_EVERY;
 pub use inbox::{Inboxes, inbox_message, is_in_flight};
 pub use messages::Messages;
 pub use skills::TenantSkills;
-pub use speaker::Speaker;
 pub use stores::TenantStores;
 pub use waking::Calls;
 
@@ -227,7 +227,7 @@ impl AgentsPlane {
     }
 
     /// Registers or updates an agent.
-    pub async fn put_agent(&self, who: Speaker<'_>, id: &str, put: AgentPut) -> Result<AgentDescriptor, Fault> {
+    pub async fn put_agent(&self, who: AgentsCaller<'_>, id: &str, put: AgentPut) -> Result<AgentDescriptor, Fault> {
         check_id("agent_id", id)?;
         who.check_own(id, "register")?;
         if let Some(name) = put.agent_name.as_deref().filter(|name| !name.is_empty()) {
@@ -275,7 +275,7 @@ impl AgentsPlane {
         self.directory.write(change).await.map_err(amended)
     }
 
-    async fn check_connectors(&self, who: Speaker<'_>, id: &str, specs: &[ConnectorSpec]) -> Result<(), Fault> {
+    async fn check_connectors(&self, who: AgentsCaller<'_>, id: &str, specs: &[ConnectorSpec]) -> Result<(), Fault> {
         if specs.len() > CONNECTORS_MAX {
             return Err(Fault::invalid(format!("too many connectors; the limit is {CONNECTORS_MAX} per agent")));
         }
@@ -373,7 +373,7 @@ impl AgentsPlane {
     }
 
     /// Deletes the agent, its inbox and its planned wakes. An instance of the same name stays.
-    pub async fn delete_agent(&self, who: Speaker<'_>, id: &str) -> Result<(), Fault> {
+    pub async fn delete_agent(&self, who: AgentsCaller<'_>, id: &str) -> Result<(), Fault> {
         if !who.operator {
             let text = "deleting an agent requires a token of scope operator";
             return Err(Fault::new(Class::ForbiddenError, text));

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Addressee;
 use super::Messages;
+use super::caller::AgentsCaller;
 use super::deliver::{failed, shown, way_names};
 use super::messages::{Committed, NewMessage, StoredReceipts};
-use super::speaker::Speaker;
 use super::streams::Stream;
 use crate::cron::retry::FireAnswer;
 use crate::cron::{BY_WAKE, PlannedWakes};
@@ -84,7 +84,7 @@ impl PlannedWakes for Messages {
 }
 
 impl Messages {
-    pub async fn wake(&self, who: Speaker<'_>, address: &str, opts: &WakeOpts) -> Result<WakeReceipt, Fault> {
+    pub async fn wake(&self, who: AgentsCaller<'_>, address: &str, opts: &WakeOpts) -> Result<WakeReceipt, Fault> {
         let to = self.agents.addressee(who.tenant, address).await?;
         if let Some(at_ms) = opts.later_than(self.env.now_ms()) {
             return self.plan_wake(&to, opts, at_ms, who.caller).await;

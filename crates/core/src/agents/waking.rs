@@ -74,11 +74,11 @@ impl Messages {
                 return Ended::Failed;
             }
         }
-        self.say_poke(&agent, "waking", "its wake URL is being called");
+        self.publish_poke(&agent, "waking", "its wake URL is being called");
         let (how, why) = self.delivery.call_wake_url(&url).await;
         if let Some(why) = why {
             tracing::warn!(tenant = %agent.tenant, agent = agent.id.as_str(), why, "waking an agent failed");
-            self.say_poke(&agent, "wake_failed", &why);
+            self.publish_poke(&agent, "wake_failed", &why);
         }
         how
     }

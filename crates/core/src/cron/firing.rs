@@ -196,7 +196,7 @@ impl CronPlane {
         }
         if self.tail.is_watched() {
             let Some((tenant, name)) = self.directory.read(|view| view.owner_of_no(alarm.instance)) else { return };
-            self.tail.say(&tenant, step, |notice| {
+            self.tail.publish(&tenant, step, |notice| {
                 notice.instance = name;
                 notice.message_id.clone_from(&alarm.schedule_id);
                 notice.text = format!("job {}: {note}", alarm.job_id);

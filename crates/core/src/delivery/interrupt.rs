@@ -221,7 +221,7 @@ impl Interrupts {
         };
         if is_sent {
             self.meters.interrupts.inc();
-            self.tail.say(&self.directory.tenant_of_no(instance), "interrupted", |notice| {
+            self.tail.publish(&self.directory.tenant_of_no(instance), "interrupted", |notice| {
                 notice.chat_id.clone_from(chat_id);
                 notice.text = format!("interrupt sent for {session_key}");
             });

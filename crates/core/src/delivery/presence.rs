@@ -31,7 +31,7 @@ impl DeliveryPlane {
         let (instance, now_ms) = (caller.instance.no, self.env.now_ms());
         self.sockets.note_dial(instance);
         self.note_wake_failure(instance, None);
-        self.say_state(caller, "awake", "connected");
+        self.publish_state(caller, "awake", "connected");
         let (me, attached) = self.served.attach(instance, caller.gateway.clone(), now_ms).await?;
         let (served_by, session) = (me, attached.session);
         let (gateway, idle) = (caller.gateway.clone(), false);
@@ -51,7 +51,7 @@ impl DeliveryPlane {
                 (DeskNo::NONE, SessionNo::NONE, seen_ms, never_acks);
         });
         let text = if presence.idle { "went idle and disconnected" } else { "disconnected" };
-        self.say_state(caller, "asleep", text);
+        self.publish_state(caller, "asleep", text);
         if let Err(error) = self.sessions.detach(instance, session, never_acks, seen_ms).await {
             tracing::warn!(%error, "storing that a socket was closed failed");
         }
@@ -100,7 +100,7 @@ impl DeliveryPlane {
                 mail = mail_id(instance, *seq),
                 "a row was given up: the gateway acked later rows but not this one"
             );
-            self.tail.say(&caller.tenant, "given_up", |notice| {
+            self.tail.publish(&caller.tenant, "given_up", |notice| {
                 notice.instance.clone_from(&caller.instance.name);
                 notice.event_id = delivery.event.to_string();
                 notice.platform.clone_from(&delivery.platform);
@@ -161,7 +161,7 @@ impl DeliveryPlane {
                 tracing::warn!(error, "sending the notice that an agent is away failed");
                 format!("a notice that the agent is away could not be sent to the chat: {error}")
             };
-            self.tail.say(&instance.tenant, "notice", |notice| {
+            self.tail.publish(&instance.tenant, "notice", |notice| {
                 notice.instance.clone_from(&instance.name);
                 notice.platform.clone_from(&delivery.platform);
                 notice.chat_id = delivery.chat_id.clone();
@@ -173,12 +173,12 @@ impl DeliveryPlane {
     }
 
     /// Reports rows that were sent or settled to the event stream.
-    pub fn say_rows<'a>(&self, caller: &Caller, step: &'static str, rows: impl Iterator<Item = &'a Delivery>) {
+    pub fn publish_rows<'a>(&self, caller: &Caller, step: &'static str, rows: impl Iterator<Item = &'a Delivery>) {
         if !self.tail.is_watched() {
             return;
         }
         for row in rows {
-            self.tail.say(&caller.tenant, step, |notice| {
+            self.tail.publish(&caller.tenant, step, |notice| {
                 notice.instance.clone_from(&caller.instance.name);
                 notice.event_id = row.event.to_string();
                 notice.platform.clone_from(&row.platform);
@@ -193,13 +193,13 @@ impl DeliveryPlane {
     }
 
     /// Reports a step of waking an instance to the event stream.
-    pub async fn say_wake(&self, instance_no: InstanceNo, step: &'static str, text: &str) {
+    pub async fn publish_wake(&self, instance_no: InstanceNo, step: &'static str, text: &str) {
         let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else { return };
         if !self.tail.is_watched() {
             return;
         }
         let waits = self.ledger.pending(instance_no, Seq::NONE, 1).await.unwrap_or_default();
-        self.tail.say(&instance.tenant, step, |notice| {
+        self.tail.publish(&instance.tenant, step, |notice| {
             notice.instance.clone_from(&instance.name);
             notice.text = text.into();
             if let Some((_, oldest)) = waits.first() {
@@ -211,8 +211,8 @@ impl DeliveryPlane {
         });
     }
 
-    fn say_state(&self, caller: &Caller, step: &'static str, text: &str) {
-        self.tail.say(&caller.tenant, step, |notice| {
+    fn publish_state(&self, caller: &Caller, step: &'static str, text: &str) {
+        self.tail.publish(&caller.tenant, step, |notice| {
             notice.instance.clone_from(&caller.instance.name);
             notice.text = text.into();
         });

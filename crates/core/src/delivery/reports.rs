@@ -59,7 +59,7 @@ impl Reports {
             None if self.problems().remove(&no).is_none() => return,
             None => ("recovered", "the problem that it reported is resolved".to_owned()),
         };
-        self.tail.say(&caller.tenant, step, |notice| {
+        self.tail.publish(&caller.tenant, step, |notice| {
             notice.instance.clone_from(&caller.instance.name);
             notice.text = text;
         });

@@ -267,7 +267,7 @@ impl Mailbox {
 
 /// State of an instance between its sockets. Small, and lost at a restart.
 #[derive(Default)]
-pub struct Memory {
+pub struct InstanceMemory {
     pub acks: Option<Acks>,
     pub presence: Presence,
     turns: Turns,
@@ -305,7 +305,7 @@ pub enum Unserved {
 #[derive(Default)]
 pub struct Sockets {
     mailboxes: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
-    memory: papaya::HashMap<InstanceNo, Arc<Mutex<Memory>>>,
+    memory: papaya::HashMap<InstanceNo, Arc<Mutex<InstanceMemory>>>,
     /// Bytes that the sessions of each tenant have in memory. One per known tenant, so it is bounded.
     in_flight: papaya::HashMap<TenantId, Arc<AtomicUsize>>,
     orders: AtomicU64,
@@ -426,7 +426,7 @@ impl Sockets {
         std::mem::take(&mut lock(&self.unserved))
     }
 
-    pub fn memory(&self, instance: InstanceNo) -> Arc<Mutex<Memory>> {
+    pub fn memory(&self, instance: InstanceNo) -> Arc<Mutex<InstanceMemory>> {
         self.memory.pin().get_or_insert_with(instance, Arc::default).clone()
     }
 
@@ -520,7 +520,7 @@ impl Sockets {
 
     /// Instances that left rows unacked on live sockets, with the newest of these rows.
     pub fn given_up(&self) -> Vec<(InstanceNo, Vec<GivenUp>)> {
-        let of = |memory: &Arc<Mutex<Memory>>| lock(memory).given_up.iter().cloned().collect::<Vec<_>>();
+        let of = |memory: &Arc<Mutex<InstanceMemory>>| lock(memory).given_up.iter().cloned().collect::<Vec<_>>();
         let all = self.memory.pin();
         all.iter().map(|(instance, memory)| (*instance, of(memory))).filter(|(_, rows)| !rows.is_empty()).collect()
     }

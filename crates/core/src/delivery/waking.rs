@@ -99,7 +99,7 @@ impl DeliveryPlane {
         let Some(instance) = found else { return Ended::NoWay };
         let Some(url) = &instance.wake_url else {
             self.meters.wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
-            self.say_wake(instance_no, "wake_failed", "no wake URL; the agent must connect by itself").await;
+            self.publish_wake(instance_no, "wake_failed", "no wake URL; the agent must connect by itself").await;
             return Ended::NoWay;
         };
         let began_ms = self.env.steady_ms();
@@ -114,12 +114,12 @@ impl DeliveryPlane {
                 return Ended::Failed;
             }
         }
-        self.say_wake(instance_no, "waking", "its wake URL is being called").await;
+        self.publish_wake(instance_no, "waking", "its wake URL is being called").await;
         let (how, why) = self.call_wake_url(url).await;
         self.note_wake_failure(instance_no, why.as_deref());
         if let Some(why) = why {
             tracing::warn!(tenant = %instance.tenant, instance = instance.name.as_str(), why, "waking an agent failed");
-            self.say_wake(instance_no, "wake_failed", &why).await;
+            self.publish_wake(instance_no, "wake_failed", &why).await;
         }
         how
     }

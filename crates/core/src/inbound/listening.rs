@@ -211,7 +211,7 @@ impl Inlet for BotInlet {
                 }
             }
             if let Some(entry) = &found {
-                self.inbound.tail.say(&entry.tenant, "action", |notice| {
+                self.inbound.tail.publish(&entry.tenant, "action", |notice| {
                     notice.instance.clone_from(&entry.instance);
                     notice.platform.clone_from(&entry.platform);
                     notice.chat_id.clone_from(&entry.chat_id);

@@ -181,13 +181,13 @@ impl InboundPlane {
                 && let Err(why) = self.interrupt(&stops).await
             {
                 step = "not_interrupted";
-                brief.text = format!("the turn was not interrupted ({why}); send /stop again").into();
+                brief.text = format!("the turn was not interrupted ({why}); send /stop again");
             }
             if let Some(pending) = pending.filter(|_| accepted.fresh) {
                 brief.text = Box::pin(self.run(&pending)).await; // boxed: rare, and large
             }
             if let Some((tenant, platform, chat_id, message_id)) = watched {
-                self.tail.say(&tenant, step, |notice| {
+                self.tail.publish(&tenant, step, |notice| {
                     notice.at = now_ms; // it may be delivered before this notice is sent
                     notice.event_id.clone_from(&id);
                     notice.platform = platform;

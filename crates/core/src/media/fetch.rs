@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::{sleep, timeout};
 
 use super::error::FetchError;
-use super::flights::Turn;
+use super::fetches::Joined;
 use super::{HANDLE_KIND, MediaPlane, UNKNOWN_MIME, clean_filename, clean_mime};
 use crate::meters::Why;
 use crate::port::media::{MediaBody, MediaItem, MediaPut, RemoteItem};
@@ -32,15 +32,15 @@ impl MediaPlane {
     /// to its end even if the client disconnects: the next caller then finds the file in the store.
     pub async fn fetch(&self, tenant: &str, id: &str) -> Result<(MediaItem, MediaBody), FetchError> {
         let ended = loop {
-            match self.flights.join(tenant, id) {
-                Turn::Full => break Err(FetchError::Busy),
-                Turn::Mine(mine) => {
-                    let ended = self.bring(tenant, id).await;
-                    mine.end(ended.clone());
+            match self.fetches.join(tenant, id) {
+                Joined::Full => break Err(FetchError::Busy),
+                Joined::Lead(leader) => {
+                    let ended = self.fetch_one(tenant, id).await;
+                    leader.end(ended.clone());
                     break ended;
                 }
-                Turn::Theirs(theirs) => {
-                    if let Some(ended) = theirs.end().await {
+                Joined::Follow(follower) => {
+                    if let Some(ended) = follower.end().await {
                         break ended;
                     }
                 }
@@ -50,20 +50,20 @@ impl MediaPlane {
         self.store.media_get(tenant, id, self.env.now_ms()).await?.ok_or(FetchError::Absent)
     }
 
-    async fn bring(&self, tenant: &str, id: &str) -> Result<(), FetchError> {
+    async fn fetch_one(&self, tenant: &str, id: &str) -> Result<(), FetchError> {
         // Read here and not earlier: the file may have been stored while this fetch waited for its turn.
         let Some(remote) = self.store.media_remote(tenant, id, self.env.now_ms()).await? else { return Ok(()) };
-        let brought = self.bring_from(tenant, id, &remote).await;
-        let outcome = brought.as_ref().err().map_or("fetched", FetchError::outcome);
+        let fetched = self.fetch_through(tenant, id, &remote).await;
+        let outcome = fetched.as_ref().err().map_or("fetched", FetchError::outcome);
         self.meters.media_fetches.get_or_create(&Why { why: outcome }).inc();
-        if let Err(error) = &brought {
+        if let Err(error) = &fetched {
             let (platform, bot, event) = (&remote.platform, &remote.bot, remote.event.to_string());
             tracing::warn!(%error, platform, bot, event, tenant, "fetching a file from its platform failed");
         }
-        brought
+        fetched
     }
 
-    async fn bring_from(&self, tenant: &str, id: &str, remote: &RemoteItem) -> Result<(), FetchError> {
+    async fn fetch_through(&self, tenant: &str, id: &str, remote: &RemoteItem) -> Result<(), FetchError> {
         let max = self.rules.media_max_bytes;
         if remote.size.is_some_and(|size| size > max as u64) {
             return Err(FetchError::TooLarge(max));

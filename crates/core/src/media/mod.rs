@@ -3,7 +3,7 @@
 
 mod error;
 mod fetch;
-mod flights;
+mod fetches;
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::vault::Sealer;
 
-use self::flights::Flights;
+use self::fetches::Fetches;
 
 pub use self::error::FetchError;
 
@@ -38,7 +38,7 @@ pub struct MediaPlane {
     directory: Arc<DirectoryPlane>,
     platforms: Arc<Platforms>,
     sealer: Arc<Sealer>,
-    flights: Flights,
+    fetches: Fetches,
     meters: Arc<Meters>,
     rules: Arc<Rules>,
 }
@@ -65,7 +65,7 @@ impl MediaPlane {
             directory: directory.clone(),
             platforms: platforms.clone(),
             sealer: sealer.clone(),
-            flights: Flights::default(),
+            fetches: Fetches::default(),
             meters: base.meters.clone(),
             rules: base.rules.clone(),
         }

@@ -184,7 +184,7 @@ impl OutboundPlane {
             return None;
         }
         let note = refused.result.error.clone().unwrap_or_default();
-        self.tail.say(&caller.tenant, "action", |notice| {
+        self.tail.publish(&caller.tenant, "action", |notice| {
             notice.instance.clone_from(&caller.instance.name);
             notice.platform.clone_from(&refused.platform);
             notice.chat_id.clone_from(&refused.chat_id);

@@ -158,7 +158,7 @@ impl OutboundPlane {
             // The action was sent; after a restart the journal shows its outcome as unknown.
             tracing::error!(%error, id, "storing the outcome of an action failed");
         }
-        self.tail.say(&sending.caller.tenant, "action", |notice| {
+        self.tail.publish(&sending.caller.tenant, "action", |notice| {
             notice.instance.clone_from(&sending.caller.instance.name);
             notice.platform = sending.name.into();
             notice.chat_id = sending.chat_id.into();

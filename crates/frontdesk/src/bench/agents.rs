@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::agents::Speaker;
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_wire::agents::{
     AgentPut, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Origin, QueryFilters, SkillNote,
     SkillStore as _,
@@ -89,7 +89,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 }
 
 async fn deliver(desk: &Arc<Desk>, messages: u64) -> anyhow::Result<Vec<f64>> {
-    let who = Speaker { tenant: FIRST_TENANT, ..Speaker::default() };
+    let who = AgentsCaller { tenant: FIRST_TENANT, ..AgentsCaller::default() };
     for agent in 0..AGENTS {
         desk.agents().put_agent(who, &format!("a{agent}"), AgentPut::default()).await?;
     }

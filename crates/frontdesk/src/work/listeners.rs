@@ -1,8 +1,8 @@
 //! One listener per bot and part, started again when it ends. The parts of a bot are shared among the live desks.
 
+mod coordinator;
 mod duties;
 mod inlet;
-mod keeper;
 mod listener;
 mod share;
 

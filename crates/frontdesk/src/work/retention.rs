@@ -90,7 +90,7 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
 #[cfg(test)]
 mod tests {
     use frontdesk_core::Rules;
-    use frontdesk_core::agents::Speaker;
+    use frontdesk_core::agents::AgentsCaller;
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
@@ -114,7 +114,7 @@ mod tests {
         let env = Arc::new(TestEnv::default());
         let desk = desk_over(Arc::new(MemoryStore::new(1)), env.clone(), Rules::default()).await;
         desk.directory().create_tenant("home").await.unwrap();
-        let who = Speaker { tenant: "home", ..Speaker::default() };
+        let who = AgentsCaller { tenant: "home", ..AgentsCaller::default() };
         desk.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
         let payload = |text: &str| {
             let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::agents::{Line, Question, Speaker};
+use frontdesk_core::agents::{AgentsCaller, Line, Question};
 use frontdesk_core::port::exchanges::{Answer, Exchange, Reply, ReplyOutcome};
 use frontdesk_wire::agents::{Class, DeliveryPayload};
 use frontdesk_wire::{DeskNo, Seq};
@@ -127,7 +127,7 @@ async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
 async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
-    let speaker = Speaker { tenant: "home", operator: false, caller: None, bound: None };
+    let speaker = AgentsCaller { tenant: "home", operator: false, caller: None, bound: None };
     let mut body = question(&plane, "c", 60_000);
     body.as_object_mut().unwrap().remove("timeout_ms");
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
@@ -159,7 +159,7 @@ async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
 async fn a_question_that_was_delivered_holds_nothing_while_its_caller_waits() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
-    let speaker = Speaker { tenant: "home", operator: false, caller: None, bound: None };
+    let speaker = AgentsCaller { tenant: "home", operator: false, caller: None, bound: None };
     let mut body = question(&plane, "c", 60_000);
     body.as_object_mut().unwrap().remove("timeout_ms");
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
@@ -192,7 +192,7 @@ async fn an_answer_without_room_goes_to_the_inbox_of_the_agent_that_asked() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
     for (caller, id, where_to) in [(Some("bob"), "c-1", "is in the inbox"), (None, "c-2", "another dispatch_id")] {
-        let speaker = Speaker { tenant: "home", operator: false, caller, bound: None };
+        let speaker = AgentsCaller { tenant: "home", operator: false, caller, bound: None };
         let mut body = question(&plane, id, 60_000);
         body["meta"]["origin"] = json!({});
         body.as_object_mut().unwrap().remove("timeout_ms");
@@ -225,7 +225,7 @@ async fn an_answer_without_room_goes_to_the_inbox_of_the_agent_that_asked() {
 async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wait() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
-    let speaker = Speaker { tenant: "home", operator: false, caller: Some("bob"), bound: None };
+    let speaker = AgentsCaller { tenant: "home", operator: false, caller: Some("bob"), bound: None };
     let payload = |id: &str| -> DeliveryPayload {
         let mut body = question(&plane, id, 60_000);
         body.as_object_mut().unwrap().remove("timeout_ms");

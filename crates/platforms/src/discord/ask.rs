@@ -14,19 +14,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often it is asked, and how long in all.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct RetryBudget {
     attempts: u32,
     time: Duration,
 }
 
-impl Patience {
+impl RetryBudget {
     /// While messages wait for the answer.
     pub(super) const SHORT: Self = Self { attempts: 5, time: Duration::from_secs(3) };
     pub(super) const FEW: Self = Self { attempts: 5, time: Duration::from_secs(15) };
     /// Nobody waits for it.
     pub(super) const LONG: Self = Self { attempts: 8, time: Duration::from_mins(2) };
 
-    /// Waits for its turn. Returns the patience that is left; `None`: none is.
+    /// Waits for its turn. Returns the budget that is left; `None`: none is.
     pub(super) async fn lock(self, turn: &Mutex<()>) -> Option<(MutexGuard<'_, ()>, Self)> {
         let began = Instant::now();
         let held = timeout(self.time, turn.lock()).await.ok()?;
@@ -55,9 +55,9 @@ impl Discord {
         &self,
         bot: &Bot,
         path: &str,
-        patience: Patience,
+        budget: RetryBudget,
     ) -> Result<T, ApiError> {
-        self.ask_paced(bot, path, patience).await.map(|answered| answered.value)
+        self.ask_paced(bot, path, budget).await.map(|answered| answered.value)
     }
 
     /// With the pause that the route needs after it.
@@ -65,9 +65,9 @@ impl Discord {
         &self,
         bot: &Bot,
         path: &str,
-        patience: Patience,
+        budget: RetryBudget,
     ) -> Result<Answered<T>, ApiError> {
-        let until = Instant::now() + patience.time;
+        let until = Instant::now() + budget.time;
         let mut attempts = 0;
         loop {
             let api = self.api_or(bot)?;
@@ -79,7 +79,7 @@ impl Discord {
             };
             attempts += 1;
             match error.pause(attempts) {
-                Some(pause) if attempts < patience.attempts && Instant::now() + pause < until => sleep(pause).await,
+                Some(pause) if attempts < budget.attempts && Instant::now() + pause < until => sleep(pause).await,
                 _ => return Err(error),
             }
         }
@@ -93,15 +93,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_turn_is_awaited_no_longer_than_the_patience_lasts() {
         let (turn, began) = (Mutex::new(()), Instant::now());
-        let (held, left) = Patience::LONG.lock(&turn).await.unwrap();
-        assert_eq!(left.time, Patience::LONG.time);
-        assert!(Patience::SHORT.lock(&turn).await.is_none());
-        assert_eq!(began.elapsed().as_secs(), Patience::SHORT.time.as_secs());
+        let (held, left) = RetryBudget::LONG.lock(&turn).await.unwrap();
+        assert_eq!(left.time, RetryBudget::LONG.time);
+        assert!(RetryBudget::SHORT.lock(&turn).await.is_none());
+        assert_eq!(began.elapsed().as_secs(), RetryBudget::SHORT.time.as_secs());
         let release = async {
             sleep(Duration::from_secs(5)).await;
             drop(held);
         };
-        let (turn, ()) = tokio::join!(Patience::FEW.lock(&turn), release);
+        let (turn, ()) = tokio::join!(RetryBudget::FEW.lock(&turn), release);
         assert_eq!(turn.unwrap().1.time, Duration::from_secs(10), "both together");
     }
 }

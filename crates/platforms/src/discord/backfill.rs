@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::api::ApiError;
-use super::ask::Patience;
+use super::ask::RetryBudget;
 use super::cursor::{Cursor, Missed, Spent};
 use super::listening::Listening;
 use super::look::unreadable;
@@ -155,7 +155,7 @@ impl Listening<'_> {
         match place {
             Target::Direct(channel) => self.read_channel(None, channel, after, reading).await,
             Target::Guild(id) => {
-                let found = self.discord.guild_within(self.bot, id, Patience::LONG).await;
+                let found = self.discord.guild_within(self.bot, id, RetryBudget::LONG).await;
                 // `None`: the bot is not in it any more.
                 let Some(guild) = found.map_err(|error| Trouble::Passing(error.text()))? else { return Ok(()) };
                 if self.discord.guilds.guild(&self.bot.id, id).is_none() {
@@ -268,7 +268,7 @@ impl Listening<'_> {
         let _turn = self.gateway.page.lock().await;
         self.spend(reading, Spent { requests: 1, messages: 0 });
         let path = format!("/channels/{channel}/messages?after={after}&limit={PAGE}");
-        let asked = self.discord.ask_paced::<Vec<Value>>(self.bot, &path, Patience::LONG).await?;
+        let asked = self.discord.ask_paced::<Vec<Value>>(self.bot, &path, RetryBudget::LONG).await?;
         sleep(asked.pause_ms.map_or(REQUEST_EVERY, Duration::from_millis).max(REQUEST_EVERY)).await;
         let mut page = asked.value;
         page.reverse(); // they come newest first

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::api::{Api, ApiError};
-use super::ask::Patience;
+use super::ask::RetryBudget;
 use super::normalize::{Message, MessageLocation, normalize};
 use super::permissions::{Member, Rights, sees};
 use super::places::{Channel, Guild, PRIVATE_THREAD, User};
@@ -40,15 +40,15 @@ impl Discord {
 
     /// The user id of the bot. A changed token is another account.
     pub(super) async fn own_id(&self, bot: &Bot) -> Result<String, ApiError> {
-        self.own_id_within(bot, Patience::SHORT).await
+        self.own_id_within(bot, RetryBudget::SHORT).await
     }
 
-    pub(super) async fn own_id_within(&self, bot: &Bot, patience: Patience) -> Result<String, ApiError> {
+    pub(super) async fn own_id_within(&self, bot: &Bot, budget: RetryBudget) -> Result<String, ApiError> {
         let known = || self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((_, me)) = known().get(&bot.id).filter(|(account, _)| account == bot.account()) {
             return Ok(me.id.clone());
         }
-        let me: Value = self.ask(bot, "/users/@me", patience).await?;
+        let me: Value = self.ask(bot, "/users/@me", budget).await?;
         let id = me["id"].as_str().filter(|id| is_id(id)).map(str::to_owned);
         let id = id.ok_or_else(|| no_answer("it did not return the id of the bot"))?;
         self.know(bot, &me);
@@ -64,7 +64,7 @@ impl Discord {
             return Ok(None);
         }
         let changes = self.guilds.changes(&bot.id);
-        match self.asked_once(bot, id, self.ask::<Value>(bot, &format!("/channels/{id}"), Patience::SHORT)).await {
+        match self.asked_once(bot, id, self.ask::<Value>(bot, &format!("/channels/{id}"), RetryBudget::SHORT)).await {
             Ok(data) => {
                 if let Some(changes) = changes {
                     self.guilds.keep_channel(&bot.id, changes, &data);
@@ -80,14 +80,14 @@ impl Discord {
     /// `None`: there is no such guild, or the bot is not in it. While the bot listens, its channels are asked for too, and
     /// all is kept: after a resumed session Discord does not report it.
     pub(super) async fn guild(&self, bot: &Bot, id: &str) -> Result<Option<Guild>, ApiError> {
-        self.guild_within(bot, id, Patience::SHORT).await
+        self.guild_within(bot, id, RetryBudget::SHORT).await
     }
 
     pub(super) async fn guild_within(
         &self,
         bot: &Bot,
         id: &str,
-        patience: Patience,
+        budget: RetryBudget,
     ) -> Result<Option<Guild>, ApiError> {
         if !is_id(id) {
             return Ok(None);
@@ -99,7 +99,7 @@ impl Discord {
             return Err(asked_lately());
         }
         let asking = self.guilds.asking(&bot.id, id);
-        let Some((_turn, patience)) = patience.lock(&asking).await else {
+        let Some((_turn, budget)) = budget.lock(&asking).await else {
             // The messages that follow do not wait once more.
             self.guilds.rest(&bot.id, id, self.env.steady_ms() + REST_MS);
             return Err(no_answer("the same request is still in progress"));
@@ -109,10 +109,10 @@ impl Discord {
         }
         let path = format!("/guilds/{id}");
         let Some(changes) = self.guilds.changes_of(&bot.id, id) else {
-            let asked = async { guild_or_absent(self.ask(bot, &path, patience).await) };
+            let asked = async { guild_or_absent(self.ask(bot, &path, budget).await) };
             return self.asked_once(bot, id, asked).await;
         };
-        let Some(data) = self.asked_once(bot, id, self.whole_guild(bot, &path, patience)).await? else {
+        let Some(data) = self.asked_once(bot, id, self.whole_guild(bot, &path, budget)).await? else {
             return Ok(None);
         };
         let me = self.own_id(bot).await?;
@@ -123,9 +123,9 @@ impl Discord {
 
     /// As the socket reports it when a session begins. `None`: the bot is not in it. Nothing else is asked then: what
     /// Discord refuses counts towards a ban.
-    async fn whole_guild(&self, bot: &Bot, path: &str, patience: Patience) -> Result<Option<Value>, ApiError> {
-        let me = self.own_id_within(bot, patience).await?;
-        let Some(mut guild) = guild_or_absent(self.ask::<Value>(bot, path, patience).await)? else {
+    async fn whole_guild(&self, bot: &Bot, path: &str, budget: RetryBudget) -> Result<Option<Value>, ApiError> {
+        let me = self.own_id_within(bot, budget).await?;
+        let Some(mut guild) = guild_or_absent(self.ask::<Value>(bot, path, budget).await)? else {
             return Ok(None);
         };
         if !guild.is_object() {
@@ -134,9 +134,9 @@ impl Discord {
         let (member, channels, threads) =
             (format!("{path}/members/{me}"), format!("{path}/channels"), format!("{path}/threads/active"));
         let asked = tokio::try_join!(
-            self.ask::<Value>(bot, &member, patience),
-            self.ask::<Value>(bot, &channels, patience),
-            self.ask::<Value>(bot, &threads, patience),
+            self.ask::<Value>(bot, &member, budget),
+            self.ask::<Value>(bot, &channels, budget),
+            self.ask::<Value>(bot, &threads, budget),
         );
         let (member, channels, threads) = asked.map_err(unknown_if_refused)?;
         guild["members"] = vec![member].into();
@@ -200,7 +200,7 @@ impl Discord {
         }
         let Some(guild) = self.guild(bot, guild_id).await? else { return Ok(None) };
         let path = format!("/guilds/{guild_id}/members/{viewer}");
-        let Some(member) = absent::<Member>(self.ask(bot, &path, Patience::SHORT).await)? else {
+        let Some(member) = absent::<Member>(self.ask(bot, &path, RetryBudget::SHORT).await)? else {
             return Ok(Some(false));
         };
         let parent = match channel.parent() {
@@ -217,7 +217,7 @@ impl Discord {
             return Ok(Some(is_seen));
         }
         let path = format!("/channels/{}/thread-members/{viewer}", channel.id);
-        Ok(Some(absent::<Value>(self.ask(bot, &path, Patience::SHORT).await)?.is_some()))
+        Ok(Some(absent::<Value>(self.ask(bot, &path, RetryBudget::SHORT).await)?.is_some()))
     }
 
     /// The event of a message. What Discord does not return in time about its place is left out, and the message
@@ -233,7 +233,7 @@ impl Discord {
             );
         };
         let guild = match message.guild_id.as_deref() {
-            Some(id) => self.guild_within(bot, id, Patience::FEW).await.inspect_err(log_failure).unwrap_or_default(),
+            Some(id) => self.guild_within(bot, id, RetryBudget::FEW).await.inspect_err(log_failure).unwrap_or_default(),
             None => None,
         };
         let channel = match message.guild_id {

@@ -9,7 +9,7 @@ use twilight_gateway::queue::InMemoryQueue;
 use twilight_gateway::{Config, ConfigBuilder, Intents};
 
 use super::Discord;
-use super::ask::Patience;
+use super::ask::RetryBudget;
 use super::backlog::{Backlog, QUEUE_MAX};
 use super::callbacks::Answers;
 use super::cursor::{Cursor, Progress};
@@ -42,7 +42,7 @@ impl Discord {
         };
         // A resumed session does not say who the bot is.
         if cursor.me.is_empty() && has_session {
-            cursor.me = match self.own_id_within(bot, Patience::FEW).await {
+            cursor.me = match self.own_id_within(bot, RetryBudget::FEW).await {
                 Ok(me) => me,
                 Err(error) => return Ended::Lost(format!("the id of the bot is not known: {}", error.text())),
             };

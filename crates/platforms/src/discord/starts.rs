@@ -13,7 +13,7 @@ use twilight_gateway::queue::InMemoryQueue;
 
 use super::Discord;
 use super::api::ApiError;
-use super::ask::Patience;
+use super::ask::RetryBudget;
 use super::cursor::Cursor;
 
 /// Connections of one bot. One more shard for each 1,000 guilds or so.
@@ -87,7 +87,7 @@ impl Gateway {
         let answer = if let Some(answer) = held.take().filter(is_fresh) {
             answer
         } else {
-            let asked = discord.ask::<GatewayInfo>(bot, "/gateway/bot", Patience::FEW).await;
+            let asked = discord.ask::<GatewayInfo>(bot, "/gateway/bot", RetryBudget::FEW).await;
             let at_ms = discord.env.now_ms();
             Answer { at_ms, outcome: asked.map(|info| Known::new(info, at_ms)) }
         };

@@ -5,7 +5,7 @@ use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
 
-use super::refusals::{NO_MESSAGE, OF_APP, OF_RATE, OF_TOKEN, UNKNOWN_OUTCOME, code_of, mend};
+use super::refusals::{NO_MESSAGE, OF_APP, OF_RATE, OF_TOKEN, UNKNOWN_OUTCOME, code_of, remedy};
 use super::value::{list_of, text_of};
 
 /// If Feishu limits us and does not say for how long.
@@ -58,13 +58,13 @@ impl ApiError {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Refused { code, text, scopes } => {
-                let mend = match (mend(*code), scopes.is_empty()) {
+                let remedy = match (remedy(*code), scopes.is_empty()) {
                     ("", true) => String::new(),
                     ("", false) => format!("; one of these permissions is needed: {}", scopes.join(", ")),
-                    (mend, true) => format!("; {mend}"),
-                    (mend, false) => format!("; {mend}; one of these is needed: {}", scopes.join(", ")),
+                    (remedy, true) => format!("; {remedy}"),
+                    (remedy, false) => format!("; {remedy}; one of these is needed: {}", scopes.join(", ")),
                 };
-                format!("Feishu refused it: {text} ({code}){mend}")
+                format!("Feishu refused it: {text} ({code}){remedy}")
             }
             Self::Limited { retry_after_ms } => {
                 format!("Feishu limits the rate; it asks to wait {} s", retry_after_ms.div_ceil(1_000))

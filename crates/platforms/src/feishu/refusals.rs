@@ -20,7 +20,7 @@ pub(super) const OF_CHAT: [i64; 7] = [230_002, 232_001, 232_006, 232_009, 232_01
 pub(super) const OF_KIND: [i64; 3] = [230_054, 230_055, 230_001];
 
 /// What the operator or the people in the chat can do about it.
-pub(super) fn mend(code: i64) -> &'static str {
+pub(super) fn remedy(code: i64) -> &'static str {
     match code {
         230_002 | 232_011 => "the bot is not in the chat: add it under the settings of the group > Bots",
         230_006 | 232_025 => "the app has no bot: turn it on under Features > Bot, and publish a version of the app",

@@ -12,7 +12,7 @@ use super::client::{Ask, Client, Fault};
 const NAMED_MAX: usize = 5;
 
 /// The account behind the token is the one of the settings. An application service makes it if need be.
-pub(super) async fn greet(client: &Client<'_>) -> Result<(), Fault> {
+pub(super) async fn check_account(client: &Client<'_>) -> Result<(), Fault> {
     let account = client.account;
     if account.mode == Mode::AppService {
         let body = json!({
@@ -45,7 +45,7 @@ pub(super) async fn greet(client: &Client<'_>) -> Result<(), Fault> {
 pub(super) async fn token_checked<T>(client: &Client<'_>, answered: Result<T, Fault>) -> Result<T, Fault> {
     match answered {
         Err(fault) if fault.is_token() => {
-            greet(client).await?;
+            check_account(client).await?;
             Err(Fault::Final(format!("{fault}; the token of the bot works all the same")))
         }
         other => other,
@@ -60,7 +60,7 @@ impl Homeservers {
             Err(why) => return vec![BotFinding::new("settings", false, why)],
         };
         let client = Client::new(&*self.outcall, &account);
-        if let Err(fault) = greet(&client).await {
+        if let Err(fault) = check_account(&client).await {
             return vec![BotFinding::new("token", false, fault.to_string())];
         }
         let token = BotFinding::new("token", true, format!("the homeserver knows the bot as {}", account.user_id));

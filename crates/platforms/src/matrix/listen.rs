@@ -18,7 +18,7 @@ use super::account::{Account, Mode, server_of};
 use super::client::{Client, Fault};
 use super::deadline::Deadline;
 use super::gather::Gathered;
-use super::inspect::{greet, token_checked};
+use super::inspect::{check_account, token_checked};
 use super::lock::locked;
 use super::store::{Stop, note, save, store};
 use super::sync::{News, POLL_MS, next_news};
@@ -119,7 +119,7 @@ impl Homeservers {
         if let Err(why) = self.clash_with_known(account.bot) {
             return Ended::Lost(why); // until the other bot is removed
         }
-        if let Err(fault) = greet(&client).await {
+        if let Err(fault) = check_account(&client).await {
             return ended(fault);
         }
         let (mut cursor, unread) = Cursor::read(cursor);

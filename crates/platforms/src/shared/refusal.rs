@@ -4,7 +4,7 @@ use frontdesk_core::DeskError;
 use frontdesk_core::intake::Receipt;
 use frontdesk_core::port::store::StoreError;
 
-/// `None`: an agent gets it. `not_linked` is for what only an operator could mend.
+/// `None`: an agent gets it. `not_linked` is for what only an operator could fix.
 pub(crate) fn refusal(receipt: Option<&Receipt>, not_linked: &str) -> Option<String> {
     let Some(receipt) = receipt else { return Some("Nothing was done: the server did not accept this.".to_owned()) };
     // Without a delivery the server itself has done it: a link, a stop.

@@ -50,14 +50,14 @@ impl ApiError {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Refused { error, needed } => {
-                let mend = match (mend(error), needed) {
+                let remedy = match (remedy(error), needed) {
                     (_, Some(scope)) => format!(
                         "; the app needs the scope {scope}: add it under OAuth & Permissions, and install the app again"
                     ),
                     ("", None) => String::new(),
-                    (mend, None) => format!("; {mend}"),
+                    (remedy, None) => format!("; {remedy}"),
                 };
-                format!("Slack refused it: {error}{mend}")
+                format!("Slack refused it: {error}{remedy}")
             }
             Self::Limited { retry_after_ms } => {
                 format!("Slack limits the rate; it asks to wait {} s", retry_after_ms.div_ceil(1_000))
@@ -76,7 +76,7 @@ impl ApiError {
 }
 
 /// What the operator or the people in the chat can do about it.
-fn mend(error: &str) -> &'static str {
+fn remedy(error: &str) -> &'static str {
     match error {
         "not_in_channel" => "invite the app to the channel with /invite",
         "channel_not_found" => "there is no such channel, or the app is not in it; invite it with /invite",

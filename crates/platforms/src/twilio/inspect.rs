@@ -39,7 +39,7 @@ struct Capabilities {
 
 impl Sms {
     /// Messages come by the door; this only finds out early that the credentials are wrong.
-    pub(super) async fn greet(&self, bot: &Bot) -> Ended {
+    pub(super) async fn check_credentials(&self, bot: &Bot) -> Ended {
         let Some(api) = Api::of(&*self.outcall, bot) else {
             return Ended::Misconfigured("the bot has no account_sid or auth_token".into());
         };

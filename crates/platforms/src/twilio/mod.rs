@@ -215,7 +215,7 @@ impl Platform for Sms {
     }
 
     fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
-        Box::pin(self.greet(bot))
+        Box::pin(self.check_credentials(bot))
     }
 
     fn doors(&self) -> &[Door] {

@@ -20,7 +20,7 @@ impl WhatsApp {
     }
 
     /// Messages come by the door; this only finds out early that the credentials are wrong.
-    pub(super) async fn greet(&self, bot: &Bot) -> Ended {
+    pub(super) async fn check_credentials(&self, bot: &Bot) -> Ended {
         let Some(api) = Api::of(&*self.outcall, bot) else {
             return Ended::Misconfigured("the bot has no phone_number_id or access_token".into());
         };

@@ -135,7 +135,7 @@ impl WhatsApp {
     }
 
     /// Meta asks once whether the address is ours.
-    fn greet_meta(bot: &Bot, query: &[(String, String)]) -> Result<ReceivedRequest, Reply> {
+    fn answer_challenge(bot: &Bot, query: &[(String, String)]) -> Result<ReceivedRequest, Reply> {
         let expected = bot.secret("verify_token").ok_or_else(|| Reply::text(404, "this bot has no verify_token"))?;
         let given = first(query, "hub.verify_token").unwrap_or_default();
         let is_ours = same_bytes(given.as_bytes(), expected.expose().as_bytes());
@@ -154,7 +154,7 @@ impl WhatsApp {
     fn handle_request(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
         let query = fields_of(request.query.as_bytes()).unwrap_or_default();
         if request.body.is_empty() && first(&query, "hub.mode").is_some() {
-            return Self::greet_meta(bot, &query);
+            return Self::answer_challenge(bot, &query);
         }
         let app_secret = bot.secret("app_secret").ok_or_else(|| Reply::text(404, "this bot has no app_secret"))?;
         let header = request.only_header("x-hub-signature-256");
@@ -225,7 +225,7 @@ impl Platform for WhatsApp {
     }
 
     fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
-        Box::pin(self.greet(bot))
+        Box::pin(self.check_credentials(bot))
     }
 
     fn doors(&self) -> &[Door] {

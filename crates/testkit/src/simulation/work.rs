@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::Desk;
-use frontdesk_core::agents::Speaker;
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::port::store::{Acceptance, Closing, JournalEntry, Outcome};
 use frontdesk_wire::{InstanceNo, Secret};
 use serde_json::json;
@@ -90,7 +90,7 @@ impl Simulation {
             { "dispatch_id": format!("event-{event}"), "sent_at": 1, "origin": {} } });
         let payload = serde_json::from_value(body).unwrap();
         self.ask(slot, |desk| async move {
-            let who = Speaker { tenant, operator: true, caller: None, bound: None };
+            let who = AgentsCaller { tenant, operator: true, caller: None, bound: None };
             let sent = desk.messages().deliver(who, &name, &payload).await;
             Some(Happened::Sent { event, is_accepted: sent.is_ok() })
         });

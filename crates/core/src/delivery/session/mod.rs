@@ -337,7 +337,7 @@ impl Session {
         match acked {
             Some(delivery) => {
                 self.delivery.meters.acks.inc();
-                self.delivery.say_rows(&self.caller, "acked", std::iter::once(&*delivery));
+                self.delivery.publish_rows(&self.caller, "acked", std::iter::once(&*delivery));
                 if let Some(serving) = self.serving.as_ref().filter(|serving| serving.window.is_empty()) {
                     serving.mailbox.note_unacked(None);
                 }
@@ -501,7 +501,7 @@ impl Session {
         let wall_ms = delivery.env.now_ms();
         serving.mailbox.note_traffic(wall_ms);
         delivery.sockets.remember_turns(instance, rows.iter().map(|(_, row)| &**row), wall_ms);
-        delivery.say_rows(&self.caller, "sent", rows.iter().map(|(_, row)| &**row));
+        delivery.publish_rows(&self.caller, "sent", rows.iter().map(|(_, row)| &**row));
     }
 
     /// Result of saving what was settled. False: another desk serves the instance now.
@@ -631,7 +631,7 @@ impl Session {
         let settled = serving.window.settle_unacked(now_ms);
         if !settled.is_empty() {
             self.delivery.meters.rows_settled_without_ack.inc_by(settled.len() as u64);
-            self.delivery.say_rows(&self.caller, "acked", settled.iter().map(|row| &**row));
+            self.delivery.publish_rows(&self.caller, "acked", settled.iter().map(|row| &**row));
             if serving.window.acks == Acks::Never {
                 self.effects.push_back(Effect::NeverAcks);
             }

@@ -74,7 +74,7 @@ struct Known {
 }
 
 #[derive(Default)]
-struct Keeper {
+struct ChildState {
     running: Option<Running>,
     failures: u32,
     not_before: Option<Instant>,
@@ -121,7 +121,7 @@ pub(super) struct Acp {
     agent: Arc<Agent>,
     limits: Arc<Limits>,
     sessions: Sessions,
-    keeper: AsyncMutex<Keeper>,
+    child: AsyncMutex<ChildState>,
     turns: Mutex<Turns>,
     questions: Mutex<HashMap<String, Question>>,
 }
@@ -134,7 +134,7 @@ impl Acp {
             agent,
             limits,
             sessions,
-            keeper: AsyncMutex::default(),
+            child: AsyncMutex::default(),
             turns: Mutex::new(Turns { count: 0, last: Instant::now() }),
             questions: Mutex::default(),
         });
@@ -166,7 +166,7 @@ impl Acp {
     }
 
     pub(super) async fn stop_child(&self) {
-        let running = self.keeper.lock().await.running.take();
+        let running = self.child.lock().await.running.take();
         if let Some(running) = running {
             running.process.stop().await;
         }
@@ -178,12 +178,12 @@ impl Acp {
         if lock(&self.turns).count <= 1 {
             return self.stop_child().await;
         }
-        let mut keeper = self.keeper.lock().await;
-        let Some(running) = &mut keeper.running else { return };
+        let mut child = self.child.lock().await;
+        let Some(running) = &mut child.running else { return };
         running.open.remove(chat);
         running.stuck.insert(chat.to_owned());
         if running.stuck.len() >= SESSIONS_MAX {
-            drop(keeper);
+            drop(child);
             self.stop_child().await;
         }
     }
@@ -192,28 +192,28 @@ impl Acp {
 
     /// The child, which is started if there is none.
     async fn child(&self, chat: &str) -> Result<Known, Trouble> {
-        let mut keeper = self.keeper.lock().await;
-        if let Some(running) = &keeper.running
+        let mut child = self.child.lock().await;
+        if let Some(running) = &child.running
             && let Some(why) = running.connection.end()
         {
             let lived = running.since.elapsed();
             tracing::warn!(why, "the command ended");
-            keeper.running = None;
-            keeper.failed(lived);
+            child.running = None;
+            child.failed(lived);
         }
-        if keeper.running.is_none() {
-            if let Some(until) = keeper.not_before {
+        if child.running.is_none() {
+            if let Some(until) = child.not_before {
                 sleep_until(until).await;
             }
             match self.start().await {
-                Ok(running) => keeper.running = Some(running),
+                Ok(running) => child.running = Some(running),
                 Err(trouble) => {
-                    keeper.failed(Duration::ZERO);
+                    child.failed(Duration::ZERO);
                     return Err(trouble);
                 }
             }
         }
-        let Some(running) = &keeper.running else { return Err(Trouble::Again(ENDED.into())) };
+        let Some(running) = &child.running else { return Err(Trouble::Again(ENDED.into())) };
         Ok(Known {
             connection: running.connection.clone(),
             resume: match (running.can_resume, running.can_load) {
@@ -235,20 +235,20 @@ impl Acp {
         }
         let resume = resume.filter(|_| !is_stuck);
         let made = self.open(&connection, chat, resume).await;
-        let mut keeper = self.keeper.lock().await;
-        let is_same = keeper.running.as_ref().is_some_and(|it| Arc::ptr_eq(&it.connection, &connection));
+        let mut child = self.child.lock().await;
+        let is_same = child.running.as_ref().is_some_and(|it| Arc::ptr_eq(&it.connection, &connection));
         let (session, is_anew) = match made {
             Ok(made) => made,
             Err(RpcError::Refused { code: AUTH_REQUIRED, .. }) => return Err(needs_login()),
             Err(error) => {
                 if is_same && matches!(error, RpcError::Late { .. }) {
-                    keeper.running = None; // it hangs: all chats get another one
-                    keeper.failed(Duration::ZERO);
+                    child.running = None; // it hangs: all chats get another one
+                    child.failed(Duration::ZERO);
                 }
                 return Err(Trouble::Again(error.to_string()));
             }
         };
-        if let Some(running) = keeper.running.as_mut().filter(|_| is_same) {
+        if let Some(running) = child.running.as_mut().filter(|_| is_same) {
             running.stuck.remove(chat);
             running.make_room();
             running.open.insert(chat.to_owned(), session.clone());
@@ -359,7 +359,7 @@ fn needs_login() -> Trouble {
     Trouble::Final("it needs a login: run the command once in a terminal and log in".into())
 }
 
-impl Keeper {
+impl ChildState {
     fn failed(&mut self, lived: Duration) {
         self.failures = if lived >= HEALTHY { 0 } else { self.failures + 1 };
         let pause = PAUSE_FIRST * 2_u32.saturating_pow(self.failures.min(10));
@@ -377,10 +377,10 @@ async fn stop_when_idle(acp: std::sync::Weak<Acp>) {
         };
         let limit = acp.limits.child_idle;
         if count == 0 && idle >= limit {
-            let mut keeper = acp.keeper.lock().await;
+            let mut child = acp.child.lock().await;
             // A turn that began meanwhile waits for this lock, or has the child already.
-            let running = if lock(&acp.turns).count == 0 { keeper.running.take() } else { None };
-            drop(keeper);
+            let running = if lock(&acp.turns).count == 0 { child.running.take() } else { None };
+            drop(child);
             if let Some(running) = running {
                 tracing::info!("stopping the command: it was idle");
                 running.process.stop().await;

@@ -3,7 +3,7 @@
 use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use frontdesk_core::agents::Speaker;
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_wire::Code;
 use frontdesk_wire::InboxSeq;
 use frontdesk_wire::TenantId;
@@ -82,7 +82,7 @@ pub(super) async fn remove(
     Path(id): Path<String>,
     Query(of): Query<OfTenant>,
 ) -> Result<StatusCode, Refusal> {
-    let who = Speaker { tenant: &of.tenant, operator: true, ..Speaker::default() };
+    let who = AgentsCaller { tenant: &of.tenant, operator: true, ..AgentsCaller::default() };
     app.desk.agents().delete_agent(who, &id).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -96,7 +96,7 @@ pub(super) async fn say(
 ) -> Answer<Value> {
     let desk = &app.desk;
     let from = post.from.filter(|name| !name.is_empty());
-    let who = Speaker { tenant: &post.tenant, operator: true, caller: from.as_deref(), ..Speaker::default() };
+    let who = AgentsCaller { tenant: &post.tenant, operator: true, caller: from.as_deref(), ..AgentsCaller::default() };
     if post.wake {
         let opts = WakeOpts { context: Some(post.text), ..WakeOpts::default() };
         return Ok(Reply(json!(desk.messages().wake(who, &id, &opts).await.map_err(refused)?)));

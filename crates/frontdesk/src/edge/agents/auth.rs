@@ -4,7 +4,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Request, Uri, header};
-use frontdesk_core::agents::Speaker;
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::directory::facts::Scope;
 use frontdesk_wire::agents::{Class, DataWrite, Fault};
 use frontdesk_wire::{InstanceId, TenantId};
@@ -30,9 +30,9 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(crate) fn speaker(&self) -> Speaker<'_> {
+    pub(crate) fn as_caller(&self) -> AgentsCaller<'_> {
         let (caller, bound) = (self.caller.as_deref(), self.bound.as_deref());
-        Speaker { tenant: &self.tenant, operator: self.operator, caller, bound }
+        AgentsCaller { tenant: &self.tenant, operator: self.operator, caller, bound }
     }
 }
 
@@ -42,7 +42,7 @@ impl Api {
         let beside = entry.more.get("agent_id");
         let within = entry.metadata.as_ref().and_then(|metadata| metadata.get("agent_id"));
         let mut claims = [beside, within].into_iter().flatten();
-        claims.try_for_each(|claimed| self.speaker().check_name("agent_id", claimed.as_str()))
+        claims.try_for_each(|claimed| self.as_caller().check_name("agent_id", claimed.as_str()))
     }
 }
 
@@ -78,7 +78,7 @@ impl FromRequestParts<App> for Api {
         // All values are checked, because it is unknown which one a proxy uses.
         for name in parts.headers.get_all(app.limits.caller_header()) {
             let name = String::from_utf8_lossy(name.as_bytes());
-            who.speaker().check_name(&format!("the header {}", app.limits.caller_header()), Some(name.trim()))?;
+            who.as_caller().check_name(&format!("the header {}", app.limits.caller_header()), Some(name.trim()))?;
         }
         Ok(who)
     }

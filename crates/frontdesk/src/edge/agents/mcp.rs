@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Request};
 use axum::response::{IntoResponse as _, Response};
-use frontdesk_core::agents::{Question, Room};
+use frontdesk_core::agents::{Question, Reservation};
 use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
     SkillFilter, SkillNote, SkillStatus, SkillStore as _,
@@ -112,7 +112,7 @@ struct Asker {
     /// The server waits for the call when it stops.
     in_progress: TaskTrackerToken,
     /// The answer's share of the budget, which the response keeps until it was read.
-    spent: Arc<Mutex<Option<Room>>>,
+    spent: Arc<Mutex<Option<Reservation>>>,
 }
 
 pub(super) async fn serve(tools: Arc<Tools>, app: App, request: Request) -> Response {
@@ -257,7 +257,7 @@ async fn run(
     app: App,
     who: Api,
     held: Option<BodyReservation>,
-    spent: Arc<Mutex<Option<Room>>>,
+    spent: Arc<Mutex<Option<Reservation>>>,
     tool: String,
     mut given: Map<String, Value>,
 ) -> Result<Value, Fault> {
@@ -278,27 +278,27 @@ async fn run(
         "agent_deliver" => {
             let id = text(&mut given, "agent_id")?;
             let payload = payload_of(app, who, given)?;
-            shown(&desk.messages().deliver(who.speaker(), &id, &payload).await?)
+            shown(&desk.messages().deliver(who.as_caller(), &id, &payload).await?)
         }
         "agent_wake" => {
             let id = text(&mut given, "agent_id")?;
             let opts = read_wake(given)?;
-            shown(&desk.messages().wake(who.speaker(), &id, &opts).await?)
+            shown(&desk.messages().wake(who.as_caller(), &id, &opts).await?)
         }
         "agent_register" => {
             let id = text(&mut given, "agent_id")?;
             let put: AgentPut = fit(Value::Object(given))?;
-            shown(&desk.agents().put_agent(who.speaker(), &id, put).await?)
+            shown(&desk.agents().put_agent(who.as_caller(), &id, put).await?)
         }
         "agent_inbox" => {
             let id = text(&mut given, "agent_id")?;
             let after: InboxSeq = given.remove("after").map(fit).transpose()?.unwrap_or_default();
-            shown(&desk.inboxes().inbox(who.speaker(), &id, after).await?)
+            shown(&desk.inboxes().inbox(who.as_caller(), &id, after).await?)
         }
         "agent_reply" => {
             let (id, name) = (text(&mut given, "agent_id")?, text(&mut given, "correlation_id")?);
             let content = text(&mut given, "content")?;
-            shown(&desk.exchanges().reply(who.speaker(), &id, &name, content).await?)
+            shown(&desk.exchanges().reply(who.as_caller(), &id, &name, content).await?)
         }
         "agent_exchange" => {
             let id = text(&mut given, "agent_id")?;
@@ -308,7 +308,7 @@ async fn run(
             let question = Question { payload, held: Box::new(held) };
             // It is written as JSON once more.
             let buffered = ask(app, who.clone(), id, question, timeout_ms.unwrap_or(TIMEOUT_MS), 2).await?;
-            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(buffered.room);
+            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(buffered.reservation);
             shown(&buffered.reply)
         }
         "skill_read" => {
@@ -341,7 +341,7 @@ async fn run(
         }
         "cron_list" => {
             let mut armed = desk.cron().armed_of_tenant(&who.tenant).await?;
-            if let Some(bound) = who.speaker().bound {
+            if let Some(bound) = who.as_caller().bound {
                 armed.retain(|(name, _)| name == bound); // a bound token sees only its own agent
             }
             let show = |(name, alarm): &(InstanceId, frontdesk_core::port::alarms::Alarm)| json!({ "agent_id": name, "job_id": alarm.job_id, "fire_at": alarm.fire_at, "attempts": alarm.attempts });

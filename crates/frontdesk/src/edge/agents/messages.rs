@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json as Reply};
-use frontdesk_core::agents::{BufferedReply, Line, Question, Room};
+use frontdesk_core::agents::{BufferedReply, Line, Question, Reservation};
 use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault, Notified,
@@ -46,11 +46,11 @@ pub(crate) async fn put(
     Path(id): Path<String>,
     Json(put): Json<AgentPut>,
 ) -> Answer<AgentDescriptor> {
-    Ok(Reply(app.desk.agents().put_agent(who.speaker(), &id, put).await?))
+    Ok(Reply(app.desk.agents().put_agent(who.as_caller(), &id, put).await?))
 }
 
 pub(crate) async fn delete(State(app): State<App>, who: Api, Path(id): Path<String>) -> Result<StatusCode, Refused> {
-    app.desk.agents().delete_agent(who.speaker(), &id).await?;
+    app.desk.agents().delete_agent(who.as_caller(), &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn deliver(
         }
     }
     let payload = read_payload(&app, &who, &id, body.json()?)?;
-    Ok(Reply(app.desk.messages().deliver(who.speaker(), &id, &payload).await?))
+    Ok(Reply(app.desk.messages().deliver(who.as_caller(), &id, &payload).await?))
 }
 
 /// The kind is checked first, because an unknown kind has its own fault class.
@@ -126,7 +126,7 @@ pub(crate) async fn wake(
     app.desk.inboxes().inbox_of(&who.tenant, &id)?; // an unknown agent is reported before any other error
     check_named(&app, &who, &id, &body)?;
     let opts = read_wake(body)?;
-    Ok(Reply(app.desk.messages().wake(who.speaker(), &id, &opts).await?))
+    Ok(Reply(app.desk.messages().wake(who.as_caller(), &id, &opts).await?))
 }
 
 pub(crate) fn read_wake(mut body: Map<String, Value>) -> Result<WakeOpts, Fault> {
@@ -152,8 +152,8 @@ pub(crate) async fn exchange(
     };
     let payload = read_payload(&app, &who, &id, body)?;
     let question = Question { payload, held: Box::new(held) };
-    let BufferedReply { reply, room } = ask(&app, who, id, question, timeout_ms, 1).await?;
-    Ok(holding(Reply(reply).into_response(), room))
+    let BufferedReply { reply, reservation } = ask(&app, who, id, question, timeout_ms, 1).await?;
+    Ok(holding(Reply(reply).into_response(), reservation))
 }
 
 /// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion. The answer counts
@@ -169,13 +169,13 @@ pub(crate) async fn ask(
     copies: usize,
 ) -> Result<BufferedReply, Fault> {
     let (asker, mut answer) = oneshot::channel();
-    let (desk, app_of_room, tenant) = (app.desk.clone(), app.clone(), who.tenant.clone());
-    let room = move |bytes: usize| {
-        let spent = app_of_room.replies.take_now(&tenant, copies * bytes / 1024 + 1)?;
-        Some(Box::new(spent) as Room)
+    let (desk, app_of_reply, tenant) = (app.desk.clone(), app.clone(), who.tenant.clone());
+    let reservation = move |bytes: usize| {
+        let spent = app_of_reply.replies.take_now(&tenant, copies * bytes / 1024 + 1)?;
+        Some(Box::new(spent) as Reservation)
     };
-    let line = Line::new(asker, room);
-    app.sessions.spawn(async move { desk.exchanges().ask(who.speaker(), &id, question, timeout_ms, line).await });
+    let line = Line::new(asker, reservation);
+    app.sessions.spawn(async move { desk.exchanges().ask(who.as_caller(), &id, question, timeout_ms, line).await });
     tokio::select! {
         biased;
         result = &mut answer => result.unwrap_or_else(|_| {
@@ -200,7 +200,7 @@ pub(crate) async fn reply(
     Path(id): Path<String>,
     Json(post): Json<ReplyPost>,
 ) -> Answer<Replied> {
-    Ok(Reply(app.desk.exchanges().reply(who.speaker(), &id, &post.correlation_id, post.content).await?))
+    Ok(Reply(app.desk.exchanges().reply(who.as_caller(), &id, &post.correlation_id, post.content).await?))
 }
 
 #[derive(Deserialize)]
@@ -215,9 +215,9 @@ pub(crate) async fn inbox(
     Path(id): Path<String>,
     Query(After { after }): Query<After>,
 ) -> Result<Response, Refused> {
-    answer(&app, &who, PAGE_KIB, app.desk.inboxes().inbox(who.speaker(), &id, after)).await
+    answer(&app, &who, PAGE_KIB, app.desk.inboxes().inbox(who.as_caller(), &id, after)).await
 }
 
 pub(crate) async fn notify(State(app): State<App>, who: Api, Json(post): Json<NotifyPost>) -> Answer<Notified> {
-    Ok(Reply(app.desk.messages().notify(who.speaker(), post).await?))
+    Ok(Reply(app.desk.messages().notify(who.as_caller(), post).await?))
 }

@@ -47,7 +47,7 @@ pub(crate) async fn store(
     Json(put): Json<SkillPut>,
 ) -> Answer<VersionInfo> {
     let note = put.metadata.unwrap_or_default();
-    who.speaker().check_name("metadata.author", note.author.as_deref())?;
+    who.as_caller().check_name("metadata.author", note.author.as_deref())?;
     let skills = app.desk.tenant_stores().skills(&who.tenant).by(who.caller.clone());
     Ok(Reply(skills.store(&name, &put.source, &note).await?))
 }

@@ -53,7 +53,7 @@ pub(crate) async fn open(
         return Err(Fault::invalid(text).into());
     }
     let resumed = last_event_id(&headers)?;
-    let agent = app.desk.inboxes().open_inbox(who.speaker(), &id).await?;
+    let agent = app.desk.inboxes().open_inbox(who.as_caller(), &id).await?;
     let desk = &app.desk;
     // Read before the stream is registered, so that messages to this session come after it.
     let newest = desk.inboxes().newest(agent).await.map_err(Fault::from)?;

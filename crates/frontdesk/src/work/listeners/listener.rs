@@ -14,9 +14,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Name;
+use super::coordinator::{Coordinator, Taken};
 use super::duties::Duties;
 use super::inlet::TrackedInlet;
-use super::keeper::{Keeper, Taken};
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
@@ -113,8 +113,8 @@ impl Listener {
         let Self { name, desk, platform, bot, inlet, duties, changed, .. } = self;
         let listening = async {
             if let Some(partitioned) = platform.partitioned().filter(|_| name.part.is_whole()) {
-                let keeper = Keeper { name, desk, bot, inlet, duties, changed, partitioned };
-                if let Err(ended) = keeper.keep(taken).await {
+                let coordinator = Coordinator { name, desk, bot, inlet, duties, changed, partitioned };
+                if let Err(ended) = coordinator.keep(taken).await {
                     return ended;
                 }
             }

@@ -17,7 +17,7 @@ impl App {
         if request.body.is_empty() {
             let missing = || Reply::text(400, "echostr is missing: this is the address that WeCom calls for an app");
             let echo = first(&query, "echostr").ok_or_else(missing)?;
-            return greet_vendor(bot, &query, echo, request.now_ms);
+            return answer_challenge(bot, &query, echo, request.now_ms);
         }
         let bad = |error: xml::BadXml| Reply::text(400, error.to_string());
         // Only the sealed text in it is signed; nothing else of it is believed.
@@ -34,7 +34,7 @@ impl App {
 }
 
 /// `WeCom` asks once whether the address is ours, when it is entered.
-fn greet_vendor(bot: &Bot, query: &[(String, String)], echo: &str, now_ms: u64) -> Result<ReceivedRequest, Reply> {
+fn answer_challenge(bot: &Bot, query: &[(String, String)], echo: &str, now_ms: u64) -> Result<ReceivedRequest, Reply> {
     let text = opened(bot, query, echo, now_ms)?;
     match String::from_utf8(text) {
         // A message is signed in the same way. Whoever has intercepted one must not learn what is in it.

@@ -17,7 +17,7 @@ struct Shown {
 
 impl App {
     /// Messages come by the door; this only finds out early that the credentials are wrong.
-    pub(super) async fn greet(&self, bot: &Bot) -> Ended {
+    pub(super) async fn check_credentials(&self, bot: &Bot) -> Ended {
         let Some(api) = Api::of(self, bot) else {
             return Ended::Misconfigured("the bot has no corp_id, agent_id or secret".into());
         };

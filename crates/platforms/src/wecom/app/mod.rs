@@ -122,7 +122,7 @@ impl Platform for App {
     }
 
     fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
-        Box::pin(self.greet(bot))
+        Box::pin(self.check_credentials(bot))
     }
 
     fn doors(&self) -> &[Door] {

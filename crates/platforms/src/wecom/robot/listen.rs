@@ -142,7 +142,7 @@ impl Robot {
         };
         let req_id = self.new_req_id(SUBSCRIBE);
         let hello = written(SUBSCRIBE, &req_id, &json!({ "bot_id": bot_id, "secret": secret.expose() }));
-        match timeout(GREETING_LIMIT, self.greet(bot, &mut *socket, hello, &req_id)).await {
+        match timeout(GREETING_LIMIT, self.subscribe(bot, &mut *socket, hello, &req_id)).await {
             Ok(Ok(Frame { errcode: Some(0), .. })) => Ok(socket),
             Ok(Ok(Frame { errcode: Some(errcode), errmsg, .. })) => {
                 let why = error_text(errcode, &errmsg.replace(secret.expose(), "***"));
@@ -159,7 +159,13 @@ impl Robot {
         }
     }
 
-    async fn greet(&self, bot: &Bot, socket: &mut dyn Socket, hello: String, req_id: &str) -> Result<Frame, String> {
+    async fn subscribe(
+        &self,
+        bot: &Bot,
+        socket: &mut dyn Socket,
+        hello: String,
+        req_id: &str,
+    ) -> Result<Frame, String> {
         socket.send(SocketMessage::Text(hello)).await?;
         loop {
             let SocketMessage::Text(text) = socket.next().await? else { continue };

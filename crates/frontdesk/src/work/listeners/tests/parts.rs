@@ -317,10 +317,10 @@ async fn a_change_that_was_begun_is_finished_by_the_next_holder() {
     two.platform.write(9);
     two.pass(4, &["a", "b"]).await;
     let is_a = two.duties("a").await.contains(&"listen polled b".to_owned());
-    let (keeper, other) = if is_a { ("a", "b") } else { ("b", "a") };
-    let bot = two.desk(keeper).directory().bots().bot("polled", "b");
+    let (holder, other) = if is_a { ("a", "b") } else { ("b", "a") };
+    let bot = two.desk(holder).directory().bots().bot("polled", "b");
     // The one that keeps the number is gone right after it announced another one.
-    let inlet = two.desk(keeper).inbound().listener_inlet("polled", &bot, Part::WHOLE, 1);
+    let inlet = two.desk(holder).inbound().listener_inlet("polled", &bot, Part::WHOLE, 1);
     inlet.save_cursor(Layout { count: 2, next: Some(3) }.text()).await.unwrap();
     two.platform.wanted.store(3, Ordering::SeqCst);
     two.platform.write(9);

@@ -102,11 +102,11 @@ fn identify(state: &mut State, now_ms: u64, connection: u64, data: &Value) {
     if let Some(found) = state.gateway.connections.get_mut(&connection) {
         found.session = Some(id.clone());
     }
-    greet(state, &id, bot, wanted, shard);
+    send_ready(state, &id, bot, wanted, shard);
 }
 
 /// READY, then each guild.
-fn greet(state: &mut State, session: &str, bot: Id, wanted: u64, shard: (u64, u64)) {
+fn send_ready(state: &mut State, session: &str, bot: Id, wanted: u64, shard: (u64, u64)) {
     let on_shard = |guild: &&Id| (**guild >> 22) % shard.1 == shard.0;
     let guilds: Vec<Id> = state.guilds.keys().filter(on_shard).copied().collect();
     let guilds: Vec<Id> = guilds.into_iter().filter(|guild| state.bots_of(*guild).contains(&bot)).collect();

@@ -1,14 +1,12 @@
 //! Two servers over one store: each applies the changes of the other.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 
-use frontdesk_core::agents::Speaker;
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::delivery::sockets::{Mailbox, Order};
 use frontdesk_core::directory::{Identity, Unproven};
 use frontdesk_core::port::store::{JournalEntry, LEASE_MS, Outcome, Store};
 use frontdesk_core::{Desk, DeskError, Rules};
-use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
 use frontdesk_wire::agents::{AgentPut, DeliveryPayload};
@@ -16,8 +14,20 @@ use frontdesk_wire::api::{GatewayNew, ProvisionRequest};
 use frontdesk_wire::token::mint;
 use frontdesk_wire::{Close, InboxSeq, InstanceNo, Secret};
 
-async fn two_desks() -> (Arc<Desk>, Arc<Desk>) {
-    let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+over_each_store!(
+    instance_numbers_are_unique_across_servers,
+    a_name_taken_at_another_server_is_refused,
+    a_revocation_at_one_server_closes_sockets_at_the_other,
+    a_revocation_is_not_missed_if_the_gateway_returned_meanwhile,
+    an_agent_deleted_and_created_again_is_a_new_one_at_both_servers,
+    a_rotated_key_is_known_at_both_servers,
+    a_start_deletes_no_inbox_of_an_agent_created_at_another_server,
+    only_the_actions_of_a_dead_server_become_unknown,
+    a_change_at_one_server_is_read_with_the_next_renewal_at_the_other,
+);
+
+async fn two_desks(store: Arc<dyn Store>) -> (Arc<Desk>, Arc<Desk>) {
+    let env = Arc::new(TestEnv::default());
     let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
     let other = desk_over(store, env, Rules::default()).await;
     (one, other)
@@ -39,9 +49,8 @@ async fn attached(one: &Desk, other: &Desk) -> (String, Arc<Mailbox>) {
 }
 
 /// Regression: a cancelled provision, or a second server, could give one number to two tenants.
-#[tokio::test]
-async fn instance_numbers_are_unique_across_servers() {
-    let (one, other) = two_desks().await;
+async fn instance_numbers_are_unique_across_servers(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
     one.directory().create_tenant("acme").await.unwrap();
     other.directory().refresh().await.unwrap();
     other.directory().create_tenant("rival").await.unwrap();
@@ -58,9 +67,8 @@ async fn instance_numbers_are_unique_across_servers() {
 }
 
 /// Both want one name, and neither has seen the other's change.
-#[tokio::test]
-async fn a_name_taken_at_another_server_is_refused() {
-    let (one, other) = two_desks().await;
+async fn a_name_taken_at_another_server_is_refused(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
     for name in ["acme", "rival"] {
         one.directory().create_tenant(name).await.unwrap();
     }
@@ -71,9 +79,8 @@ async fn a_name_taken_at_another_server_is_refused() {
     assert!(other.directory().read(|view| view.gateways["bot"].tenant == "acme"));
 }
 
-#[tokio::test]
-async fn a_revocation_at_one_server_closes_sockets_at_the_other() {
-    let (one, other) = two_desks().await;
+async fn a_revocation_at_one_server_closes_sockets_at_the_other(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
     let (bearer, mailbox) = attached(&one, &other).await;
     one.directory().revoke("bot").await.unwrap();
     other.directory().refresh().await.unwrap();
@@ -95,9 +102,8 @@ async fn a_revocation_at_one_server_closes_sockets_at_the_other() {
 }
 
 /// Several changes between two reads: each must have its effect.
-#[tokio::test]
-async fn a_revocation_is_not_missed_if_the_gateway_returned_meanwhile() {
-    let (one, other) = two_desks().await;
+async fn a_revocation_is_not_missed_if_the_gateway_returned_meanwhile(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
     let (bearer, mailbox) = attached(&one, &other).await;
     one.directory().revoke("bot").await.unwrap();
     one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
@@ -107,11 +113,10 @@ async fn a_revocation_is_not_missed_if_the_gateway_returned_meanwhile() {
     assert!(other.directory().prove_gateway(&bearer).is_err(), "the old secret is invalid");
 }
 
-#[tokio::test]
-async fn an_agent_deleted_and_created_again_is_a_new_one_at_both_servers() {
-    let (one, other) = two_desks().await;
+async fn an_agent_deleted_and_created_again_is_a_new_one_at_both_servers(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
     one.directory().create_tenant("acme").await.unwrap();
-    let operator = Speaker { tenant: "acme", operator: true, caller: None, bound: None };
+    let operator = AgentsCaller { tenant: "acme", operator: true, caller: None, bound: None };
     one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
     other.directory().refresh().await.unwrap();
     let no = other.directory().read(|view| view.agent("acme", "alice").unwrap().no);
@@ -122,9 +127,8 @@ async fn an_agent_deleted_and_created_again_is_a_new_one_at_both_servers() {
     assert!(!other.agents().live().streams.has_open_stream(no), "the stream of the deleted agent was closed");
 }
 
-#[tokio::test]
-async fn a_rotated_key_is_known_at_both_servers() {
-    let (one, other) = two_desks().await;
+async fn a_rotated_key_is_known_at_both_servers(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
     other.directory().refresh().await.unwrap();
     let kids = |desk: &Desk| {
         let jwks = desk.cron().keys().jwks();
@@ -138,12 +142,11 @@ async fn a_rotated_key_is_known_at_both_servers() {
 }
 
 /// A starting server must not treat agents that it does not know yet as deleted.
-#[tokio::test]
-async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server() {
-    let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server(store: Arc<dyn Store>) {
+    let env = Arc::new(TestEnv::default());
     let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
     one.directory().create_tenant("acme").await.unwrap();
-    let who = Speaker { tenant: "acme", operator: true, caller: None, bound: None };
+    let who = AgentsCaller { tenant: "acme", operator: true, caller: None, bound: None };
     one.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
     let body = serde_json::json!({ "kind": "augment", "content": "hello", "meta":
         { "dispatch_id": "d-1", "sent_at": 1, "origin": {} } });
@@ -154,9 +157,8 @@ async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server() {
 }
 
 /// A starting server must not mark what a live one is doing as unknown; what a dead one left is marked by whoever notices.
-#[tokio::test]
-async fn only_the_actions_of_a_dead_server_become_unknown() {
-    let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+async fn only_the_actions_of_a_dead_server_become_unknown(store: Arc<dyn Store>) {
+    let env = Arc::new(TestEnv::default());
     let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
     let entry = JournalEntry {
         id: 0,
@@ -191,9 +193,8 @@ async fn only_the_actions_of_a_dead_server_become_unknown() {
 }
 
 /// The version of the directory travels with the lease.
-#[tokio::test]
-async fn a_change_at_one_server_is_read_with_the_next_renewal_at_the_other() {
-    let (one, other) = two_desks().await;
+async fn a_change_at_one_server_is_read_with_the_next_renewal_at_the_other(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
     one.directory().create_tenant("acme").await.unwrap();
     let (version, _) = other.lease().renew().await.unwrap();
     assert!(other.directory().version() < version);

@@ -6,7 +6,7 @@ use frontdesk_wire::agents::{Class, DeliveryPayload, Fault, Origin};
 
 /// The caller, as verified by its token. `caller` is the name it gives itself, used for attribution only.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Speaker<'a> {
+pub struct AgentsCaller<'a> {
     pub tenant: &'a str,
     pub operator: bool,
     pub caller: Option<&'a str>,
@@ -15,7 +15,7 @@ pub struct Speaker<'a> {
     pub bound: Option<&'a str>,
 }
 
-impl Speaker<'_> {
+impl AgentsCaller<'_> {
     /// Refuses operations on another agent than the one that the token is bound to.
     pub(super) fn check_own(&self, id: &str, what: &str) -> Result<(), Fault> {
         let Some(own) = self.bound.filter(|own| *own != id) else { return Ok(()) };

@@ -1,5 +1,4 @@
 //! Two servers over one store: an instance is served by one of them, and the other one leaves it alone.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 
@@ -15,6 +14,14 @@ use frontdesk_testkit::store_suite::{acceptance, delivery, owed};
 use frontdesk_wire::Close;
 use serde_json::json;
 
+over_each_store!(
+    mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket,
+    mail_of_a_server_that_is_gone_is_taken_over,
+    an_idle_session_at_another_server_serves_nobody,
+    a_suspended_server_infers_nothing_about_a_replaced_session,
+    an_ack_at_a_replaced_session_counts,
+);
+
 struct Pair {
     store: Arc<dyn Store>,
     env: Arc<TestEnv>,
@@ -24,8 +31,8 @@ struct Pair {
 }
 
 impl Pair {
-    async fn open() -> Self {
-        let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
+    async fn open(store: Arc<dyn Store>) -> Self {
+        let env = Arc::new(TestEnv::default());
         let rules = || Rules { settle_ms: 0, ..Rules::default() };
         let one = desk_over(store.clone(), env.clone(), rules()).await;
         let caller = caller(&one).await;
@@ -55,9 +62,8 @@ async fn pokes(desk: &Desk) -> usize {
 }
 
 /// Regression: "no socket here" was taken for "nobody serves it", and the wake URL was called.
-#[tokio::test]
-async fn mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket() {
-    let pair = Pair::open().await;
+async fn mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
     let mut session = serving(&pair.other, &pair.caller, 0).await;
     pair.accept(1).await;
     assert!(pair.one.delivery().sockets().take_unserved().is_empty(), "left to the other server");
@@ -68,9 +74,8 @@ async fn mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket
     assert_eq!(written(&mut session, 10)[0]["type"], "inbound");
 }
 
-#[tokio::test]
-async fn mail_of_a_server_that_is_gone_is_taken_over() {
-    let pair = Pair::open().await;
+async fn mail_of_a_server_that_is_gone_is_taken_over(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
     let _session = serving(&pair.other, &pair.caller, 0).await;
     pair.accept(1).await;
     assert_eq!(pokes(&pair.one).await, 0);
@@ -83,9 +88,8 @@ async fn mail_of_a_server_that_is_gone_is_taken_over() {
 }
 
 /// An agent that said `going_idle` at the other server is woken by whoever accepts its mail.
-#[tokio::test]
-async fn an_idle_session_at_another_server_serves_nobody() {
-    let pair = Pair::open().await;
+async fn an_idle_session_at_another_server_serves_nobody(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
     let mut session = serving(&pair.other, &pair.caller, 0).await;
     session.take_text(&line(&json!({ "type": "going_idle" })), 5);
     carry_out(&pair.other, &mut session, 5).await;
@@ -95,9 +99,8 @@ async fn an_idle_session_at_another_server_serves_nobody() {
 
 /// Regression: a server that was suspended settled rows of a gateway that does not ack, by a socket that was replaced
 /// meanwhile.
-#[tokio::test]
-async fn a_suspended_server_infers_nothing_about_a_replaced_session() {
-    let pair = Pair::open().await;
+async fn a_suspended_server_infers_nothing_about_a_replaced_session(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
     let no = pair.caller.instance.no;
     let mut old = serving(&pair.other, &pair.caller, 0).await;
     let mut forward = delivery(1);
@@ -122,9 +125,8 @@ async fn a_suspended_server_infers_nothing_about_a_replaced_session() {
 }
 
 /// An ack is a fact, also when it reaches a server that does not serve any more.
-#[tokio::test]
-async fn an_ack_at_a_replaced_session_counts() {
-    let pair = Pair::open().await;
+async fn an_ack_at_a_replaced_session_counts(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
     let mut old = serving(&pair.other, &pair.caller, 0).await;
     pair.accept(1).await;
     carry_out(&pair.other, &mut old, 10).await;
@@ -141,7 +143,7 @@ async fn an_event_whose_answer_was_lost_is_stored_once() {
     let store = Arc::new(MemoryStore::lossy(1));
     let desk = desk_over(store.clone(), Arc::new(TestEnv::default()), Rules::default()).await;
     let caller = caller(&desk).await;
-    let who = frontdesk_core::agents::Speaker { tenant: "acme", operator: true, caller: None, bound: None };
+    let who = frontdesk_core::agents::AgentsCaller { tenant: "acme", operator: true, caller: None, bound: None };
     let body = json!({ "kind": "augment", "content": "hello", "meta":
         { "dispatch_id": "d-1", "sent_at": 1, "origin": {} } });
     store.lose_next_answer();

@@ -33,7 +33,7 @@ impl Taken {
 }
 
 /// Has the duty of the whole bot.
-pub(super) struct Keeper<'a> {
+pub(super) struct Coordinator<'a> {
     /// Of the whole.
     pub(super) name: &'a Name,
     pub(super) desk: &'a Desk,
@@ -45,7 +45,7 @@ pub(super) struct Keeper<'a> {
     pub(super) partitioned: &'a dyn Partitioned,
 }
 
-impl Keeper<'_> {
+impl Coordinator<'_> {
     /// While the bot has several parts. Comes back when it has one, which is to listen under this duty.
     pub(super) async fn keep(&self, taken: &mut Taken) -> Result<(), Ended> {
         let lost = |error: StoreError| Ended::Lost(error.to_string());
