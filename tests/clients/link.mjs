@@ -483,7 +483,7 @@ const checks = {
   },
 
   async "a message is acked on the socket when the loop is done with it, and its place is remembered"(scene) {
-    scene.state = JSON.stringify({ inbox: 4, handled: ["d-4"] });
+    scene.state = JSON.stringify({ inbox: 4, letters: ["d-4"] }); // as earlier versions wrote it
     const heard = [];
     let release;
     const read = async (agent) => {

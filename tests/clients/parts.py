@@ -327,14 +327,15 @@ async def the_state_is_a_file_of_this_user(s):
     state = State(path)
     same(state.inbox, 0, "at first")
     state.handled(1, "l")  # makes the folder
-    path.write_text(json.dumps({"inbox": 4095, "handled": [f"l{number}" for number in range(4096)]}))
-    state = State(path)
+    path.write_text(json.dumps({"inbox": 4095, "letters": [f"l{number}" for number in range(4096)]}))
+    state = State(path)  # as earlier versions wrote it
     state.handled(4096, "l4096")
     state.keep_payload("a", "t1", [1])
     state.forget_payload("a", "t0")
     again = State(path)
     same((again.inbox, again.has_handled("l4096"), again.has_handled("l1"), again.has_handled("l0"), again.payload("a", "t1"), again.payload("a", "t2")),
          (4096, True, True, False, [1], None), "what is remembered")
+    same(sorted(json.loads(path.read_text())), ["alarms", "handled", "inbox"], "its keys")
     same((path.stat().st_mode & 0o777, [it.name for it in path.parent.iterdir()]), (0o600, ["state.json"]), "the file")
     path.write_text("{")
     error = await refused(Agent(url=s.desk.url, gateway_id="g", secret="s", state=path).serve())

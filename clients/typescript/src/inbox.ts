@@ -181,8 +181,8 @@ export class AgentInbox {
    * does not have the message.
    */
   async isHandled(deliveryId: string, stopped: AbortSignal): Promise<boolean | undefined> {
-    const { handled = [] } = await this.#state.get();
-    if (handled.includes(deliveryId)) return true;
+    const before = (await this.#state.get()).handled ?? [];
+    if (before.includes(deliveryId)) return true;
     let handled: boolean | undefined;
     const settled = new AbortController();
     this.#waiting.set(deliveryId, (it) => {

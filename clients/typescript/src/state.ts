@@ -35,7 +35,8 @@ export class Remembered {
   async #load(): Promise<State> {
     const text = await this.#store.load();
     try {
-      return text ? (JSON.parse(text) as State) : {};
+      const { letters, ...state } = (text ? JSON.parse(text) : {}) as State & { letters?: string[] };
+      return letters ? { handled: letters, ...state } : state; // what earlier versions called it
     } catch (error) {
       throw new FrontdeskError(`the state of the agent is not valid JSON: ${errorText(error)}`, "bad_request", false, {
         cause: error,

@@ -85,6 +85,7 @@ pub struct Meters {
     pub wakes: Family<Why, Counter>,
     pub notices: Counter,
     pub interrupts: Counter,
+    pub interrupts_dropped: Family<Why, Counter>,
     pub requests_refused: Family<Why, Counter>,
     /// Their handlers went on without a client.
     pub requests_abandoned: Counter,
@@ -183,6 +184,11 @@ impl Meters {
         r.register("wakes", "Calls of wake URLs, by result", self.wakes.clone());
         r.register("notices", "Notices to users that their agent cannot be woken", self.notices.clone());
         r.register("interrupts", "Interrupts sent to agents", self.interrupts.clone());
+        r.register(
+            "interrupts_dropped",
+            "Interrupts of agents that were not passed on, by reason",
+            self.interrupts_dropped.clone(),
+        );
         r.register("requests_refused", "HTTP requests refused, by code", self.requests_refused.clone());
         let text = "HTTP requests that can change something and whose client disconnected before the response";
         r.register("requests_abandoned", text, self.requests_abandoned.clone());

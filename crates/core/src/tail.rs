@@ -23,8 +23,8 @@ const BACKLOG: usize = 4096;
 pub struct Notice {
     pub at: u64,
     pub tenant: TenantId,
-    /// accepted, withheld, duplicate, sent, acked, waking, `wake_failed`, awake, asleep, notice, interrupted, action,
-    /// fired, `fire_failed`, dead, skipped
+    /// accepted, withheld, duplicate, sent, acked, waking, `wake_failed`, awake, asleep, notice, interrupted,
+    /// `not_interrupted`, action, fired, `fire_failed`, dead, skipped, `given_up`
     pub step: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub instance: InstanceId,

@@ -10,7 +10,7 @@ mod harness;
 #[path = "cuts/prepare.rs"]
 mod prepare;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -116,6 +116,8 @@ struct Scene {
     mcp_session: String,
     /// Ids of the messages, commands and presses that were sent as Slack.
     slack_ids: Mutex<Vec<String>>,
+    /// How often each route was cut.
+    cuts: Mutex<HashMap<String, usize>>,
     _telegram: telegram::Server,
 }
 
@@ -183,8 +185,9 @@ impl Scene {
             "secrets": { "app_secret": "s", "encrypt_key": HOOK_KEY } });
         harness.admin("POST", "/bots", &bot).await.expect(201);
         let mcp_session = prepare::open_mcp(&harness, &agents).await;
-        let slack_ids = Mutex::default();
-        let scene = Self { harness, account, agents, operator, sleeper, mcp_session, slack_ids, _telegram: telegram };
+        let (slack_ids, cuts) = (Mutex::default(), Mutex::default());
+        let scene =
+            Self { harness, account, agents, operator, sleeper, mcp_session, slack_ids, cuts, _telegram: telegram };
         for agent in ["alice", "bob"] {
             scene.desk().agents().put_agent(OPERATOR, agent, AgentPut::default()).await.unwrap();
         }
@@ -223,6 +226,15 @@ const OPERATOR: AgentsCaller<'static> =
     AgentsCaller { tenant: FIRST_TENANT, operator: true, caller: None, bound: None };
 
 impl Scene {
+    /// How often this route was cut.
+    fn cuts_of(&self, route: &str) -> usize {
+        self.cuts.lock().unwrap()[route]
+    }
+
+    fn most_cuts(&self) -> usize {
+        self.cuts.lock().unwrap().values().copied().max().unwrap()
+    }
+
     async fn gateway(&self, id: &str) {
         let who = Identity { tenant: FIRST_TENANT.into(), instance: None };
         let ask = ProvisionRequest {
@@ -704,12 +716,13 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             };
+            scene.cuts.lock().unwrap().insert(route.clone(), (round + 1) * CUTS);
             is_met = timeout(PATIENCE / 4, noticed).await.is_ok();
             if is_met {
                 break;
             }
         }
-        println!("{route}: {} of {CUTS} cuts met a running handler", met - met_before);
+        println!("{route}: {} of {} cuts met a running handler", met - met_before, scene.cuts_of(route));
         assert!(is_met, "too few cuts of {route} met a running handler");
     }
     stop.store(true, Ordering::SeqCst);

@@ -60,7 +60,7 @@ if (TICK) {
   });
 }
 
-async function readLetters(): Promise<void> {
+async function readInbox(): Promise<void> {
   for await (const message of agent.inbox()) {
     if (message.expectsReply) await message.reply(`answer to ${message.text}`);
     else await agent.send("inbox", `inbox ${message.text}`);
@@ -68,7 +68,7 @@ async function readLetters(): Promise<void> {
 }
 
 try {
-  await Promise.all([agent.run(), readLetters()]);
+  await Promise.all([agent.run(), readInbox()]);
 } catch (error) {
   console.log(error instanceof Error ? error.message : error);
   process.exit(error instanceof Revoked ? 3 : 1);

@@ -37,7 +37,10 @@ class State:
     def _data(self) -> dict[str, Any]:
         if self._known is None:
             try:
-                self._known = dict(cast("dict[str, Any]", json.loads(self._path.read_text())))
+                known = dict(cast("dict[str, Any]", json.loads(self._path.read_text())))
+                if "letters" in known:  # what earlier versions called it
+                    known.setdefault("handled", known.pop("letters"))
+                self._known = known
             except FileNotFoundError:
                 self._known = {}
             except (OSError, ValueError, TypeError) as error:

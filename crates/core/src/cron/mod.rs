@@ -140,8 +140,8 @@ pub struct CronPlane {
     ledger: Arc<dyn Ledger>,
     alarms: Arc<dyn Alarms>,
     clock: AlarmClock,
-    /// For whoever needs the first count: it reads all alarms.
-    counting: tokio::sync::Mutex<()>,
+    /// For whoever needs the first count: it reads all alarms. When it last failed, by the steady clock, and why.
+    counting: tokio::sync::Mutex<Option<(u64, StoreError)>>,
     planned_wakes: OnceLock<Weak<dyn PlannedWakes>>,
     keys: SigningKeys,
     outcall: Arc<dyn Outcall>,
@@ -263,10 +263,7 @@ impl CronPlane {
             return Ok(());
         }
         if !self.clock.is_counted.load(Ordering::Acquire) {
-            let _first = self.counting.lock().await;
-            if !self.clock.is_counted.load(Ordering::Acquire) {
-                self.count_armed().await?; // the server has just started
-            }
+            self.count_first().await?;
         }
         let there = self.clock.armed_of(tenant);
         if there < max {
@@ -280,6 +277,21 @@ impl CronPlane {
             "this tenant has {there} alarms armed; cancel some, or ask the operator to raise cron.armed_per_tenant ({max})"
         );
         Err(DeskError::RateLimited(text))
+    }
+
+    /// The server has just started. Whoever waited while a count failed gets that failure instead of trying in turn.
+    async fn count_first(&self) -> Result<(), StoreError> {
+        let asked_ms = self.env.steady_ms();
+        let mut failed = self.counting.lock().await;
+        if self.clock.is_counted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if let Some((_, error)) = failed.as_ref().filter(|(at_ms, _)| *at_ms > asked_ms) {
+            return Err(error.clone());
+        }
+        let counted = self.count_armed().await;
+        *failed = counted.as_ref().err().map(|error| (self.env.steady_ms(), error.clone()));
+        counted.map(|_| ())
     }
 
     /// Counts armed alarms per tenant, and cancels those whose owner is gone. Returns the total.
@@ -299,7 +311,8 @@ impl CronPlane {
         };
         for (no, count) in counts.extract_if(.., |(no, _)| gone(*no)).collect::<Vec<_>>() {
             if !gone(no) {
-                continue; // it has returned meanwhile, and may have armed new ones
+                counts.push((no, count)); // it has returned meanwhile, and may have armed new ones
+                continue;
             }
             self.alarms.disarm_all(no, self.env.now_ms()).await?;
             tracing::info!(

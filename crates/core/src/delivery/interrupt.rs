@@ -12,7 +12,7 @@ use crate::base::Base;
 use crate::directory::index::TenantIndex;
 use crate::directory::{Caller, DirectoryPlane};
 use crate::env::Env;
-use crate::meters::Meters;
+use crate::meters::{Meters, Why};
 use crate::port::store::{Ledger, StoreError};
 use crate::port::stores::Stores;
 use crate::tail::Tail;
@@ -21,7 +21,9 @@ use crate::tail::Tail;
 const PASSED_PER_S: u32 = 16;
 /// Interrupts of one tenant that other servers asked for and that wait, and tenants that have some. Others are dropped.
 const ASKED_MAX: usize = 32;
-const ASKING_TENANTS_MAX: usize = 1_024;
+pub const ASKING_TENANTS_MAX: usize = 1_024;
+/// An interrupt of a gateway that finds its turn later than this could stop the next turn of the session.
+const AGE_MAX_MS: u64 = 3_000;
 
 /// What a user's `/stop` interrupts.
 pub(crate) struct LiveTurns {
@@ -29,6 +31,13 @@ pub(crate) struct LiveTurns {
     /// Gateways name sessions in different ways, so each instance gets the interrupt under every possible name.
     names: Vec<String>,
     turns: Vec<(InstanceNo, ChatId)>,
+}
+
+/// Asked for by another server.
+struct Asked {
+    session_key: String,
+    /// When, by the steady clock.
+    at_ms: u64,
 }
 
 pub struct Interrupts {
@@ -40,7 +49,7 @@ pub struct Interrupts {
     /// The current second, and how many were passed on in it.
     passed: Mutex<(u64, HashMap<TenantId, u32>)>,
     /// Asked for by other servers. A tenant is in it while somebody works on its interrupts.
-    asked: Mutex<HashMap<TenantId, VecDeque<String>>>,
+    asked: Mutex<HashMap<TenantId, VecDeque<Asked>>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
 }
@@ -86,13 +95,31 @@ impl Interrupts {
 
     /// True: the interrupt was sent to at least one of the instances.
     pub(crate) async fn send(&self, live: &LiveTurns) -> Result<bool, StoreError> {
-        let mut is_sent = false;
+        let (mut is_sent, mut failed) = (false, None);
         for (instance, chat_id) in &live.turns {
-            let this = self.send_one(*instance, &live.session_key, chat_id).await?;
-            for name in live.names.iter().filter(|name| this && **name != live.session_key) {
-                self.send_one(*instance, name, chat_id).await?;
+            match self.send_all(*instance, chat_id, live).await {
+                Ok(this) => is_sent |= this,
+                Err(error) => failed = Some(error),
             }
-            is_sent |= this;
+        }
+        match failed {
+            Some(error) if !is_sent => Err(error),
+            Some(error) => {
+                tracing::warn!(%error, "an interrupt was sent to some of the agents only");
+                Ok(true)
+            }
+            None => Ok(is_sent),
+        }
+    }
+
+    /// Sends the interrupt to one instance, under all names of the session. True: under the first one.
+    async fn send_all(&self, instance: InstanceNo, chat_id: &ChatId, live: &LiveTurns) -> Result<bool, StoreError> {
+        let is_sent = self.send_one(instance, &live.session_key, chat_id).await?;
+        for name in live.names.iter().filter(|name| is_sent && **name != live.session_key) {
+            if let Err(error) = self.send_one(instance, name, chat_id).await {
+                tracing::warn!(%error, "an interrupt was sent under some names of its session only");
+                break;
+            }
         }
         Ok(is_sent)
     }
@@ -100,8 +127,8 @@ impl Interrupts {
     /// Forwards an interrupt of a gateway to the instance of its tenant that runs the session, preferably the caller's
     /// own, at this server or another. True: it was sent from here.
     pub async fn forward(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
-        let own = caller.instance.no;
-        let is_sent = self.forward_here(&caller.tenant, Some(own), session_key).await?;
+        let asked = Asked { session_key: session_key.to_owned(), at_ms: self.env.steady_ms() };
+        let is_sent = self.forward_here(&caller.tenant, Some(caller.instance.no), &asked).await?;
         if !is_sent && self.may_pass(&caller.tenant) {
             self.served.interrupt_turn_elsewhere(&caller.tenant, session_key);
         }
@@ -117,23 +144,39 @@ impl Interrupts {
         }
         let count = passed.1.entry(tenant.clone()).or_default();
         *count += 1;
-        *count <= PASSED_PER_S
+        let (may, is_first) = (*count <= PASSED_PER_S, *count == PASSED_PER_S + 1);
+        drop(passed);
+        if !may {
+            self.count_dropped("too_many");
+        }
+        if is_first {
+            tracing::warn!(%tenant, "interrupts for turns at other servers are dropped: more than {PASSED_PER_S} in a second");
+        }
+        may
+    }
+
+    fn count_dropped(&self, why: &'static str) {
+        self.meters.interrupts_dropped.get_or_create(&Why { why }).inc();
     }
 
     /// Another server asks to interrupt a session of this tenant. True: the caller is to [work them off](Self::work_off).
     pub fn ask(&self, tenant: &TenantId, session_key: String) -> bool {
+        let new = Asked { session_key, at_ms: self.env.steady_ms() };
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(waiting) = asked.get_mut(tenant) {
-            if waiting.len() < ASKED_MAX && !waiting.contains(&session_key) {
-                waiting.push_back(session_key);
+        let tenants = asked.len();
+        match asked.get_mut(tenant) {
+            Some(waiting) if waiting.iter().any(|it| it.session_key == new.session_key) => {}
+            Some(waiting) if waiting.len() < ASKED_MAX => waiting.push_back(new),
+            None if tenants < ASKING_TENANTS_MAX => {
+                asked.insert(tenant.clone(), VecDeque::from([new]));
+                return true;
             }
-            return false;
+            _ => {
+                drop(asked);
+                self.count_dropped("queue_full");
+            }
         }
-        let is_new = asked.len() < ASKING_TENANTS_MAX;
-        if is_new {
-            asked.insert(tenant.clone(), VecDeque::from([session_key]));
-        }
-        is_new
+        false
     }
 
     /// One after another: a tenant whose reads take long delays its own interrupts only.
@@ -146,11 +189,15 @@ impl Interrupts {
             }
             found
         };
-        while let Some(session_key) = next() {
-            if let Err(error) = self.forward_here(&tenant, None, &session_key).await {
+        while let Some(asked) = next() {
+            if let Err(error) = self.forward_here(&tenant, None, &asked).await {
                 tracing::warn!(%error, "looking for a turn that another server's agent interrupts failed");
             }
         }
+    }
+
+    fn is_late(&self, asked: &Asked) -> bool {
+        self.env.steady_ms().saturating_sub(asked.at_ms) > AGE_MAX_MS
     }
 
     /// Interrupts the session on the instance of this tenant that has a socket here and runs it. What is known in memory
@@ -159,35 +206,40 @@ impl Interrupts {
         &self,
         tenant: &str,
         preferred: Option<InstanceNo>,
-        session_key: &str,
+        asked: &Asked,
     ) -> Result<bool, StoreError> {
+        let session_key = &*asked.session_key;
         let mut instances: Vec<InstanceNo> = self.directory.read(|view| {
             let of_tenant = view.tenant_index(tenant).into_iter().flat_map(TenantIndex::instances).map(|it| it.no);
             of_tenant.filter(|no| self.sockets.is_live(*no)).collect()
         });
         instances.sort_by_key(|no| (Some(*no) != preferred, *no));
         let since_ms = self.env.now_ms().saturating_sub(TURN_MS);
-        let aliases = session_aliases(session_key); // newer gateways may use another name for the session
-        let aliases: Vec<&str> = aliases.iter().map(String::as_str).collect();
-        let find = |among: &[InstanceNo]| {
-            let turn = |no: InstanceNo, names: &[&str]| Some((no, self.sockets.turn_chat(no, names, since_ms)?));
-            let of = |names: &[&str]| among.iter().find_map(|no| turn(*no, names));
-            of(&[session_key]).or_else(|| of(&aliases))
+        let find = |among: &[InstanceNo], names: &[&str]| {
+            among.iter().find_map(|no| Some((*no, self.sockets.turn_chat(*no, names, since_ms)?)))
         };
-        let own = instances.first().filter(|no| Some(**no) == preferred).copied();
-        if let Some(own) = own {
-            self.load_turns(own).await?;
+        if let Some(own) = instances.first().filter(|no| Some(**no) == preferred) {
+            self.load_turns(*own).await?;
         }
-        let mut found = own.and_then(|own| find(&[own])).or_else(|| find(&instances));
+        let mut found = find(&instances, &[session_key]);
         for &instance in &instances {
-            if found.is_some() {
+            if found.is_some() || self.is_late(asked) {
                 break;
             }
             if self.load_turns(instance).await? {
-                found = find(&[instance]);
+                found = find(&[instance], &[session_key]);
             }
         }
+        if found.is_none() {
+            // Newer gateways may use another name for the session, and another agent may have one of that name.
+            let aliases = session_aliases(session_key);
+            found = find(&instances, &aliases.iter().map(String::as_str).collect::<Vec<_>>());
+        }
         let Some((instance, chat_id)) = found else { return Ok(false) };
+        if self.is_late(asked) {
+            self.count_dropped("late");
+            return Ok(false);
+        }
         self.send_one(instance, session_key, &chat_id).await
     }
 

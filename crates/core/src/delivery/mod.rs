@@ -1,7 +1,7 @@
 //! Delivery of rows to sockets: the socket of each instance, its window, presence, and wakes.
 
 pub mod delivered;
-pub(crate) mod interrupt;
+pub mod interrupt;
 mod mail;
 mod presence;
 mod reports;

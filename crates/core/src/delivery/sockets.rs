@@ -350,7 +350,7 @@ impl Sockets {
     pub fn detach(&self, instance: InstanceNo, mailbox: &Mailbox) -> bool {
         let sockets = self.mailboxes.pin();
         if sockets.get(&instance).is_some_and(|current| current.order == mailbox.order) {
-            lock(&self.memory(instance)).turns = Turns::default(); // read again for the next one
+            lock(&self.memory(instance)).turns.shrink(); // it may not return
         }
         sockets.remove_if(&instance, |_, current| current.order == mailbox.order).is_ok_and(|gone| gone.is_some())
     }

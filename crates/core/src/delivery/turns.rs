@@ -12,6 +12,8 @@ pub(super) const TURN_MS: u64 = 30 * 60 * 1000;
 
 /// Keys and chats of one agent's sessions. If there are more, the older half is forgotten.
 const BYTES_MAX: usize = 1 << 20;
+/// While the agent has no socket.
+const BYTES_ABSENT_MAX: usize = 16 << 10;
 /// Of an entry, beside its texts.
 const ENTRY_BYTES: usize = 128;
 
@@ -50,9 +52,20 @@ impl Turns {
             return;
         }
         self.retain(|at_ms| at_ms + TURN_MS > now_ms);
-        if !self.is_full() {
-            return;
+        if self.is_full() {
+            self.forget_older_half();
         }
+    }
+
+    /// The newest turns stay: the agent may come back at once, and the ledger does not have the time at which a row was sent.
+    pub(super) fn shrink(&mut self) {
+        while self.bytes > BYTES_ABSENT_MAX {
+            self.forget_older_half();
+        }
+        self.sessions.shrink_to_fit();
+    }
+
+    fn forget_older_half(&mut self) {
         let half = self.sessions.len() / 2;
         let mut times: Vec<u64> = self.sessions.values().map(|(_, at_ms)| *at_ms).collect();
         let (_, &mut median, newer) = times.select_nth_unstable(half);
@@ -147,6 +160,24 @@ mod tests {
         assert!(turns.sessions.len() > 50 && turns.chat(&format!("999{}", "x".repeat(4_096)), 0).is_some());
         turns.retain(|_| false);
         assert_eq!(turns.bytes, 0);
+    }
+
+    #[test]
+    fn an_absent_agent_keeps_its_newest_turns() {
+        let mut turns = Turns::default();
+        for number in 0..10 {
+            note(&mut turns, &number.to_string(), number);
+        }
+        turns.shrink();
+        assert_eq!(turns.sessions.len(), 10, "few are kept");
+        for number in 10..1_000 {
+            note(&mut turns, &number.to_string(), number);
+        }
+        turns.shrink();
+        assert!(turns.bytes <= BYTES_ABSENT_MAX && turns.chat("999", 0).is_some() && turns.chat("0", 0).is_none());
+        note(&mut turns, &"x".repeat(BYTES_ABSENT_MAX), 1_000);
+        turns.shrink(); // ends, although one alone is too large
+        assert!(turns.bytes <= BYTES_ABSENT_MAX);
     }
 
     #[test]

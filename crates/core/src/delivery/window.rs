@@ -471,8 +471,8 @@ mod tests {
         w.sent(Seq(1), delivery("c", false), 500);
         assert!(w.ack(Seq(1)).is_some());
         w.sent(Seq(2), delivery("c", false), 1_000);
-        assert_eq!(w.health(2_999, true, false), Health::Fine);
-        assert_eq!(w.health(4_100, true, false), Health::Probe, "only asked: its rows are held back");
+        assert_eq!(w.health(1_999, true, false), Health::Fine);
+        assert_eq!(w.health(2_000, true, false), Health::Probe, "only asked, before its rows are held back");
         assert_eq!(w.health(6_000, true, false), Health::Probe);
         assert_eq!(w.health(8_999, true, false), Health::Fine);
         assert_eq!(w.health(9_000, true, false), Health::Dead);

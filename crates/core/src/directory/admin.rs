@@ -12,6 +12,8 @@ use crate::error::DeskError;
 use crate::hash::sha256_hex;
 
 const ENROLLMENT_TTL_MS: u64 = 3_600_000;
+/// Expired tokens that go with one new one, so that many of them are not one long transaction.
+const EXPIRED_STEP: usize = 64;
 
 impl DirectoryPlane {
     pub async fn create_tenant(&self, name: &str) -> Result<(), DeskError> {
@@ -67,7 +69,8 @@ impl DirectoryPlane {
                     && it.scope == Scope::Chat
                     && it.expires_ms.is_some_and(|at_ms| at_ms <= now_ms)
             };
-            for old in view.tokens.values().filter(|it| fact.scope == Scope::Chat && is_over(it)) {
+            let over = view.tokens.values().filter(|it| fact.scope == Scope::Chat && is_over(it));
+            for old in over.take(EXPIRED_STEP) {
                 draft.remove(&Fact::Token((**old).clone()));
             }
             draft.put(Fact::Token(fact.clone()));

@@ -85,9 +85,10 @@ impl Draft {
     pub(super) fn bytes_of(&self, view: &View, tenant: &str) -> (usize, usize) {
         let (now, _) = view.bytes_of(tenant, "", "");
         let more: usize = self.puts.iter().map(|fact| fact.json().len()).sum();
-        // What a put replaces. What is removed beside it may be another tenant's, and counts with the next change.
-        let less: usize = self.puts.iter().map(|fact| view.bytes_of(tenant, fact.kind(), &fact.key()).1).sum();
-        (now, (now + more).saturating_sub(less))
+        // What is replaced or removed, if it is this tenant's.
+        let replaced = self.puts.iter().map(|fact| view.bytes_of(tenant, fact.kind(), &fact.key()).1);
+        let removed = self.removes.iter().map(|(kind, key)| view.bytes_of(tenant, kind, key).1);
+        (now, (now + more).saturating_sub(replaced.chain(removed).sum()))
     }
 
     fn without_number(&mut self) -> impl Iterator<Item = &mut InstanceNo> {

@@ -97,10 +97,11 @@ impl View {
         self.instances_named.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// The bytes of all records of a tenant, and those of one record.
+    /// The bytes of all records of a tenant, and those of one record, if it is one of them.
     pub(super) fn bytes_of(&self, tenant: &str, kind: &'static str, key: &str) -> (usize, usize) {
         let all = self.by_tenant.get(tenant).map_or(0, |index| index.bytes);
-        (all, self.known.get(&(kind, key.to_owned())).map_or(0, |known| known.bytes))
+        let own = self.known.get(&(kind, key.to_owned())).filter(|known| known.tenant.as_deref() == Some(tenant));
+        (all, own.map_or(0, |known| known.bytes))
     }
 
     /// Those of them that were not removed.

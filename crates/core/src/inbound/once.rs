@@ -11,6 +11,9 @@ use crate::port::store::{Acceptance, Delivery, StoreError};
 
 /// For a person who answers a prompt after somebody else.
 const ANSWERED: &str = "This was answered already.";
+/// For a `/stop` that comes again: whether the first one reached the agent is not stored.
+const STOP_REPEATED: &str =
+    "This was taken as an interrupt when it came first; if the agent still works, send /stop again.";
 const NOT_KNOWN: &str = "It is not known who has answered this.";
 
 impl InboundPlane {
@@ -84,6 +87,11 @@ impl InboundPlane {
             delivered.filter_map(|line| view.instance(&record.tenant, &line.instance)).map(|it| it.no).collect()
         });
         let delivery = self.handover(receivers.into_iter().map(|no| (no, sockets.presence(no).served_by)));
-        Ok(Some((record.message_id, VerdictBrief { delivery, ..read.brief() })))
+        let is_stop = read.interrupted;
+        let mut brief = VerdictBrief { delivery, ..read.brief() };
+        if is_stop {
+            brief.text = STOP_REPEATED.into();
+        }
+        Ok(Some((record.message_id, brief)))
     }
 }

@@ -27,7 +27,7 @@ function messageNode(message) {
   const rows = message.receipts.map((it) => el("li", { "data-connector": it.connector, "data-ok": String(it.ok) },
     el("span", { class: "step-name" }, it.connector), el("span", { class: "step-text" }, outcome(it))));
   return el("li", { class: "trail", "data-event-id": message.event_id, "data-kind": message.type }, head,
-    el("p", { class: "agent-message" }, el("span", { class: "step-name" }, KINDS[message.type] ?? message.type),
+    el("p", { class: "dispatch" }, el("span", { class: "step-name" }, KINDS[message.type] ?? message.type),
       el("time", { datetime: new Date(message.at).toISOString() }, clock(message.at, true)), about),
     el("ol", {}, ...rows));
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
+use frontdesk_core::delivery::interrupt::ASKING_TENANTS_MAX;
 use frontdesk_core::port::bus::{BusEvent, Hint};
 use frontdesk_core::port::store::StoreError;
+use frontdesk_wire::TenantId;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
@@ -27,8 +29,21 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
         }
     };
     let interrupts = desk.delivery().interrupts();
+    let (asking, mut tenants) = mpsc::channel::<TenantId>(ASKING_TENANTS_MAX);
+    // Beside `receive`: what waits for its turn at a read must be polled whatever else is done, because it may have the turn.
+    let interrupt = async {
+        let mut working = FuturesUnordered::new(); // one of each tenant that has some
+        loop {
+            tokio::select! {
+                tenant = tenants.recv() => match tenant {
+                    Some(tenant) => working.push(interrupts.work_off(tenant)),
+                    None => return,
+                },
+                Some(()) = working.next(), if !working.is_empty() => {}
+            }
+        }
+    };
     let receive = async move {
-        let mut interrupting = FuturesUnordered::new(); // one of each tenant that has some
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -39,17 +54,16 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
                 event = cluster.next_event() => match event {
                     BusEvent::Hint(Hint::InterruptTurn(tenant, session_key)) => {
                         if interrupts.ask(&tenant, session_key) {
-                            interrupting.push(interrupts.work_off(tenant));
+                            drop(asking.try_send(tenant)); // there is room for each tenant that may ask
                         }
                     }
                     event if event.is_slow() => drop(slow.try_send(event)),
                     event => note(cluster.take(event).await),
                 },
-                Some(()) = interrupting.next(), if !interrupting.is_empty() => {}
             }
         }
     };
-    tokio::join!(receive, work_off); // the first one ends the second
+    tokio::join!(receive, work_off, interrupt); // the first one ends the others
 }
 
 fn note(done: Result<(), StoreError>) {

@@ -38,7 +38,9 @@ async fn compare_platforms(scene: &Scene) {
         ("whatsapp_cloud", PHONE_USER, |n| format!("wamid-{n}")),
     ];
     let slack_ids = scene.slack_ids.lock().unwrap().clone();
-    let ids = ids.map(|(platform, chat_id, id_of)| (platform, chat_id, (0..CUTS).map(id_of).collect::<Vec<String>>()));
+    let ids = ids.map(|(platform, chat_id, id_of)| {
+        (platform, chat_id, (0..scene.most_cuts()).map(id_of).collect::<Vec<String>>())
+    });
     for (platform, chat_id, ids) in ids.into_iter().chain([("slack", SLACK_CHAT, slack_ids)]) {
         let mut stored = 0;
         for id in ids {
@@ -53,12 +55,13 @@ async fn compare_platforms(scene: &Scene) {
 }
 
 /// Alarms that are armed are in the schedule. Those that the operator revived were due at once and have been fired.
-async fn compare_alarms(desk: &Desk) {
+async fn compare_alarms(scene: &Scene) {
+    let desk = scene.desk();
     let instance = desk.directory().find_instance("sleeper", None).unwrap().no;
     let alarms = &desk.stores().alarms;
     let mut fired = 0;
     let firing = async {
-        for job in (0..CUTS).map(|n| format!("replay-{n}")) {
+        for job in (0..scene.cuts_of("POST /admin/v1/alarms/{id}/replay")).map(|n| format!("replay-{n}")) {
             loop {
                 match alarms.alarm(instance, &job).await.unwrap().unwrap().state {
                     AlarmState::Armed => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -74,7 +77,7 @@ async fn compare_alarms(desk: &Desk) {
     timeout(PATIENCE, firing).await.expect("an alarm that was revived was not fired");
     // Those that an external scheduler called: fired with their row, or armed as before.
     let mut called = 0;
-    for job in (0..CUTS).map(|n| format!("called-{n}")) {
+    for job in (0..scene.cuts_of("POST /api/agent-cron/relay")).map(|n| format!("called-{n}")) {
         called += usize::from(alarms.alarm(instance, &job).await.unwrap().unwrap().state == AlarmState::Fired);
     }
     let rows = desk.stores().ledger.mail(instance, None, Seq(0), 99_999).await.unwrap();
@@ -100,19 +103,45 @@ async fn inbox_texts(desk: &Desk, agent: &str) -> Vec<String> {
 }
 
 /// Messages of tools and replies are in the inbox once or not at all. A question is closed exactly if its reply is there.
-async fn compare_replies(desk: &Desk) {
+async fn compare_replies(scene: &Scene) {
+    let desk = scene.desk();
     let texts = inbox_texts(desk, "bob").await;
     let unique: HashSet<&str> = texts.iter().map(String::as_str).collect();
     assert_eq!(unique.len(), texts.len(), "a message is in the inbox twice: {texts:?}");
     for kind in ["mcp-", "reply-"] {
         assert!(texts.iter().any(|text| text.starts_with(kind)), "no {kind} message in {texts:?}");
     }
-    for n in 0..CUTS {
+    for n in 0..scene.cuts_of("POST /v1/agents/{id}/replies") {
         let is_answered = unique.contains(format!("reply-{n}").as_str());
         let question = format!("asked-{n}");
         let again = Box::pin(desk.exchanges().reply(OPERATOR, "alice", &question, "again".into())).await;
         assert_eq!(again.is_ok(), !is_answered, "a second reply to {question}: {again:?}");
     }
+}
+
+/// Chat lines have their event; presses have line, event and the mark on their prompt.
+async fn compare_chat(scene: &Scene) {
+    let (desk, t) = (scene.desk(), FIRST_TENANT);
+    let is_stored = async |id: &str| {
+        let line = desk.stores().chat.chat_line(t, CHAT, id).await.unwrap().is_some();
+        let event = desk.stores().ledger.event_named(t, prefix(id), id, Some(CHAT)).await.unwrap().is_some();
+        assert_eq!(line, event, "{id}: a line and its event");
+        line
+    };
+    let (mut posted, mut pressed) = (0, 0);
+    for n in 0..scene.cuts_of("POST /chat/v1/chats/{chat_id}/messages") {
+        posted += usize::from(is_stored(&format!("cut-{n}")).await);
+    }
+    let user = hex::encode(frontdesk_core::short_hash(&[scene.account.user.as_str()]));
+    for n in 0..scene.cuts_of("POST /chat/v1/chats/{chat_id}/messages/{message_id}/press") {
+        let prompt = desk.stores().chat.chat_line(t, CHAT, &format!("ask-{n}")).await.unwrap().unwrap();
+        let prompt: Value = serde_json::from_str(&prompt.json).unwrap();
+        let press = format!("press-ask-{n}-{user}");
+        let is_pressed = is_stored(&press).await;
+        assert_eq!(prompt["prompt"]["chosen"] == "yes", is_pressed, "{press}: the mark on its prompt");
+        pressed += usize::from(is_pressed);
+    }
+    assert!(posted > 0 && pressed > 0, "{posted} posted, {pressed} pressed");
 }
 
 pub(crate) async fn compare(scene: &Scene) {
@@ -131,7 +160,7 @@ pub(crate) async fn compare(scene: &Scene) {
         let enrolled =
             view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.iter().any(|it| *id == **it))
                 && used.iter().all(|id| view.gateways.contains_key(id.as_str()));
-        let bound = (0..CUTS).map(|n| format!("bound-{n}"));
+        let bound = (0..scene.most_cuts()).map(|n| format!("bound-{n}"));
         let linked = bound
             .clone()
             .all(|name| view.links(t, "relay", &name).len() == usize::from(view.instance(t, &name).is_some()));
@@ -139,27 +168,10 @@ pub(crate) async fn compare(scene: &Scene) {
     });
     assert_eq!(whole, [true; 3], "with instances, enrolled, linked");
 
-    // Chat lines have their event; presses have line, event and the mark on their prompt.
-    let mut happened = [0; 2];
-    for n in 0..CUTS {
-        let press = format!("press-ask-{n}-");
-        let prompt = desk.stores().chat.chat_line(t, CHAT, &format!("ask-{n}")).await.unwrap().unwrap();
-        let prompt: Value = serde_json::from_str(&prompt.json).unwrap();
-        let is_chosen = prompt["prompt"]["chosen"] == "yes";
-        let user = hex::encode(frontdesk_core::short_hash(&[scene.account.user.as_str()]));
-        for (id, expected, count) in [(format!("cut-{n}"), None, 0), (format!("{press}{user}"), Some(is_chosen), 1)] {
-            let line = desk.stores().chat.chat_line(t, CHAT, &id).await.unwrap().is_some();
-            let event = desk.stores().ledger.event_named(t, prefix(&id), &id, Some(CHAT)).await.unwrap().is_some();
-            assert_eq!(line, event, "{id}: a line and its event");
-            assert_eq!(expected.unwrap_or(line), line, "{id}: the mark on its prompt");
-            happened[count] += usize::from(line);
-        }
-    }
-    assert!(happened.iter().all(|count| (1..=CUTS).contains(count)), "{happened:?}");
-
+    compare_chat(scene).await;
     compare_platforms(scene).await;
-    compare_alarms(desk).await;
-    compare_replies(desk).await;
+    compare_alarms(scene).await;
+    compare_replies(scene).await;
 
     // Messages between agents: none is still in flight, and none belongs to a deleted agent.
     for no in desk.stores().inbox.inboxes().await.unwrap() {

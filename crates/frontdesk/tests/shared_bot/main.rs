@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod platform;
+mod stop;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -16,7 +16,7 @@ const FETCH_TIME: Duration = Duration::from_secs(20);
 
 /// A file to be sent, read in pieces.
 pub(crate) struct SourceFile {
-    /// Without parameters.
+    /// As the source names it.
     pub(crate) mime: String,
     pub(crate) filename: Option<String>,
     pub(crate) size: Option<u64>,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::delivery::sockets::{Mailbox, Order};
+use frontdesk_core::directory::facts::Scope;
 use frontdesk_core::directory::{Identity, Unproven};
 use frontdesk_core::port::store::{JournalEntry, LEASE_MS, Outcome, Store};
 use frontdesk_core::{Desk, DeskError, Rules};
@@ -24,6 +25,7 @@ over_each_store!(
     a_start_deletes_no_inbox_of_an_agent_created_at_another_server,
     only_the_actions_of_a_dead_server_become_unknown,
     a_change_at_one_server_is_read_with_the_next_renewal_at_the_other,
+    expired_tokens_of_the_chat_page_are_removed_in_steps,
 );
 
 async fn two_desks(store: Arc<dyn Store>) -> (Arc<Desk>, Arc<Desk>) {
@@ -200,4 +202,27 @@ async fn a_change_at_one_server_is_read_with_the_next_renewal_at_the_other(store
     assert!(other.directory().version() < version);
     other.directory().refresh().await.unwrap();
     assert!(other.directory().read(|view| view.tenants.contains_key("acme")));
+}
+
+/// Each link to the chat page makes one.
+async fn expired_tokens_of_the_chat_page_are_removed_in_steps(store: Arc<dyn Store>) {
+    let env = Arc::new(TestEnv::default());
+    let desk = desk_over(store, env.clone(), Rules::default()).await;
+    for tenant in ["acme", "rival"] {
+        desk.directory().create_tenant(tenant).await.unwrap();
+        for _ in 0..100 {
+            desk.directory().create_token(tenant, Scope::Chat, None, Some(1)).await.unwrap();
+        }
+        desk.directory().create_token(tenant, Scope::Agents, None, Some(1)).await.unwrap();
+        desk.directory().create_token(tenant, Scope::Chat, None, None).await.unwrap();
+    }
+    env.advance_ms(2_000);
+    let count =
+        |tenant: &str| desk.directory().read(|view| view.tokens.values().filter(|it| &*it.tenant == tenant).count());
+    desk.directory().create_token("acme", Scope::Agents, None, None).await.unwrap();
+    assert_eq!((count("acme"), count("rival")), (103, 102), "only a new token of the chat page removes some");
+    for left in [40, 5, 6] {
+        desk.directory().create_token("acme", Scope::Chat, None, None).await.unwrap();
+        assert_eq!((count("acme"), count("rival")), (left, 102));
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::delivery::wake::WakeTask;
 use frontdesk_core::directory::Caller;
+use frontdesk_core::meters::Why;
 use frontdesk_core::port::store::{Acceptance, LEASE_MS, Store};
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::memory::MemoryStore;
@@ -20,6 +21,9 @@ over_each_store!(
     an_idle_session_at_another_server_serves_nobody,
     a_suspended_server_infers_nothing_about_a_replaced_session,
     an_ack_at_a_replaced_session_counts,
+    a_turn_is_known_after_its_socket_was_replaced,
+    interrupts_for_other_servers_are_bounded,
+    a_late_interrupt_stops_no_turn,
 );
 
 struct Pair {
@@ -151,4 +155,72 @@ async fn an_event_whose_answer_was_lost_is_stored_once() {
     let receipt = desk.messages().deliver(who, &caller.instance.name, &payload).await.unwrap();
     assert!(receipt.delivery_id.is_some());
     assert_eq!(owed(&*store, caller.instance.no.0).await.len(), 1);
+}
+
+/// Turns that a server found for interrupts of other servers.
+async fn interrupted(pair: &Pair, session_keys: &[&str]) -> u64 {
+    let (interrupts, tenant) = (pair.one.delivery().interrupts(), &pair.caller.tenant);
+    let before = pair.one.meters().interrupts.get();
+    for session_key in session_keys {
+        if interrupts.ask(tenant, (*session_key).to_owned()) {
+            interrupts.work_off(tenant.clone()).await;
+        }
+    }
+    pair.one.meters().interrupts.get() - before
+}
+
+/// The ledger has the time at which a row was accepted, which may be long before the agent got it.
+async fn a_turn_is_known_after_its_socket_was_replaced(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
+    pair.env.advance_ms(100_000);
+    pair.accept(1).await;
+    pair.env.advance_ms(40 * 60_000); // the agent sleeps
+    pair.renew().await;
+    let mut session = serving(&pair.one, &pair.caller, 0).await;
+    carry_out(&pair.one, &mut session, 10).await;
+    assert_eq!(written(&mut session, 10).len(), 1);
+    assert_eq!(interrupted(&pair, &["k"]).await, 1);
+    session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": "x" })), 20);
+    session.hang_up();
+    carry_out(&pair.one, &mut session, 20).await;
+    session.end().await;
+    assert_eq!(interrupted(&pair, &["k"]).await, 0, "no socket");
+    let _session = serving(&pair.one, &pair.caller, 1_000).await;
+    assert_eq!(interrupted(&pair, &["k", "another"]).await, 1);
+}
+
+async fn interrupts_for_other_servers_are_bounded(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
+    let interrupts = pair.one.delivery().interrupts();
+    let dropped = |why| pair.one.meters().interrupts_dropped.get_or_create(&Why { why }).get();
+    // Of a gateway, in one second: 16 of a tenant are passed to other servers.
+    for number in 0..20 {
+        assert!(!interrupts.forward(&pair.caller, &format!("k-{number}")).await.unwrap());
+    }
+    assert_eq!(dropped("too_many"), 4);
+    pair.env.advance_ms(1_000);
+    interrupts.forward(&pair.caller, "k").await.unwrap();
+    assert_eq!(dropped("too_many"), 4);
+    // Of other servers: 32 of a tenant wait.
+    let tenant = &pair.caller.tenant;
+    let worked_on = (0..40).filter(|number| interrupts.ask(tenant, format!("k-{number}"))).count();
+    assert!(!interrupts.ask(tenant, "k-1".into()), "it waits already");
+    assert_eq!((worked_on, dropped("queue_full")), (1, 8));
+    interrupts.work_off(tenant.clone()).await;
+    assert!(interrupts.ask(tenant, "k-1".into()), "the next one is worked on again");
+}
+
+async fn a_late_interrupt_stops_no_turn(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
+    let mut session = serving(&pair.one, &pair.caller, 0).await;
+    pair.accept(1).await;
+    carry_out(&pair.one, &mut session, 10).await;
+    assert_eq!(written(&mut session, 10).len(), 1);
+    let (interrupts, tenant) = (pair.one.delivery().interrupts(), &pair.caller.tenant);
+    assert!(interrupts.ask(tenant, "k".into()));
+    pair.env.advance_ms(3_001); // reads took long
+    interrupts.work_off(tenant.clone()).await;
+    assert_eq!(pair.one.meters().interrupts.get(), 0);
+    assert_eq!(pair.one.meters().interrupts_dropped.get_or_create(&Why { why: "late" }).get(), 1);
+    assert_eq!(interrupted(&pair, &["k"]).await, 1);
 }
