@@ -69,6 +69,8 @@ pub struct AlarmClock {
     /// Armed alarms per tenant: counted in the store from time to time, and updated in between.
     armed: Mutex<HashMap<TenantId, u64>>,
     is_counted: AtomicBool,
+    /// For whoever needs the first count. When it last failed, by the steady clock, and why.
+    counting: tokio::sync::Mutex<Option<(u64, StoreError)>>,
     /// Notified when an alarm may be due earlier than expected.
     pub notify: Notify,
 }
@@ -80,12 +82,35 @@ impl Default for AlarmClock {
             loaded_until_ms: AtomicU64::new(0),
             armed: Mutex::default(),
             is_counted: AtomicBool::new(false),
+            counting: tokio::sync::Mutex::default(),
             notify: Notify::new(),
         }
     }
 }
 
 impl AlarmClock {
+    /// Counts after a start, which reads all alarms. Whoever waited while that failed gets the failure instead of another try.
+    async fn ensure_counted<F: Future<Output = Result<u64, StoreError>>>(
+        &self,
+        env: &dyn Env,
+        count: impl FnOnce() -> F,
+    ) -> Result<(), StoreError> {
+        if self.is_counted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let asked_ms = env.steady_ms();
+        let mut failed = self.counting.lock().await;
+        if self.is_counted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if let Some((_, error)) = failed.as_ref().filter(|(at_ms, _)| *at_ms > asked_ms) {
+            return Err(error.clone());
+        }
+        let counted = count().await;
+        *failed = counted.as_ref().err().map(|error| (env.steady_ms(), error.clone()));
+        counted.map(|_| ())
+    }
+
     pub fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,8 +165,6 @@ pub struct CronPlane {
     ledger: Arc<dyn Ledger>,
     alarms: Arc<dyn Alarms>,
     clock: AlarmClock,
-    /// For whoever needs the first count: it reads all alarms. When it last failed, by the steady clock, and why.
-    counting: tokio::sync::Mutex<Option<(u64, StoreError)>>,
     planned_wakes: OnceLock<Weak<dyn PlannedWakes>>,
     keys: SigningKeys,
     outcall: Arc<dyn Outcall>,
@@ -165,7 +188,6 @@ impl CronPlane {
             bus: base.bus.clone(),
             ledger: stores.ledger.clone(),
             alarms: stores.alarms.clone(),
-            counting: tokio::sync::Mutex::default(),
             clock: AlarmClock::default(),
             planned_wakes: OnceLock::new(),
             keys: SigningKeys::open(base, directory, sealer).await?,
@@ -262,9 +284,7 @@ impl CronPlane {
         if max == 0 {
             return Ok(());
         }
-        if !self.clock.is_counted.load(Ordering::Acquire) {
-            self.count_first().await?;
-        }
+        self.clock.ensure_counted(&*self.env, || self.count_armed()).await?;
         let there = self.clock.armed_of(tenant);
         if there < max {
             return Ok(());
@@ -277,21 +297,6 @@ impl CronPlane {
             "this tenant has {there} alarms armed; cancel some, or ask the operator to raise cron.armed_per_tenant ({max})"
         );
         Err(DeskError::RateLimited(text))
-    }
-
-    /// The server has just started. Whoever waited while a count failed gets that failure instead of trying in turn.
-    async fn count_first(&self) -> Result<(), StoreError> {
-        let asked_ms = self.env.steady_ms();
-        let mut failed = self.counting.lock().await;
-        if self.clock.is_counted.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        if let Some((_, error)) = failed.as_ref().filter(|(at_ms, _)| *at_ms > asked_ms) {
-            return Err(error.clone());
-        }
-        let counted = self.count_armed().await;
-        *failed = counted.as_ref().err().map(|error| (self.env.steady_ms(), error.clone()));
-        counted.map(|_| ())
     }
 
     /// Counts armed alarms per tenant, and cancels those whose owner is gone. Returns the total.
