@@ -1,6 +1,6 @@
 //! The desk: what is accepted, who may have it, what was said about it, and the ports to the world.
 //!
-//! One module per plane, each with one struct that has private fields and only the ports that it needs. From
+//! One module per plane, whose structs have private fields and only the ports that they need. From
 //! low to high: `port`, `vault`, `directory`, `media`, `gate`, `delivery`, `inbound`, `outbound`, `cron`, `agents`. A
 //! plane calls those below it and never those above. [`Desk`] puts them together.
 //!
@@ -40,4 +40,4 @@ pub use hash::{sha256_hex, short_hash};
 pub use ids::{buffer_id, mail_id, parse_buffer_id};
 pub use intake::Intake;
 pub use port::stores::Stores;
-pub use rules::{Rules, WakeRules};
+pub use rules::{RetentionDays, Rules, WakeRules};

@@ -2,6 +2,8 @@
 
 use frontdesk_wire::cron::SigningAlg;
 
+use crate::port::store::Retention;
+
 #[derive(Debug, Clone, Copy)]
 pub struct WakeRules {
     pub cooldown_ms: u64,
@@ -80,6 +82,38 @@ impl Default for Rules {
             media_tenant_bytes: 2 << 30,
             skills_secured: false,
             skills_public_key: String::new(),
+        }
+    }
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// For how many days things are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct RetentionDays {
+    pub dedup: u64,
+    pub explain: u64,
+    /// For this and the following ones 0 means forever.
+    pub inbox: u64,
+    pub journal: u64,
+    pub chat: u64,
+    pub reach: u64,
+}
+
+impl RetentionDays {
+    /// What may be forgotten at this time.
+    pub fn at(&self, now_ms: u64, media_ttl_ms: u64) -> Retention {
+        let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));
+        let or_never = |days: u64| if days == 0 { 0 } else { before(days) };
+        Retention {
+            now_ms,
+            events_before_ms: before(self.dedup),
+            verdicts_before_ms: before(self.explain),
+            inbox_before_ms: or_never(self.inbox),
+            journal_before_ms: or_never(self.journal),
+            chat_before_ms: or_never(self.chat),
+            reach_before_ms: or_never(self.reach),
+            media_ttl_ms,
         }
     }
 }

@@ -12,7 +12,7 @@ use frontdesk_core::port::bus::{Bus, NoBus};
 use frontdesk_core::port::platform::Platform;
 use frontdesk_core::port::stores::Stores;
 use frontdesk_core::vault::Sealer;
-use frontdesk_core::{Desk, Env, Parts};
+use frontdesk_core::{Desk, Env, Parts, RetentionDays};
 use frontdesk_platforms::Kit;
 use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_store::bus::{notify_bus, redis_bus};
@@ -34,7 +34,7 @@ use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
 use crate::keys::{self, Keys};
 use crate::outcall::GuardedClient;
-use crate::work::{self, RetentionDays};
+use crate::work;
 
 /// The tenant that a fresh desk has, so that nothing needs to be configured to begin.
 pub const FIRST_TENANT: &str = "home";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use frontdesk_core::Rules;
+use frontdesk_core::{RetentionDays, Rules};
 use frontdesk_platforms::{Kit, chat};
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -17,7 +17,7 @@ use crate::bridge::EXEC_VARIABLES;
 use crate::edge::{agents, cron, server};
 use crate::env::SystemEnv;
 use crate::logging::LogForm;
-use crate::work::{self, RetentionDays};
+use crate::work;
 use crate::{identity, keys, outcall, rules};
 
 pub use crate::identity::VerifierKind;

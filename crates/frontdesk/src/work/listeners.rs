@@ -4,25 +4,25 @@ mod coordinator;
 mod duties;
 mod inlet;
 mod listener;
-mod share;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
+use frontdesk_core::inbound::share::{PartName, Share};
 use frontdesk_core::meters::Why;
 use frontdesk_core::port::platform::{Bot, Layout, Part, Platform};
 use frontdesk_wire::DeskNo;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::duties::Duties;
 use self::inlet::TrackedInlet;
 use self::listener::Listener;
-use self::share::Share;
 
 /// How often the listeners are compared with the bots, and with the duties of this desk.
 const TICK: Duration = Duration::from_secs(1);
@@ -40,31 +40,7 @@ struct Running {
     is_given: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Name {
-    platform: String,
-    bot: String,
-    /// The whole of a bot with several parts does not listen: it keeps their number.
-    part: Part,
-}
-
-impl Name {
-    /// The part stands where no id of a bot can stand, so that no other bot has this duty.
-    fn duty(&self) -> String {
-        let Self { platform, bot, part } = self;
-        if part.is_whole() { format!("listen {platform} {bot}") } else { format!("listen {part} {platform} {bot}") }
-    }
-
-    fn with(&self, part: Part) -> Self {
-        Self { part, ..self.clone() }
-    }
-
-    fn is_same_bot(&self, other: &Self) -> bool {
-        self.platform == other.platform && self.bot == other.bot
-    }
-}
-
-type Bots = BTreeMap<Name, (Arc<dyn Platform>, Arc<Bot>)>;
+type Bots = BTreeMap<PartName, (Arc<dyn Platform>, Arc<Bot>)>;
 
 pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let listeners = Listeners {
@@ -74,6 +50,7 @@ pub(super) async fn listen(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancella
         leaving: Vec::new(),
         layouts: BTreeMap::new(),
         share: Share::default(),
+        began: Instant::now(),
         desk,
         tracker,
         stop,
@@ -88,12 +65,13 @@ struct Listeners {
     duties: Arc<Duties>,
     /// The number of parts of a bot changed.
     changed: Arc<Notify>,
-    running: BTreeMap<Name, Running>,
+    running: BTreeMap<PartName, Running>,
     /// Duties that are not wanted any more, and not yet given up.
-    leaving: Vec<Name>,
+    leaving: Vec<PartName>,
     /// As they were read last, by the name of the whole.
-    layouts: BTreeMap<Name, Layout>,
+    layouts: BTreeMap<PartName, Layout>,
     share: Share,
+    began: Instant,
 }
 
 impl Listeners {
@@ -144,7 +122,11 @@ impl Listeners {
         }
     }
 
-    fn parts_of(&self, name: &Name) -> impl Iterator<Item = &Name> {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn parts_of(&self, name: &PartName) -> impl Iterator<Item = &PartName> {
         self.running.keys().filter(move |it| it.is_same_bot(name) && !it.part.is_whole())
     }
 
@@ -152,11 +134,13 @@ impl Listeners {
     fn release_surplus(&mut self, wanted: &Bots) {
         let live = self.desk.lease().sharers();
         self.share.forget_others(|name| wanted.contains_key(name));
-        let last: Vec<Name> = wanted.keys().filter(|it| !it.part.is_whole() && it.part.index == 0).cloned().collect();
+        let now_ms = self.now_ms();
+        let last: Vec<PartName> =
+            wanted.keys().filter(|it| !it.part.is_whole() && it.part.index == 0).cloned().collect();
         for name in last {
-            let held: Vec<Name> = self.parts_of(&name).cloned().collect();
+            let held: Vec<PartName> = self.parts_of(&name).cloned().collect();
             let Some(last) = held.last() else { continue };
-            if self.share.gives(last, held.len(), live)
+            if self.share.gives(last, held.len(), live, now_ms)
                 && let Some(listener) = self.running.get_mut(last)
             {
                 let (platform, bot, part) = (&last.platform, &last.bot, last.part);
@@ -234,8 +218,8 @@ impl Listeners {
             if self.running.contains_key(&name) {
                 continue;
             }
-            let held = self.parts_of(&name).count();
-            if !self.share.may_take(&name, held, live) {
+            let (held, now_ms) = (self.parts_of(&name).count(), self.now_ms());
+            if !self.share.may_take(&name, held, live, now_ms) {
                 continue;
             }
             let taken = self.take(&name, &bot).await;
@@ -262,7 +246,7 @@ impl Listeners {
 
     /// The number of the desk that has the duty now, ours as it was when we asked, and the token of the duty. `None`:
     /// another desk has it.
-    async fn take(&mut self, name: &Name, bot: &Bot) -> Option<(DeskNo, u64)> {
+    async fn take(&mut self, name: &PartName, bot: &Bot) -> Option<(DeskNo, u64)> {
         let (platform, part) = (&name.platform, name.part);
         let taken = match tokio::time::timeout(TICK, self.duties.take(name)).await {
             Ok(Ok(taken)) => taken?,
@@ -293,7 +277,7 @@ fn bots(desk: &Desk) -> Bots {
         let all = desk.directory().bots().all(name);
         platform.know_bots(&all);
         for bot in all {
-            let name = Name { platform: name.clone(), bot: bot.id.clone(), part: Part::WHOLE };
+            let name = PartName { platform: name.clone(), bot: bot.id.clone(), part: Part::WHOLE };
             found.insert(name, (platform.clone(), bot));
         }
     }

@@ -16,15 +16,15 @@ mod typing;
 
 use std::sync::Arc;
 
-use frontdesk_core::Desk;
 use frontdesk_core::delivery::wake::POKES_MAX;
+use frontdesk_core::{Desk, RetentionDays};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use lease::keep_lease;
-pub(crate) use retention::{Explain, Journal, Ledger, RetentionDays};
+pub(crate) use retention::{Explain, Journal, Ledger};
 
 /// Returns the loops that have duties which others wait for. They end when the server is `leaving`, the rest at its `stop`.
 pub(crate) fn begin(

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::Desk;
-use frontdesk_core::port::store::Retention;
+use frontdesk_core::{Desk, RetentionDays};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 const PURGE_EVERY: Duration = Duration::from_mins(1);
-const DAY_MS: u64 = 86_400_000;
 /// One server at a time deletes what is old.
 const DUTY: &str = "retention";
 
@@ -32,17 +30,6 @@ pub struct Explain {
     pub retention_days: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RetentionDays {
-    pub(crate) dedup: u64,
-    pub(crate) explain: u64,
-    /// For this and the following ones 0 means forever.
-    pub(crate) inbox: u64,
-    pub(crate) journal: u64,
-    pub(crate) chat: u64,
-    pub(crate) reach: u64,
-}
-
 pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -60,19 +47,7 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
         if let Err(error) = desk.exchanges().finish_left().await {
             tracing::warn!(%error, "delivering answers whose asker disconnected failed; retrying in one minute");
         }
-        let now_ms = desk.env().now_ms();
-        let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));
-        let or_never = |days: u64| if days == 0 { 0 } else { before(days) };
-        let retention = Retention {
-            now_ms,
-            events_before_ms: before(days.dedup),
-            verdicts_before_ms: before(days.explain),
-            inbox_before_ms: or_never(days.inbox),
-            journal_before_ms: or_never(days.journal),
-            chat_before_ms: or_never(days.chat),
-            reach_before_ms: or_never(days.reach),
-            media_ttl_ms: desk.rules().media_ttl_ms,
-        };
+        let retention = days.at(desk.env().now_ms(), desk.rules().media_ttl_ms);
         // Each step is small, so that mail goes between.
         while !stop.is_cancelled() {
             match desk.upkeep().purge(retention).await {
@@ -91,6 +66,7 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
 mod tests {
     use frontdesk_core::Rules;
     use frontdesk_core::agents::AgentsCaller;
+    use frontdesk_core::port::store::Retention;
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
@@ -121,7 +97,7 @@ mod tests {
             DeliveryPayload::Augment { content: text.into(), meta }
         };
         desk.messages().deliver(who, "alice", &payload("old")).await.unwrap();
-        env.advance_ms(2 * DAY_MS);
+        env.advance_ms(2 * 86_400_000);
         desk.messages().deliver(who, "alice", &payload("young")).await.unwrap();
         for (inbox, left) in [(0, vec!["old", "young"]), (3, vec!["old", "young"]), (2, vec!["young"])] {
             env.advance_ms(1);

@@ -5,20 +5,21 @@
 use std::time::Duration;
 
 use frontdesk_core::Desk;
+use frontdesk_core::inbound::share::PartName;
 use frontdesk_core::port::platform::{Bot, Ended, Inlet as _, Layout, PARTS_MAX, Part, Partitioned};
 use frontdesk_core::port::store::StoreError;
 use tokio::sync::Notify;
 
+use super::TICK;
 use super::duties::Duties;
 use super::inlet::TrackedInlet;
-use super::{Name, TICK};
 
 /// How often the platform is asked how many parts a bot with several needs.
 const CHECK_EVERY: Duration = Duration::from_mins(1);
 
 /// Duties of parts that stand still while their number changes.
 #[derive(Default)]
-pub(super) struct Taken(Vec<Name>);
+pub(super) struct Taken(Vec<PartName>);
 
 impl Taken {
     pub(super) async fn give_up(&mut self, duties: &Duties) {
@@ -35,7 +36,7 @@ impl Taken {
 /// Has the duty of the whole bot.
 pub(super) struct Coordinator<'a> {
     /// Of the whole.
-    pub(super) name: &'a Name,
+    pub(super) name: &'a PartName,
     pub(super) desk: &'a Desk,
     pub(super) bot: &'a Bot,
     pub(super) inlet: &'a TrackedInlet,
@@ -85,7 +86,7 @@ impl Coordinator<'_> {
         count: u32,
         taken: &mut Taken,
     ) -> Result<(), StoreError> {
-        let Name { platform, bot, .. } = self.name;
+        let PartName { platform, bot, .. } = self.name;
         tracing::info!(
             platform,
             bot,

@@ -8,19 +8,19 @@ use frontdesk_core::Desk;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::DeskNo;
 
-use super::Name;
+use frontdesk_core::inbound::share::PartName;
 
 pub(super) struct Duties {
     desk: Arc<Desk>,
-    held: Mutex<HashSet<Name>>,
+    held: Mutex<HashSet<PartName>>,
     /// Held, and to be given up by whoever asks for them.
-    abandoned: Mutex<Vec<Name>>,
+    abandoned: Mutex<Vec<PartName>>,
 }
 
 /// If the store does not answer, the duty may be ours, and another desk may wait for it.
 struct Attempt<'a> {
     duties: &'a Duties,
-    name: &'a Name,
+    name: &'a PartName,
     is_answered: bool,
 }
 
@@ -37,12 +37,12 @@ impl Duties {
         Self { desk, held: Mutex::default(), abandoned: Mutex::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashSet<Name>> {
+    fn held(&self) -> MutexGuard<'_, HashSet<PartName>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of this desk and the token. `None`: another desk has it, or this one uses it.
-    pub(super) async fn take(&self, name: &Name) -> Result<Option<(DeskNo, u64)>, StoreError> {
+    pub(super) async fn take(&self, name: &PartName) -> Result<Option<(DeskNo, u64)>, StoreError> {
         if !self.held().insert(name.clone()) {
             return Ok(None);
         }
@@ -57,21 +57,21 @@ impl Duties {
     }
 
     /// Nothing here uses it any more. It stays a duty of this desk.
-    pub(super) fn release(&self, name: &Name) {
+    pub(super) fn release(&self, name: &PartName) {
         self.held().remove(name);
     }
 
     /// It is given up later.
-    pub(super) fn abandon(&self, name: Name) {
+    pub(super) fn abandon(&self, name: PartName) {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(name);
     }
 
-    pub(super) fn abandoned(&self) -> Vec<Name> {
+    pub(super) fn abandoned(&self) -> Vec<PartName> {
         std::mem::take(&mut *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// `Err`: it is still held.
-    pub(super) async fn give_up(&self, name: &Name) -> Result<(), StoreError> {
+    pub(super) async fn give_up(&self, name: &PartName) -> Result<(), StoreError> {
         self.desk.lease().drop_duty(&name.duty()).await?;
         self.release(name);
         Ok(())

@@ -13,10 +13,10 @@ use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::Name;
 use super::coordinator::{Coordinator, Taken};
 use super::duties::Duties;
 use super::inlet::TrackedInlet;
+use frontdesk_core::inbound::share::PartName;
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
@@ -24,7 +24,7 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 const HEALTHY_AFTER: Duration = Duration::from_mins(1);
 
 pub(super) struct Listener {
-    pub(super) name: Name,
+    pub(super) name: PartName,
     pub(super) desk: Arc<Desk>,
     pub(super) platform: Arc<dyn Platform>,
     pub(super) bot: Arc<Bot>,
@@ -51,7 +51,7 @@ impl Listener {
     /// Runs it, and again after it ended, with a growing pause.
     async fn run_again(&self, taken: &mut Taken) {
         let Self { desk, bot, .. } = self;
-        let Name { platform, part, .. } = &self.name;
+        let PartName { platform, part, .. } = &self.name;
         let mut pause = PAUSE_MIN;
         tokio::time::sleep(self.delay).await;
         loop {
@@ -129,8 +129,8 @@ impl Listener {
 }
 
 /// What `bot check`, `doctor` and the metrics tell.
-pub(super) fn note(desk: &Desk, name: &Name, failure: Option<ListenerFailure>) {
-    let Name { platform, bot, part } = name;
+pub(super) fn note(desk: &Desk, name: &PartName, failure: Option<ListenerFailure>) {
+    let PartName { platform, bot, part } = name;
     let labels = ListenerLabels { platform: platform.clone(), bot: bot.clone(), connection: part.to_string() };
     match &failure {
         Some(_) => {
