@@ -674,7 +674,7 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
     // Last: the server looks for forgotten alarms each minute, and would find those that a cut has lost.
     routes.sort_by_key(|route| route.contains("/alarms/"));
     // Rows for the operator to drop: instance 1 is the first instance.
-    for n in 0..CUTS {
+    for n in 0..CUTS * ROUNDS_MAX {
         scene.harness.say(&scene.account, "mail", &format!("row {n}")).await;
     }
     let resting = scene.harness.app.sessions.len();
@@ -702,7 +702,7 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
                 cuts.spawn(async move {
                     let _turn = room.acquire_owned().await.unwrap();
                     let request = scene.request(&route, n).await;
-                    scene.cut(&route, request, (at * CUTS + n) as u64).await;
+                    scene.cut(&route, request, (at * CUTS * ROUNDS_MAX + n) as u64).await;
                 });
             }
             cuts.join_all().await;

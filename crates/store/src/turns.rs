@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use frontdesk_core::port::store::{Change, Changes};
 use serde::Deserialize;
-use tokio::sync::oneshot;
 
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,13 +96,22 @@ pub(crate) struct Turns(Arc<Mutex<Queue>>);
 
 struct Queue {
     free: usize,
-    waiting: HashMap<Owner, VecDeque<oneshot::Sender<Turn>>>,
+    waiting: HashMap<Owner, VecDeque<Box<dyn Pending>>>,
     /// Owners that wait, in the order of their turns.
     owners: VecDeque<Owner>,
 }
 
 /// A turn; the next one begins when it is dropped.
 pub(crate) struct Turn(Option<Turns>);
+
+/// Work that waits for its turn.
+pub(crate) trait Pending: Send {
+    /// False: whoever wants its result is gone.
+    fn is_wanted(&self) -> bool;
+    /// Hands the work over, with the turn, which is dropped when the work has ended. Does not wait. `Err`: nothing can be handed
+    /// over any more.
+    fn begin(self: Box<Self>, turn: Turn) -> Result<(), Turn>;
+}
 
 impl Turns {
     pub(crate) fn new(at_once: usize) -> Self {
@@ -115,108 +123,146 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn of this owner.
-    pub(crate) async fn next(&self, owner: Owner) -> Turn {
-        let waiting = {
-            let mut queue = self.queue();
-            if queue.free > 0 {
-                queue.free -= 1;
-                return Turn(Some(self.clone()));
+    /// Begins the work when it is the turn of this owner: now, or when others have ended. A caller has no part in that, because
+    /// one that is not polled would keep a turn for which others wait.
+    pub(crate) fn begin(&self, owner: Owner, work: Box<dyn Pending>) {
+        let mut queue = self.queue();
+        if queue.free == 0 {
+            queue.push(owner, work);
+            return;
+        }
+        queue.free -= 1;
+        drop(queue);
+        self.pass(Some(work));
+    }
+
+    /// Passes a turn on, to this work or to the next that waits.
+    fn pass(&self, mut work: Option<Box<dyn Pending>>) {
+        loop {
+            let next = work.take().or_else(|| {
+                let mut queue = self.queue();
+                let next = queue.pop();
+                queue.free += usize::from(next.is_none());
+                next
+            });
+            let Some(next) = next else { return };
+            if !next.is_wanted() {
+                continue;
             }
-            let (turn, waiting) = oneshot::channel();
-            queue.push(owner, turn);
-            waiting
-        };
-        // A sender is dropped only with the queue, which this holds.
-        waiting.await.unwrap_or(Turn(None))
+            match next.begin(Turn(Some(self.clone()))) {
+                Ok(()) => return,
+                Err(mut turn) => turn.0 = None, // it is passed on here, and not by its drop
+            }
+        }
     }
 }
 
 impl Queue {
-    fn push(&mut self, owner: Owner, turn: oneshot::Sender<Turn>) {
+    fn push(&mut self, owner: Owner, work: Box<dyn Pending>) {
         let own = self.waiting.entry(owner).or_default();
         if own.is_empty() {
             self.owners.push_back(owner);
         }
-        own.push_back(turn);
+        own.push_back(work);
     }
 
-    fn pop(&mut self) -> Option<oneshot::Sender<Turn>> {
+    fn pop(&mut self) -> Option<Box<dyn Pending>> {
         let owner = self.owners.pop_front()?;
         let own = self.waiting.get_mut(&owner)?;
-        let turn = own.pop_front();
+        let work = own.pop_front();
         if own.is_empty() {
             self.waiting.remove(&owner);
         } else {
             self.owners.push_back(owner);
         }
-        turn
+        work
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(turns) = self.0.take() else { return };
-        loop {
-            let Some(waiting) = ({
-                let mut queue = turns.queue();
-                let waiting = queue.pop();
-                queue.free += usize::from(waiting.is_none());
-                waiting
-            }) else {
-                return;
-            };
-            match waiting.send(Turn(Some(turns.clone()))) {
-                Ok(()) => return,
-                Err(mut unwanted) => unwanted.0 = None, // whoever waited is gone
-            }
+        if let Some(turns) = self.0.take() {
+            turns.pass(None);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt as _;
-
     use super::*;
 
-    #[tokio::test]
-    async fn owners_take_turns_whatever_their_number_of_reads() {
-        let turns = Turns::new(1);
-        let first = turns.next(SERVER).await;
-        let order: Arc<Mutex<Vec<&str>>> = Arc::default();
-        let reads = [(1, "a"), (1, "a"), (1, "a"), (2, "b"), (3, "c"), (2, "b")].map(|(owner, name)| {
-            let (turns, order) = (turns.clone(), order.clone());
-            let mut read = Box::pin(async move {
-                let _turn = turns.next(Owner(owner)).await;
-                order.lock().unwrap().push(name);
-            });
-            assert!(read.as_mut().now_or_never().is_none(), "it waits");
-            read
-        });
-        drop(first);
-        futures_util::future::join_all(reads).await;
-        assert_eq!(*order.lock().unwrap(), ["a", "b", "c", "a", "b", "a"]);
+    /// What has begun, with its turn.
+    type Begun = Arc<Mutex<VecDeque<(&'static str, Turn)>>>;
+
+    struct Read {
+        name: &'static str,
+        begun: Begun,
+        is_wanted: bool,
+        is_closed: bool,
+    }
+
+    impl Pending for Read {
+        fn is_wanted(&self) -> bool {
+            self.is_wanted
+        }
+
+        fn begin(self: Box<Self>, turn: Turn) -> Result<(), Turn> {
+            if self.is_closed {
+                return Err(turn);
+            }
+            self.begun.lock().unwrap().push_back((self.name, turn));
+            Ok(())
+        }
+    }
+
+    fn read(name: &'static str, begun: &Begun) -> Read {
+        Read { name, begun: begun.clone(), is_wanted: true, is_closed: false }
+    }
+
+    /// Ends what began first.
+    fn end(begun: &Begun) -> Option<&'static str> {
+        let (name, turn) = begun.lock().unwrap().pop_front()?;
+        drop(turn);
+        Some(name)
+    }
+
+    #[test]
+    fn owners_take_turns_whatever_their_number_of_reads() {
+        let (turns, begun) = (Turns::new(1), Begun::default());
+        turns.begin(SERVER, Box::new(read("first", &begun)));
+        for (owner, name) in [(1, "a"), (1, "a"), (1, "a"), (2, "b"), (3, "c"), (2, "b")] {
+            turns.begin(Owner(owner), Box::new(read(name, &begun)));
+            assert_eq!(begun.lock().unwrap().len(), 1, "it waits");
+        }
+        let order: Vec<_> = std::iter::from_fn(|| end(&begun)).collect();
+        assert_eq!(order, ["first", "a", "b", "c", "a", "b", "a"]);
         let queue = turns.queue();
         assert!(queue.waiting.is_empty() && queue.owners.is_empty() && queue.free == 1);
     }
 
-    #[tokio::test]
-    async fn a_turn_of_somebody_who_is_gone_goes_to_the_next() {
-        let turns = Turns::new(1);
-        let first = turns.next(SERVER).await;
-        let mut gone: Vec<_> = (0..100).map(|_| Box::pin(turns.next(Owner(1)))).collect();
-        let mut last = Box::pin(turns.next(Owner(1)));
-        assert!(gone.iter_mut().all(|it| it.as_mut().now_or_never().is_none()));
-        assert!(last.as_mut().now_or_never().is_none());
-        let given = gone.remove(0);
-        drop(gone);
-        drop(first); // `given` gets it and is dropped without taking it
-        drop(given);
-        let last = last.now_or_never().expect("it is its turn");
-        assert_eq!(turns.queue().free, 0);
-        drop(last);
+    #[test]
+    fn work_that_nobody_wants_is_left_out() {
+        let (turns, begun) = (Turns::new(1), Begun::default());
+        turns.begin(SERVER, Box::new(read("first", &begun)));
+        for _ in 0..100_000 {
+            turns.begin(Owner(1), Box::new(Read { is_wanted: false, ..read("unwanted", &begun) }));
+        }
+        turns.begin(Owner(1), Box::new(read("last", &begun)));
+        assert_eq!((end(&begun), end(&begun), end(&begun)), (Some("first"), Some("last"), None));
         assert_eq!(turns.queue().free, 1);
+    }
+
+    #[test]
+    fn work_that_cannot_begin_any_more_is_dropped() {
+        let (turns, begun) = (Turns::new(1), Begun::default());
+        turns.begin(SERVER, Box::new(read("first", &begun)));
+        for _ in 0..100_000 {
+            turns.begin(Owner(1), Box::new(Read { is_closed: true, ..read("late", &begun) }));
+        }
+        assert_eq!((end(&begun), end(&begun)), (Some("first"), None));
+        turns.begin(Owner(1), Box::new(Read { is_closed: true, ..read("late", &begun) }));
+        let queue = turns.queue();
+        assert!(queue.waiting.is_empty() && queue.owners.is_empty() && queue.free == 1);
     }
 
     #[test]

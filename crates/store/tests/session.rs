@@ -295,19 +295,33 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     loop {
         session.turn(1);
         let Some(effect) = session.next_effect() else { break };
-        let Effect::Interrupt { session_key, mailbox } = effect else { panic!("expected the effect Interrupt") };
+        let Effect::Interrupt { session_key, mailbox, waited_ms: 0 } = effect else {
+            panic!("expected the effect Interrupt")
+        };
         assert!(session.next_effect().is_none(), "one at a time");
         asked.push(session_key);
         mailbox.interrupt_done();
     }
     assert_eq!(asked.len(), 17, "one lookup and the queue limit");
     assert_eq!(asked[16], "k-16");
-    // Waiting interrupts are kept when the socket ends.
-    session.take_text(&[stop(1), stop(2), stop(3)].concat(), 2);
+    // It says how long it has waited.
+    session.take_text(&[stop(1), stop(2)].concat(), 2);
     session.turn(2);
+    let Some(Effect::Interrupt { mailbox, .. }) = session.next_effect() else {
+        panic!("expected the effect Interrupt")
+    };
+    mailbox.interrupt_done();
+    session.turn(30_002);
+    assert!(matches!(session.next_effect(), Some(Effect::Interrupt { waited_ms: 30_000, .. })));
+    mailbox.interrupt_done();
+    session.turn(30_003);
+    assert!(session.next_effect().is_none());
+    // Waiting interrupts are kept when the socket ends.
+    session.take_text(&[stop(1), stop(2), stop(3)].concat(), 30_004);
+    session.turn(30_004);
     assert!(matches!(session.next_effect(), Some(Effect::Interrupt { .. })));
     session.hang_up();
-    assert_eq!(session.end().await.interrupts, ["k-2", "k-3"]);
+    assert_eq!(session.end().await.interrupts, [("k-2".to_owned(), 30_004), ("k-3".to_owned(), 30_004)]);
 }
 
 #[tokio::test]

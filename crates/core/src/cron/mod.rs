@@ -526,6 +526,40 @@ mod tests {
         assert!(parse_time(&"9".repeat(1_000_000)).is_err());
     }
 
+    struct Moving(AtomicU64);
+
+    impl Env for Moving {
+        fn now_ms(&self) -> u64 {
+            self.0.fetch_add(1, Ordering::SeqCst)
+        }
+
+        fn fill(&self, _: &mut [u8]) {}
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_first_count_shares_its_failure() {
+        let (clock, env, counts) = (AlarmClock::default(), Moving(AtomicU64::new(1)), AtomicU64::new(0));
+        let count = async || {
+            tokio::task::yield_now().await; // the others wait
+            match counts.fetch_add(1, Ordering::SeqCst) {
+                0 => Err(StoreError::Unavailable("away".into())),
+                _ => Ok(7),
+            }
+        };
+        let all = tokio::join!(
+            clock.ensure_counted(&env, count),
+            clock.ensure_counted(&env, count),
+            clock.ensure_counted(&env, count)
+        );
+        let failed = || Err(StoreError::Unavailable("away".into()));
+        assert_eq!((all, counts.load(Ordering::SeqCst)), ((failed(), failed(), failed()), 1));
+        assert_eq!(
+            (clock.ensure_counted(&env, count).await, counts.load(Ordering::SeqCst)),
+            (Ok(()), 2),
+            "a later one tries"
+        );
+    }
+
     #[test]
     fn a_lane_is_a_host() {
         assert_eq!(lane_of("https://a.example:8443/base"), "a.example:8443");

@@ -24,6 +24,8 @@ const ASKED_MAX: usize = 32;
 pub const ASKING_TENANTS_MAX: usize = 1_024;
 /// An interrupt of a gateway that finds its turn later than this could stop the next turn of the session.
 const AGE_MAX_MS: u64 = 3_000;
+/// For so long the turns of other agents of the tenant are read, if they are not known.
+const SEARCH_MS: u64 = 1_500;
 
 /// What a user's `/stop` interrupts.
 pub(crate) struct LiveTurns {
@@ -33,11 +35,11 @@ pub(crate) struct LiveTurns {
     turns: Vec<(InstanceNo, ChatId)>,
 }
 
-/// Asked for by another server.
-struct Asked {
-    session_key: String,
+/// An interrupt that a gateway asked for.
+pub struct Asked {
+    pub session_key: String,
     /// When, by the steady clock.
-    at_ms: u64,
+    pub at_ms: u64,
 }
 
 pub struct Interrupts {
@@ -126,13 +128,13 @@ impl Interrupts {
 
     /// Forwards an interrupt of a gateway to the instance of its tenant that runs the session, preferably the caller's
     /// own, at this server or another. True: it was sent from here.
-    pub async fn forward(&self, caller: &Caller, session_key: &str) -> Result<bool, StoreError> {
-        let asked = Asked { session_key: session_key.to_owned(), at_ms: self.env.steady_ms() };
-        let is_sent = self.forward_here(&caller.tenant, Some(caller.instance.no), &asked).await?;
-        if !is_sent && self.may_pass(&caller.tenant) {
-            self.served.interrupt_turn_elsewhere(&caller.tenant, session_key);
+    pub async fn forward(&self, caller: &Caller, asked: &Asked) -> Result<bool, StoreError> {
+        let found = self.forward_here(&caller.tenant, Some(caller.instance.no), asked).await;
+        let may_be_elsewhere = !matches!(found, Ok(true)) && !self.served.is_alone() && !self.is_late(asked);
+        if may_be_elsewhere && self.may_pass(&caller.tenant) {
+            self.served.interrupt_turn_elsewhere(&caller.tenant, &asked.session_key);
         }
-        Ok(is_sent)
+        found
     }
 
     /// The bus is for all tenants.
@@ -164,8 +166,12 @@ impl Interrupts {
         let new = Asked { session_key, at_ms: self.env.steady_ms() };
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let tenants = asked.len();
+        let known = asked.get_mut(tenant);
+        if let Some(same) = known.and_then(|it| it.iter_mut().find(|it| it.session_key == new.session_key)) {
+            same.at_ms = new.at_ms;
+            return false;
+        }
         match asked.get_mut(tenant) {
-            Some(waiting) if waiting.iter().any(|it| it.session_key == new.session_key) => {}
             Some(waiting) if waiting.len() < ASKED_MAX => waiting.push_back(new),
             None if tenants < ASKING_TENANTS_MAX => {
                 asked.insert(tenant.clone(), VecDeque::from([new]));
@@ -196,8 +202,12 @@ impl Interrupts {
         }
     }
 
+    fn age_ms(&self, asked: &Asked) -> u64 {
+        self.env.steady_ms().saturating_sub(asked.at_ms)
+    }
+
     fn is_late(&self, asked: &Asked) -> bool {
-        self.env.steady_ms().saturating_sub(asked.at_ms) > AGE_MAX_MS
+        self.age_ms(asked) > AGE_MAX_MS
     }
 
     /// Interrupts the session on the instance of this tenant that has a socket here and runs it. What is known in memory
@@ -218,16 +228,19 @@ impl Interrupts {
         let find = |among: &[InstanceNo], names: &[&str]| {
             among.iter().find_map(|no| Some((*no, self.sockets.turn_chat(*no, names, since_ms)?)))
         };
+        let mut failed = None;
         if let Some(own) = instances.first().filter(|no| Some(**no) == preferred) {
-            self.load_turns(*own).await?;
+            failed = self.load_turns(*own).await.err();
         }
         let mut found = find(&instances, &[session_key]);
         for &instance in &instances {
-            if found.is_some() || self.is_late(asked) {
+            if found.is_some() || self.age_ms(asked) > SEARCH_MS {
                 break;
             }
-            if self.load_turns(instance).await? {
-                found = find(&[instance], &[session_key]);
+            match self.load_turns(instance).await {
+                Ok(true) => found = find(&[instance], &[session_key]),
+                Ok(false) => {}
+                Err(error) => failed = Some(error),
             }
         }
         if found.is_none() {
@@ -235,12 +248,15 @@ impl Interrupts {
             let aliases = session_aliases(session_key);
             found = find(&instances, &aliases.iter().map(String::as_str).collect::<Vec<_>>());
         }
-        let Some((instance, chat_id)) = found else { return Ok(false) };
         if self.is_late(asked) {
             self.count_dropped("late");
             return Ok(false);
         }
-        self.send_one(instance, session_key, &chat_id).await
+        match (found, failed) {
+            (Some((instance, chat_id)), _) => self.send_one(instance, session_key, &chat_id).await,
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(false),
+        }
     }
 
     /// The chat of the session's turn on an instance that has a socket, here or at another server.

@@ -250,11 +250,13 @@ impl Served {
         Ok(true)
     }
 
+    pub(super) fn is_alone(&self) -> bool {
+        self.lease.is_alone()
+    }
+
     /// Other servers look for the instance of this tenant that runs the session.
     pub(super) fn interrupt_turn_elsewhere(&self, tenant: &TenantId, session_key: &str) {
-        if !self.lease.is_alone() {
-            self.bus.send(To::All, Hint::InterruptTurn(tenant.clone(), session_key.to_owned()));
-        }
+        self.bus.send(To::All, Hint::InterruptTurn(tenant.clone(), session_key.to_owned()));
     }
 
     /// The other server that has the socket of the instance, which is not idle.

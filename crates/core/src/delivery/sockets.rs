@@ -350,9 +350,18 @@ impl Sockets {
     pub fn detach(&self, instance: InstanceNo, mailbox: &Mailbox) -> bool {
         let sockets = self.mailboxes.pin();
         if sockets.get(&instance).is_some_and(|current| current.order == mailbox.order) {
-            lock(&self.memory(instance)).turns.shrink(); // it may not return
+            lock(&self.memory(instance)).turns.shrink(0); // it may not return
         }
         sockets.remove_if(&instance, |_, current| current.order == mailbox.order).is_ok_and(|gone| gone.is_some())
+    }
+
+    /// Finished turns of agents without a socket.
+    pub fn forget_finished_turns(&self, now_ms: u64) {
+        for (instance, memory) in &self.memory.pin() {
+            if !self.is_live(*instance) {
+                lock(memory).turns.shrink(now_ms);
+            }
+        }
     }
 
     pub fn socket(&self, instance: InstanceNo) -> Option<Arc<Mailbox>> {

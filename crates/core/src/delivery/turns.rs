@@ -57,8 +57,13 @@ impl Turns {
         }
     }
 
-    /// The newest turns stay: the agent may come back at once, and the ledger does not have the time at which a row was sent.
-    pub(super) fn shrink(&mut self) {
+    /// For an agent without a socket. Its newest turns stay until they are finished: it may come back at once, and the ledger
+    /// does not have the time at which a row was sent.
+    pub(super) fn shrink(&mut self, now_ms: u64) {
+        if self.sessions.is_empty() {
+            return;
+        }
+        self.retain(|at_ms| at_ms + TURN_MS > now_ms);
         while self.bytes > BYTES_ABSENT_MAX {
             self.forget_older_half();
         }
@@ -168,16 +173,19 @@ mod tests {
         for number in 0..10 {
             note(&mut turns, &number.to_string(), number);
         }
-        turns.shrink();
+        turns.shrink(0);
         assert_eq!(turns.sessions.len(), 10, "few are kept");
         for number in 10..1_000 {
             note(&mut turns, &number.to_string(), number);
         }
-        turns.shrink();
+        turns.shrink(0);
         assert!(turns.bytes <= BYTES_ABSENT_MAX && turns.chat("999", 0).is_some() && turns.chat("0", 0).is_none());
         note(&mut turns, &"x".repeat(BYTES_ABSENT_MAX), 1_000);
-        turns.shrink(); // ends, although one alone is too large
+        turns.shrink(0); // ends, although one alone is too large
         assert!(turns.bytes <= BYTES_ABSENT_MAX);
+        note(&mut turns, "new", 2_000);
+        turns.shrink(TURN_MS + 1_999);
+        assert_eq!((turns.sessions.len(), turns.chat("new", 0).is_some()), (1, true), "finished ones are forgotten");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::error::DeskError;
 use crate::hash::sha256_hex;
 
 const ENROLLMENT_TTL_MS: u64 = 3_600_000;
-/// Expired tokens that go with one new one, so that many of them are not one long transaction.
-const EXPIRED_STEP: usize = 64;
+/// Expired tokens or codes that go with one new one, so that many of them are not one long transaction.
+pub(super) const EXPIRED_STEP: usize = 64;
 
 impl DirectoryPlane {
     pub async fn create_tenant(&self, name: &str) -> Result<(), DeskError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use frontdesk_wire::api::{DmDefaultAsk, LinkAsk, LinkOffer, PrincipalAsk, RelevancePolicy, ScopeAsk};
 
-use super::admin::unlink;
+use super::admin::{EXPIRED_STEP, unlink};
 use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal};
 use super::gateways::check_id;
 use super::link_codes;
@@ -77,7 +77,8 @@ impl Management {
         let expires_at = fact.expires_ms;
         let decide = |view: &View, draft: &mut Draft| {
             let codes = || view.link_codes.values();
-            for old in codes().filter(|it| it.expires_ms + self.rules.link_ttl_ms < now_ms) {
+            let over = codes().filter(|it| it.expires_ms + self.rules.link_ttl_ms < now_ms);
+            for old in over.take(EXPIRED_STEP) {
                 draft.remove(&Fact::LinkCode((**old).clone())); // until then it is answered with "expired"
             }
             let open = |it: &&Arc<LinkCode>| {

@@ -41,8 +41,8 @@ impl PartName {
     }
 }
 
-#[derive(Default)]
 /// Times are those of the steady clock.
+#[derive(Default)]
 pub struct Share {
     /// Parts that are left to the others, since when.
     left: HashMap<PartName, u64>,

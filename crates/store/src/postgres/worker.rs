@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use frontdesk_core::port::store::{StoreError, Stored};
 use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::connection::{Connection, Fault, Target};
 use crate::erased::{Erased, answer, erase, typed};
-use crate::turns::{Owner, Turn, Turns};
+use crate::turns::{Owner, Pending, Turn, Turns};
 
 /// Jobs that were handed over and are not finished; further callers wait, which slows down the sources.
 const JOBS_MAX: usize = 4096;
@@ -39,13 +40,15 @@ type JobWork = Box<dyn FnOnce(Rc<Database>) -> LocalBoxFuture<'static, Result<Er
 /// A queue of jobs and its thread. Drop waits until the jobs in it are done and the connections are closed.
 pub(super) struct Worker {
     jobs: Option<mpsc::Sender<Job>>,
+    /// Reads whose turn it is: `READS_MAX` at most.
+    reads: Option<mpsc::UnboundedSender<Read>>,
     turns: Turns,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.jobs = None;
+        (self.jobs, self.reads) = (None, None);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic was already reported
         }
@@ -57,9 +60,12 @@ impl Worker {
         let unable = |error: std::io::Error| StoreError::Unavailable(error.to_string());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unable)?;
         let (jobs, queue) = mpsc::channel(JOBS_MAX);
+        let (reads, reading) = mpsc::unbounded_channel();
         let thread = std::thread::Builder::new().name("store-postgres".into());
-        let thread = thread.spawn(move || runtime.block_on(tokio::task::LocalSet::new().run_until(run(target, queue))));
-        Ok(Self { jobs: Some(jobs), turns: Turns::new(READS_MAX), thread: Some(thread.map_err(unable)?) })
+        let thread =
+            thread.spawn(move || runtime.block_on(tokio::task::LocalSet::new().run_until(run(target, queue, reading))));
+        let (jobs, reads, turns) = (Some(jobs), Some(reads), Turns::new(READS_MAX));
+        Ok(Self { jobs, reads, turns, thread: Some(thread.map_err(unable)?) })
     }
 
     /// Hands work to the thread, and waits for its answer.
@@ -70,22 +76,25 @@ impl Worker {
         let work = move |database: Rc<Database>| -> LocalBoxFuture<'static, Result<Erased, StoreError>> {
             Box::pin(async move { work(&database).await.map(erase) })
         };
-        answer(self.run(None, Box::new(work)))
+        answer(self.run(Box::new(work)))
     }
 
-    fn run(&self, owner: Option<Owner>, work: JobWork) -> Stored<'_, Erased> {
+    fn run(&self, work: JobWork) -> Stored<'_, Erased> {
         Box::pin(async move {
-            let turn = match owner {
-                Some(owner) => Some(self.turns.next(owner).await),
-                None => None,
-            };
-            hand_over(self.jobs.as_ref().ok_or_else(gone)?, turn, work).await
+            let (answer, answered) = oneshot::channel();
+            let job: Job = Box::new(move |database| {
+                Box::pin(async move {
+                    let _ = answer.send(work(database).await); // the caller may be gone
+                })
+            });
+            self.jobs.as_ref().ok_or_else(gone)?.send(job).await.map_err(|_| gone())?;
+            answered.await.map_err(panicked)?
         })
     }
 
     /// For whoever outlives the borrow of the worker.
     pub(super) fn asker(&self) -> Result<Asker, StoreError> {
-        Ok(Asker { jobs: self.jobs.as_ref().ok_or_else(gone)?.downgrade(), turns: self.turns.clone() })
+        Ok(Asker { reads: self.reads.as_ref().ok_or_else(gone)?.downgrade(), turns: self.turns.clone() })
     }
 
     /// Like `ask`, before there is a runtime to wait in.
@@ -111,7 +120,8 @@ impl Worker {
         owner: Owner,
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Stored<'_, T> {
-        answer(self.run(Some(owner), reading(Box::new(TypedWork::new(work)))))
+        let work = Box::new(TypedWork::new(work));
+        answer(Box::pin(async move { self.asker()?.run(owner, work).await }))
     }
 
     /// A transaction. The work may be repeated, if another transaction was in its way.
@@ -119,36 +129,57 @@ impl Worker {
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Stored<'_, T> {
-        answer(self.run(None, writing(Box::new(TypedWork::new(work)))))
+        answer(self.run(writing(Box::new(TypedWork::new(work)))))
     }
-}
-
-fn reading(work: Box<dyn Work + Send>) -> JobWork {
-    Box::new(move |database| Box::pin(async move { database.run_read(&*work).await }))
 }
 
 fn writing(work: Box<dyn Work + Send>) -> JobWork {
     Box::new(move |database| Box::pin(async move { database.writers.run_transaction(&*work).await }))
 }
 
-/// Hands work to the thread, and waits for its result. The turn is that of the work: a caller that is gone has no other one
-/// before it ends.
-async fn hand_over(jobs: &mpsc::Sender<Job>, turn: Option<Turn>, work: JobWork) -> Result<Erased, StoreError> {
-    let (answer, answered) = oneshot::channel();
-    let job: Job = Box::new(move |database| {
-        Box::pin(async move {
-            let done = work(database).await;
-            drop(turn);
-            let _ = answer.send(done); // the caller may be gone
-        })
-    });
-    jobs.send(job).await.map_err(|_| gone())?;
-    answered.await.map_err(panicked)?
+/// A read, with its turn.
+struct Read {
+    work: Box<dyn Work + Send>,
+    answer: oneshot::Sender<Result<Erased, StoreError>>,
+    turn: Turn,
+}
+
+impl Read {
+    async fn run(self, database: Rc<Database>) {
+        let done = database.run_read(&*self.work).await;
+        drop(self.turn);
+        let _ = self.answer.send(done); // the caller may be gone
+    }
+}
+
+/// A read that waits for its turn.
+struct PendingRead {
+    work: Box<dyn Work + Send>,
+    answer: oneshot::Sender<Result<Erased, StoreError>>,
+    reads: mpsc::WeakUnboundedSender<Read>,
+}
+
+impl Pending for PendingRead {
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    fn begin(self: Box<Self>, turn: Turn) -> Result<(), Turn> {
+        let Self { work, answer, reads } = *self;
+        let read = Read { work, answer, turn };
+        let unsent = match reads.upgrade() {
+            Some(reads) => reads.send(read).err().map(|unsent| unsent.0),
+            None => Some(read),
+        };
+        let Some(Read { answer, turn, .. }) = unsent else { return Ok(()) };
+        let _ = answer.send(Err(gone()));
+        Err(turn)
+    }
 }
 
 /// Reads for as long as the thread runs, and keeps it running only until a read is in the queue.
 pub(super) struct Asker {
-    jobs: mpsc::WeakSender<Job>,
+    reads: mpsc::WeakUnboundedSender<Read>,
     turns: Turns,
 }
 
@@ -158,9 +189,13 @@ impl Asker {
         owner: Owner,
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let turn = self.turns.next(owner).await;
-        let jobs = self.jobs.upgrade().ok_or_else(gone)?;
-        hand_over(&jobs, Some(turn), reading(Box::new(TypedWork::new(work)))).await.and_then(typed)
+        self.run(owner, Box::new(TypedWork::new(work))).await.and_then(typed)
+    }
+
+    async fn run(&self, owner: Owner, work: Box<dyn Work + Send>) -> Result<Erased, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.turns.begin(owner, Box::new(PendingRead { work, answer, reads: self.reads.clone() }));
+        answered.await.map_err(panicked)?
     }
 }
 
@@ -200,13 +235,16 @@ impl<T: Send + 'static, W: AsyncFn(&Connection) -> Result<T, Fault>> Work for Ty
     }
 }
 
-async fn run(target: Target, mut queue: mpsc::Receiver<Job>) {
+async fn run(target: Target, mut queue: mpsc::Receiver<Job>, mut reads: mpsc::UnboundedReceiver<Read>) {
     let database = Rc::new(Database::new(target));
     let room = Arc::new(Semaphore::new(JOBS_MAX));
-    while let Some(job) = queue.recv().await {
+    let jobs = stream::poll_fn(|context| queue.poll_recv(context)).map(|job| job(database.clone()));
+    let reads =
+        stream::poll_fn(|context| reads.poll_recv(context)).map(|read| read.run(database.clone()).boxed_local());
+    let mut all = stream::select(reads, jobs); // ends with both
+    while let Some(working) = all.next().await {
         // The semaphore is never closed.
         let Ok(permit) = room.clone().acquire_owned().await else { return };
-        let working = job(database.clone());
         tokio::task::spawn_local(async move {
             working.await;
             drop(permit);

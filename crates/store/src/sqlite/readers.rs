@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{connect, gone};
 use crate::erased::{Erased, answer, erase};
-use crate::turns::{Owner, Turns};
+use crate::turns::{Owner, Pending, Turn, Turns};
 
 const READERS: usize = 2;
 /// Jobs in the queue or under way: enough that no thread waits for the next one.
@@ -53,6 +53,32 @@ impl Shared {
     }
 }
 
+/// A read that waits for its turn.
+struct PendingRead {
+    work: Work,
+    answer: oneshot::Sender<Result<Erased, StoreError>>,
+    shared: Arc<Shared>,
+}
+
+impl Pending for PendingRead {
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    fn begin(self: Box<Self>, turn: Turn) -> Result<(), Turn> {
+        let Self { work, answer, shared } = *self;
+        let job: Job = Box::new(move |connection| {
+            if !answer.is_closed() {
+                let _ = answer.send(work(connection)); // the caller may be gone
+            }
+            drop(turn);
+        });
+        shared.queue().jobs.push_back(job);
+        shared.more.notify_one();
+        Ok(())
+    }
+}
+
 pub(super) struct Readers {
     shared: Arc<Shared>,
     turns: Turns,
@@ -89,16 +115,8 @@ impl Readers {
 
     fn run(&self, owner: Owner, work: Work) -> Stored<'_, Erased> {
         Box::pin(async move {
-            let turn = self.turns.next(owner).await;
             let (answer, answered) = oneshot::channel();
-            let job: Job = Box::new(move |connection| {
-                if !answer.is_closed() {
-                    let _ = answer.send(work(connection)); // the caller may be gone
-                }
-                drop(turn);
-            });
-            self.shared.queue().jobs.push_back(job);
-            self.shared.more.notify_one();
+            self.turns.begin(owner, Box::new(PendingRead { work, answer, shared: self.shared.clone() }));
             answered.await.map_err(|_| gone())?
         })
     }

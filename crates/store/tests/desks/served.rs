@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use frontdesk_core::delivery::interrupt::Asked;
 use frontdesk_core::delivery::wake::WakeTask;
 use frontdesk_core::directory::Caller;
 use frontdesk_core::meters::Why;
 use frontdesk_core::port::store::{Acceptance, LEASE_MS, Store};
-use frontdesk_core::{Desk, Rules};
+use frontdesk_core::{Desk, Env as _, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
@@ -189,17 +190,21 @@ async fn a_turn_is_known_after_its_socket_was_replaced(store: Arc<dyn Store>) {
     assert_eq!(interrupted(&pair, &["k", "another"]).await, 1);
 }
 
+fn asked(pair: &Pair, session_key: &str) -> Asked {
+    Asked { session_key: session_key.into(), at_ms: pair.env.steady_ms() }
+}
+
 async fn interrupts_for_other_servers_are_bounded(store: Arc<dyn Store>) {
     let pair = Pair::open(store).await;
     let interrupts = pair.one.delivery().interrupts();
     let dropped = |why| pair.one.meters().interrupts_dropped.get_or_create(&Why { why }).get();
     // Of a gateway, in one second: 16 of a tenant are passed to other servers.
     for number in 0..20 {
-        assert!(!interrupts.forward(&pair.caller, &format!("k-{number}")).await.unwrap());
+        assert!(!interrupts.forward(&pair.caller, &asked(&pair, &format!("k-{number}"))).await.unwrap());
     }
     assert_eq!(dropped("too_many"), 4);
     pair.env.advance_ms(1_000);
-    interrupts.forward(&pair.caller, "k").await.unwrap();
+    interrupts.forward(&pair.caller, &asked(&pair, "k")).await.unwrap();
     assert_eq!(dropped("too_many"), 4);
     // Of other servers: 32 of a tenant wait.
     let tenant = &pair.caller.tenant;
@@ -217,10 +222,15 @@ async fn a_late_interrupt_stops_no_turn(store: Arc<dyn Store>) {
     carry_out(&pair.one, &mut session, 10).await;
     assert_eq!(written(&mut session, 10).len(), 1);
     let (interrupts, tenant) = (pair.one.delivery().interrupts(), &pair.caller.tenant);
-    assert!(interrupts.ask(tenant, "k".into()));
+    let (old, meters) = (asked(&pair, "k"), pair.one.meters());
+    assert!(interrupts.ask(tenant, "k".into()) && !interrupts.ask(tenant, "other".into()));
     pair.env.advance_ms(3_001); // reads took long
+    assert!(!interrupts.ask(tenant, "other".into()), "asked again, it is a new one");
     interrupts.work_off(tenant.clone()).await;
-    assert_eq!(pair.one.meters().interrupts.get(), 0);
-    assert_eq!(pair.one.meters().interrupts_dropped.get_or_create(&Why { why: "late" }).get(), 1);
+    let late = || meters.interrupts_dropped.get_or_create(&Why { why: "late" }).get();
+    assert_eq!((meters.interrupts.get(), late()), (0, 1));
+    assert!(!interrupts.forward(&pair.caller, &old).await.unwrap(), "of a gateway here");
+    assert_eq!((meters.interrupts.get(), late()), (0, 2));
+    assert!(interrupts.forward(&pair.caller, &asked(&pair, "k")).await.unwrap());
     assert_eq!(interrupted(&pair, &["k"]).await, 1);
 }

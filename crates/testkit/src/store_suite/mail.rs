@@ -1,7 +1,10 @@
 //! Rules for operator access to the ledger: list, drop, replay.
 
+use std::time::Duration;
+
 use frontdesk_core::port::store::{Delivery, MailState, Position, Store};
 use frontdesk_wire::{InstanceNo, Seq};
+use futures_util::FutureExt as _;
 
 use super::{Harness, NotifiedRows, accept, accept_many, acceptance, owed, sent, settled};
 
@@ -202,4 +205,18 @@ pub async fn sent_turns_reach_far_back(harness: Harness) {
     let found = harness.store.sent_turns(InstanceNo(7), 0).await.unwrap();
     let keys: Vec<&str> = found.iter().map(|turn| &*turn.session_key).collect();
     assert_eq!(keys, ["later", "first"]);
+}
+
+/// Regression: a read that was waited for, and whose caller was busy with something else, kept the turn that it was given, and
+/// no other read of the server began.
+pub async fn reads_that_are_not_polled_delay_nobody(harness: Harness) {
+    let store = &*harness.store;
+    accept_many(store, 1, 7).await;
+    let mut unpolled: Vec<_> = (0..300).map(|_| store.position(InstanceNo(7))).collect();
+    unpolled.retain_mut(|read| read.as_mut().now_or_never().is_none());
+    let other = tokio::time::timeout(Duration::from_mins(1), store.position(InstanceNo(8))).await;
+    assert_eq!(other.expect("the read does not end"), Ok(Position::default()));
+    for read in unpolled {
+        read.await.unwrap();
+    }
 }

@@ -85,7 +85,8 @@ macro_rules! store_contract {
                     a_row_is_dropped_once, a_settled_or_absent_row_cannot_be_dropped, a_dropped_row_stays_dead,
                     a_replay_is_a_new_row_at_the_end, a_replay_is_reported, a_settled_and_a_dead_row_can_be_replayed,
                     an_absent_row_cannot_be_replayed, sent_turns_are_those_of_rows_that_were_written,
-                    sent_turns_are_found_behind_a_replayed_row, sent_turns_reach_far_back;
+                    sent_turns_are_found_behind_a_replayed_row, sent_turns_reach_far_back,
+                    reads_that_are_not_polled_delay_nobody;
                 vault: a_capability_is_bound_under_every_key, the_newest_capability_wins,
                     a_capability_belongs_to_its_tenant_and_kind, a_capability_ends_at_its_time, capabilities_survive;
                 journal: an_entry_is_opened_then_closed, open_entries_become_unknown_once,

@@ -16,8 +16,8 @@ pub struct Ending {
     pub close: Option<Close>,
     /// Lanes that were not started, with their mailbox; their actions are still carried out.
     pub left: Option<(Arc<Mailbox>, Vec<Arc<Lane>>)>,
-    /// Interrupts that were not looked up yet; they are still carried out.
-    pub interrupts: Vec<String>,
+    /// Interrupts that were not looked up yet, and when they came; they are still carried out.
+    pub interrupts: Vec<(String, u64)>,
 }
 
 impl Ending {

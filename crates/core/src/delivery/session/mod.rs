@@ -74,7 +74,7 @@ pub enum Effect {
     /// [`DeliveryPlane::settle`], then [`Session::saved`].
     Save(Settlement),
     /// [`Interrupts::forward`](super::interrupt::Interrupts::forward), then `interrupt_done` on the mailbox.
-    Interrupt { session_key: String, mailbox: Arc<Mailbox> },
+    Interrupt { session_key: String, waited_ms: u64, mailbox: Arc<Mailbox> },
     /// [`DeliveryPlane::go_idle`].
     GoIdle(Arc<Mailbox>),
     /// [`DeliveryPlane::note_never_acks`].
@@ -128,7 +128,7 @@ pub struct Session {
     lanes: Lanes,
     jobs: Arc<Semaphore>,
     /// The first one is being looked up.
-    interrupts: VecDeque<String>,
+    interrupts: VecDeque<(String, u64)>,
     ping: bool,
     /// Since when a message is being written.
     writing_since_ms: Option<u64>,
@@ -299,7 +299,7 @@ impl Session {
             Ok(GatewayFrame::Interrupt { session_key, .. }) if session_key.len() > SESSION_KEY_MAX_BYTES => {
                 self.bad_frame("malformed", now_ms);
             }
-            Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned()),
+            Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned(), now_ms),
             Ok(GatewayFrame::InboundWorking { buffer_ids }) => {
                 let (epoch, instance) = (self.delivery.ledger.epoch(), self.caller.instance.no);
                 if let Some(serving) = &mut self.serving {
@@ -347,21 +347,21 @@ impl Session {
     }
 
     /// One interrupt is looked up at a time, some wait, and further ones are dropped.
-    fn take_interrupt(&mut self, session_key: String) {
+    fn take_interrupt(&mut self, session_key: String, now_ms: u64) {
         match self.interrupts.len() {
-            0 => self.start_interrupt(session_key.clone()),
+            0 => self.start_interrupt(session_key.clone(), 0),
             1..=INTERRUPTS_MAX => {}
             _ => {
                 self.delivery.meters.frames_bad.get_or_create(&Why { why: "interrupt_flood" }).inc();
                 return;
             }
         }
-        self.interrupts.push_back(session_key);
+        self.interrupts.push_back((session_key, now_ms));
     }
 
-    fn start_interrupt(&mut self, session_key: String) {
+    fn start_interrupt(&mut self, session_key: String, waited_ms: u64) {
         if let Some(mailbox) = self.mailbox().cloned() {
-            self.effects.push_back(Effect::Interrupt { session_key, mailbox });
+            self.effects.push_back(Effect::Interrupt { session_key, waited_ms, mailbox });
         }
     }
 
@@ -376,7 +376,7 @@ impl Session {
 
     /// Processes orders, waiting frames and rows. Called after every input.
     pub fn turn(&mut self, now_ms: u64) {
-        self.take_orders();
+        self.take_orders(now_ms);
         while self.closing.is_none() && self.hello.is_none() && !self.outbox.is_full() {
             let Some(line) = self.later.next() else { break };
             self.take_frame(&line, now_ms);
@@ -392,7 +392,7 @@ impl Session {
         self.note_outbox();
     }
 
-    fn take_orders(&mut self) {
+    fn take_orders(&mut self, now_ms: u64) {
         let Some(serving) = &self.serving else { return };
         for order in serving.mailbox.take_orders() {
             match order {
@@ -415,8 +415,8 @@ impl Session {
                 }
                 Order::InterruptDone => {
                     self.interrupts.pop_front();
-                    if let Some(next) = self.interrupts.front().cloned() {
-                        self.start_interrupt(next);
+                    if let Some((next, at_ms)) = self.interrupts.front().cloned() {
+                        self.start_interrupt(next, now_ms.saturating_sub(at_ms));
                     }
                 }
             }

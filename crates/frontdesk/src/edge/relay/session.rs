@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket};
 use frontdesk_core::Desk;
+use frontdesk_core::delivery::interrupt::Asked;
 use frontdesk_core::delivery::session::{Beginning, Effect, Row, Session, Write};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Position, StoreError};
@@ -121,6 +122,7 @@ impl Carrier {
 
     /// Releases the instance for the next socket, then closes this one.
     async fn end(self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, is_gone: bool) {
+        let now_ms = self.now_ms();
         let (app, caller) = (self.app, self.session.caller().clone());
         let mut ending = self.session.end().await;
         if let Some((mailbox, lanes)) = ending.left.take() {
@@ -135,8 +137,8 @@ impl Carrier {
         if !interrupts.is_empty() {
             let desk = app.desk.clone();
             app.sessions.spawn(async move {
-                for session_key in interrupts {
-                    interrupt(&desk, &caller, &session_key).await;
+                for (session_key, came_ms) in interrupts {
+                    interrupt(&desk, &caller, session_key, now_ms.saturating_sub(came_ms)).await;
                 }
             });
         }
@@ -212,10 +214,10 @@ impl Carrier {
             Effect::Save(settlement) => {
                 self.wait(async move { Done::Saved(desk.delivery().settle(instance, settlement).await) });
             }
-            Effect::Interrupt { session_key, mailbox } => {
+            Effect::Interrupt { session_key, waited_ms, mailbox } => {
                 let caller = caller();
                 self.spawn(async move {
-                    interrupt(&desk, &caller, &session_key).await;
+                    interrupt(&desk, &caller, session_key, waited_ms).await;
                     mailbox.interrupt_done();
                 });
             }
@@ -265,8 +267,9 @@ async fn begin(desk: Arc<Desk>, caller: Caller, beginning: Beginning) -> Done {
     Done::Begun(desk.delivery().begin(&caller, beginning).await)
 }
 
-async fn interrupt(desk: &Desk, caller: &Caller, session_key: &str) {
-    if let Err(error) = desk.delivery().interrupts().forward(caller, session_key).await {
+async fn interrupt(desk: &Desk, caller: &Caller, session_key: String, waited_ms: u64) {
+    let asked = Asked { session_key, at_ms: desk.env().steady_ms().saturating_sub(waited_ms) };
+    if let Err(error) = desk.delivery().interrupts().forward(caller, &asked).await {
         tracing::error!(%error, "routing an interrupt failed");
     }
 }
