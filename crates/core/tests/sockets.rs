@@ -110,6 +110,26 @@ fn a_notification_reaches_only_its_instance() {
     assert!(sockets.take_unserved().is_empty(), "reported once");
 }
 
+#[test]
+fn turns_outlive_their_socket_until_they_are_finished() {
+    let (sockets, no) = (Sockets::default(), InstanceNo(7));
+    let is_known = || sockets.turn_chat(no, &["k"], 0).is_some();
+    let first = served(&sockets, 7);
+    sockets.remember_turns(no, std::iter::once(&*delivery("k")), 1_000);
+    assert!(is_known());
+    sockets.detach(no, &first);
+    assert!(!is_known(), "no socket");
+    sockets.forget_finished_turns(60_000);
+    let second = served(&sockets, 7);
+    assert!(is_known());
+    sockets.forget_finished_turns(31 * 60_000);
+    assert!(is_known(), "the agent has a socket");
+    sockets.detach(no, &second);
+    sockets.forget_finished_turns(31 * 60_000);
+    let _third = served(&sockets, 7);
+    assert!(!is_known());
+}
+
 #[tokio::test]
 async fn the_newest_socket_wins_and_the_old_one_is_closed() {
     let sockets = Sockets::default();

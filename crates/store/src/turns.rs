@@ -90,6 +90,9 @@ impl Tenants {
     }
 }
 
+/// From so many on, work of an owner that nobody wants any more is removed before its turn.
+const UNWANTED_MIN: usize = 256;
+
 /// So many may read at a time.
 #[derive(Clone)]
 pub(crate) struct Turns(Arc<Mutex<Queue>>);
@@ -162,6 +165,10 @@ impl Queue {
         let own = self.waiting.entry(owner).or_default();
         if own.is_empty() {
             self.owners.push_back(owner);
+        }
+        // Callers that disconnect leave their work behind.
+        if own.len() >= UNWANTED_MIN && own.len().is_power_of_two() {
+            own.retain(|it| it.is_wanted());
         }
         own.push_back(work);
     }
@@ -247,6 +254,7 @@ mod tests {
         for _ in 0..100_000 {
             turns.begin(Owner(1), Box::new(Read { is_wanted: false, ..read("unwanted", &begun) }));
         }
+        assert!(turns.queue().waiting[&Owner(1)].len() <= UNWANTED_MIN);
         turns.begin(Owner(1), Box::new(read("last", &begun)));
         assert_eq!((end(&begun), end(&begun), end(&begun)), (Some("first"), Some("last"), None));
         assert_eq!(turns.queue().free, 1);

@@ -24,7 +24,7 @@ const ASKED_MAX: usize = 32;
 pub const ASKING_TENANTS_MAX: usize = 1_024;
 /// An interrupt of a gateway that finds its turn later than this could stop the next turn of the session.
 const AGE_MAX_MS: u64 = 3_000;
-/// For so long the turns of other agents of the tenant are read, if they are not known.
+/// For so long the turns of the tenant's other agents are read, if they are not known.
 const SEARCH_MS: u64 = 1_500;
 
 /// What a user's `/stop` interrupts.
@@ -228,13 +228,19 @@ impl Interrupts {
         let find = |among: &[InstanceNo], names: &[&str]| {
             among.iter().find_map(|no| Some((*no, self.sockets.turn_chat(*no, names, since_ms)?)))
         };
-        let mut failed = None;
-        if let Some(own) = instances.first().filter(|no| Some(**no) == preferred) {
-            failed = self.load_turns(*own).await.err();
+        if self.is_late(asked) {
+            self.count_dropped("late");
+            return Ok(false);
         }
+        let own = instances.first().filter(|no| Some(**no) == preferred);
+        if let Some(own) = own {
+            self.load_turns(*own).await?; // another agent may have a session of that name
+        }
+        let (began_ms, mut is_cut, mut failed) = (self.env.steady_ms(), false, None);
         let mut found = find(&instances, &[session_key]);
         for &instance in &instances {
-            if found.is_some() || self.age_ms(asked) > SEARCH_MS {
+            is_cut = self.is_late(asked) || self.env.steady_ms().saturating_sub(began_ms) > SEARCH_MS;
+            if found.is_some() || is_cut {
                 break;
             }
             match self.load_turns(instance).await {
@@ -244,19 +250,23 @@ impl Interrupts {
             }
         }
         if found.is_none() {
-            // Newer gateways may use another name for the session, and another agent may have one of that name.
+            // Newer gateways may use another name for the session. Another agent may have one of that name, so all turns must
+            // be known, or it is the caller's own.
+            let among = if is_cut || failed.is_some() { own.map_or(&[][..], std::slice::from_ref) } else { &instances };
             let aliases = session_aliases(session_key);
-            found = find(&instances, &aliases.iter().map(String::as_str).collect::<Vec<_>>());
+            found = find(among, &aliases.iter().map(String::as_str).collect::<Vec<_>>());
         }
+        let Some((instance, chat_id)) = found else {
+            if is_cut {
+                self.count_dropped("late");
+            }
+            return failed.map_or(Ok(false), Err);
+        };
         if self.is_late(asked) {
             self.count_dropped("late");
             return Ok(false);
         }
-        match (found, failed) {
-            (Some((instance, chat_id)), _) => self.send_one(instance, session_key, &chat_id).await,
-            (None, Some(error)) => Err(error),
-            (None, None) => Ok(false),
-        }
+        self.send_one(instance, session_key, &chat_id).await
     }
 
     /// The chat of the session's turn on an instance that has a socket, here or at another server.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use frontdesk_core::port::store::{StoreError, Stored};
 use futures_util::future::LocalBoxFuture;
-use futures_util::{FutureExt as _, StreamExt as _, stream};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::connection::{Connection, Fault, Target};
@@ -237,20 +237,24 @@ impl<T: Send + 'static, W: AsyncFn(&Connection) -> Result<T, Fault>> Work for Ty
 
 async fn run(target: Target, mut queue: mpsc::Receiver<Job>, mut reads: mpsc::UnboundedReceiver<Read>) {
     let database = Rc::new(Database::new(target));
-    let room = Arc::new(Semaphore::new(JOBS_MAX));
     let jobs = stream::poll_fn(|context| queue.poll_recv(context)).map(|job| job(database.clone()));
     let reads =
         stream::poll_fn(|context| reads.poll_recv(context)).map(|read| read.run(database.clone()).boxed_local());
-    let mut all = stream::select(reads, jobs); // ends with both
-    while let Some(working) = all.next().await {
+    tokio::join!(work_off(jobs, JOBS_MAX), work_off(reads, READS_MAX)); // reads do not wait behind writes
+}
+
+/// Runs what comes, so much at a time, until nothing comes any more and all of it is done.
+async fn work_off(mut works: impl Stream<Item = LocalBoxFuture<'static, ()>> + Unpin, max: usize) {
+    let room = Arc::new(Semaphore::new(max));
+    while let Some(work) = works.next().await {
         // The semaphore is never closed.
         let Ok(permit) = room.clone().acquire_owned().await else { return };
         tokio::task::spawn_local(async move {
-            working.await;
+            work.await;
             drop(permit);
         });
     }
-    let _all = room.acquire_many(u32::try_from(JOBS_MAX).unwrap_or(u32::MAX)).await; // everything in hand is done
+    let _all = room.acquire_many(u32::try_from(max).unwrap_or(u32::MAX)).await;
 }
 
 /// The connections, on the thread of the worker.

@@ -8,15 +8,19 @@ const KEPT_BYTES: usize = 4096;
 pub(super) struct Later {
     lines: String,
     at: usize,
+    /// When they came.
+    came_ms: u64,
 }
 
 impl Later {
-    pub(super) fn push(&mut self, line: &str) {
+    pub(super) fn push(&mut self, line: &str, now_ms: u64) {
+        self.came_ms = now_ms;
         self.lines.push_str(line);
         self.lines.push('\n');
     }
 
-    pub(super) fn next(&mut self) -> Option<String> {
+    /// A line, and when it came.
+    pub(super) fn next(&mut self) -> Option<(String, u64)> {
         let rest = &self.lines[self.at..];
         let Some(end) = rest.find('\n') else {
             self.at = 0;
@@ -26,7 +30,7 @@ impl Later {
         };
         let line = rest[..end].to_owned();
         self.at += end + 1;
-        Some(line)
+        Some((line, self.came_ms))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -44,11 +48,11 @@ mod tests {
         assert!(later.is_empty() && later.next().is_none());
         let long = "x".repeat(100_000);
         for line in ["a", &long, "b"] {
-            later.push(line);
+            later.push(line, 7);
         }
-        for line in ["a", &long, "b"] {
+        for line in ["a", &*long, "b"] {
             assert!(!later.is_empty());
-            assert_eq!(later.next().as_deref(), Some(line));
+            assert_eq!(later.next(), Some((line.to_owned(), 7)));
         }
         assert!(later.is_empty() && later.next().is_none());
         assert!(later.lines.capacity() <= KEPT_BYTES);

@@ -241,9 +241,9 @@ impl Session {
         // Frames after a hello wait until it is answered; all frames wait for space in the outbox.
         let whole = lines.push(text, |line| {
             if self.may_read() {
-                self.take_frame(line, now_ms);
+                self.take_frame(line, now_ms, now_ms);
             } else {
-                self.later.push(line);
+                self.later.push(line, now_ms);
             }
         });
         self.lines = lines;
@@ -285,7 +285,7 @@ impl Session {
         }
     }
 
-    fn take_frame(&mut self, line: &str, now_ms: u64) {
+    fn take_frame(&mut self, line: &str, now_ms: u64, came_ms: u64) {
         match GatewayFrame::parse(line) {
             Ok(GatewayFrame::InboundAck { buffer_id }) => self.take_ack(&buffer_id),
             Ok(GatewayFrame::Outbound { request_id, action, platform, bot_id }) => {
@@ -299,7 +299,9 @@ impl Session {
             Ok(GatewayFrame::Interrupt { session_key, .. }) if session_key.len() > SESSION_KEY_MAX_BYTES => {
                 self.bad_frame("malformed", now_ms);
             }
-            Ok(GatewayFrame::Interrupt { session_key, .. }) => self.take_interrupt(session_key.into_owned(), now_ms),
+            Ok(GatewayFrame::Interrupt { session_key, .. }) => {
+                self.take_interrupt(session_key.into_owned(), now_ms, came_ms);
+            }
             Ok(GatewayFrame::InboundWorking { buffer_ids }) => {
                 let (epoch, instance) = (self.delivery.ledger.epoch(), self.caller.instance.no);
                 if let Some(serving) = &mut self.serving {
@@ -347,16 +349,16 @@ impl Session {
     }
 
     /// One interrupt is looked up at a time, some wait, and further ones are dropped.
-    fn take_interrupt(&mut self, session_key: String, now_ms: u64) {
+    fn take_interrupt(&mut self, session_key: String, now_ms: u64, came_ms: u64) {
         match self.interrupts.len() {
-            0 => self.start_interrupt(session_key.clone(), 0),
+            0 => self.start_interrupt(session_key.clone(), now_ms.saturating_sub(came_ms)),
             1..=INTERRUPTS_MAX => {}
             _ => {
                 self.delivery.meters.frames_bad.get_or_create(&Why { why: "interrupt_flood" }).inc();
                 return;
             }
         }
-        self.interrupts.push_back((session_key, now_ms));
+        self.interrupts.push_back((session_key, came_ms));
     }
 
     fn start_interrupt(&mut self, session_key: String, waited_ms: u64) {
@@ -378,8 +380,8 @@ impl Session {
     pub fn turn(&mut self, now_ms: u64) {
         self.take_orders(now_ms);
         while self.closing.is_none() && self.hello.is_none() && !self.outbox.is_full() {
-            let Some(line) = self.later.next() else { break };
-            self.take_frame(&line, now_ms);
+            let Some((line, came_ms)) = self.later.next() else { break };
+            self.take_frame(&line, now_ms, came_ms);
         }
         let is_owed = self.serving.as_ref().is_some_and(Serving::is_owed_acks);
         if self.leave_at_ms.is_some_and(|leave_at_ms| now_ms >= leave_at_ms || !is_owed) {

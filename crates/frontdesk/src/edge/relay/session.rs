@@ -122,7 +122,7 @@ impl Carrier {
 
     /// Releases the instance for the next socket, then closes this one.
     async fn end(self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, is_gone: bool) {
-        let now_ms = self.now_ms();
+        let began_ms = self.app.desk.env().steady_ms().saturating_sub(self.now_ms());
         let (app, caller) = (self.app, self.session.caller().clone());
         let mut ending = self.session.end().await;
         if let Some((mailbox, lanes)) = ending.left.take() {
@@ -138,7 +138,7 @@ impl Carrier {
             let desk = app.desk.clone();
             app.sessions.spawn(async move {
                 for (session_key, came_ms) in interrupts {
-                    interrupt(&desk, &caller, session_key, now_ms.saturating_sub(came_ms)).await;
+                    interrupt(&desk, &caller, &Asked { session_key, at_ms: began_ms + came_ms }).await;
                 }
             });
         }
@@ -216,8 +216,9 @@ impl Carrier {
             }
             Effect::Interrupt { session_key, waited_ms, mailbox } => {
                 let caller = caller();
+                let asked = Asked { session_key, at_ms: desk.env().steady_ms().saturating_sub(waited_ms) };
                 self.spawn(async move {
-                    interrupt(&desk, &caller, session_key, waited_ms).await;
+                    interrupt(&desk, &caller, &asked).await;
                     mailbox.interrupt_done();
                 });
             }
@@ -267,9 +268,8 @@ async fn begin(desk: Arc<Desk>, caller: Caller, beginning: Beginning) -> Done {
     Done::Begun(desk.delivery().begin(&caller, beginning).await)
 }
 
-async fn interrupt(desk: &Desk, caller: &Caller, session_key: String, waited_ms: u64) {
-    let asked = Asked { session_key, at_ms: desk.env().steady_ms().saturating_sub(waited_ms) };
-    if let Err(error) = desk.delivery().interrupts().forward(caller, &asked).await {
+async fn interrupt(desk: &Desk, caller: &Caller, asked: &Asked) {
+    if let Err(error) = desk.delivery().interrupts().forward(caller, asked).await {
         tracing::error!(%error, "routing an interrupt failed");
     }
 }
