@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use frontdesk_core::delivery::interrupt::Asked;
 use frontdesk_core::delivery::session::{Effect, Session};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Store, StoreError};
-use frontdesk_core::{Desk, Rules};
+use frontdesk_core::{Desk, Env as _, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
@@ -16,6 +17,7 @@ use frontdesk_wire::{Close, DeskNo, Seq};
 use serde_json::{Value, json};
 
 struct Scene {
+    env: Arc<TestEnv>,
     desk: Arc<Desk>,
     caller: Caller,
 }
@@ -24,9 +26,10 @@ impl Scene {
     async fn new() -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
         let rules = Rules { settle_ms: 0, ..Rules::default() };
-        let desk = desk_over(store, Arc::new(TestEnv::default()), rules).await;
+        let env = Arc::new(TestEnv::default());
+        let desk = desk_over(store, env.clone(), rules).await;
         let caller = caller(&desk).await;
-        Self { desk, caller }
+        Self { env, desk, caller }
     }
 
     fn session(&self) -> Session {
@@ -295,7 +298,7 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     loop {
         session.turn(1);
         let Some(effect) = session.next_effect() else { break };
-        let Effect::Interrupt { session_key, mailbox, waited_ms: 0 } = effect else {
+        let Effect::Interrupt { asked: Asked { session_key, .. }, mailbox } = effect else {
             panic!("expected the effect Interrupt")
         };
         assert!(session.next_effect().is_none(), "one at a time");
@@ -304,15 +307,17 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     }
     assert_eq!(asked.len(), 17, "one lookup and the queue limit");
     assert_eq!(asked[16], "k-16");
-    // It says how long it has waited.
+    // It has the time at which it came, however long it waits.
+    let came_ms = scene.env.steady_ms();
     session.take_text(&[stop(1), stop(2)].concat(), 2);
     session.turn(2);
     let Some(Effect::Interrupt { mailbox, .. }) = session.next_effect() else {
         panic!("expected the effect Interrupt")
     };
     mailbox.interrupt_done();
+    scene.env.advance_ms(30_000);
     session.turn(30_002);
-    assert!(matches!(session.next_effect(), Some(Effect::Interrupt { waited_ms: 30_000, .. })));
+    assert!(matches!(session.next_effect(), Some(Effect::Interrupt { asked, .. }) if asked.at_ms == came_ms));
     mailbox.interrupt_done();
     session.turn(30_003);
     assert!(session.next_effect().is_none());
@@ -321,7 +326,8 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     session.turn(30_004);
     assert!(matches!(session.next_effect(), Some(Effect::Interrupt { .. })));
     session.hang_up();
-    assert_eq!(session.end().await.interrupts, [("k-2".to_owned(), 30_004), ("k-3".to_owned(), 30_004)]);
+    let left: Vec<_> = session.end().await.interrupts.into_iter().map(|asked| asked.session_key).collect();
+    assert_eq!(left, ["k-2", "k-3"]);
 }
 
 #[tokio::test]

@@ -36,6 +36,7 @@ pub(crate) struct LiveTurns {
 }
 
 /// An interrupt that a gateway asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub session_key: String,
     /// When, by the steady clock.
@@ -202,12 +203,8 @@ impl Interrupts {
         }
     }
 
-    fn age_ms(&self, asked: &Asked) -> u64 {
-        self.env.steady_ms().saturating_sub(asked.at_ms)
-    }
-
     fn is_late(&self, asked: &Asked) -> bool {
-        self.age_ms(asked) > AGE_MAX_MS
+        self.env.steady_ms().saturating_sub(asked.at_ms) > AGE_MAX_MS
     }
 
     /// Interrupts the session on the instance of this tenant that has a socket here and runs it. What is known in memory

@@ -7,6 +7,7 @@ use frontdesk_wire::Close;
 use super::lane::Lane;
 use super::outbox::Outbox;
 use super::{Order, Session};
+use crate::delivery::interrupt::Asked;
 use crate::delivery::sockets::Mailbox;
 use crate::meters::Why;
 
@@ -16,8 +17,8 @@ pub struct Ending {
     pub close: Option<Close>,
     /// Lanes that were not started, with their mailbox; their actions are still carried out.
     pub left: Option<(Arc<Mailbox>, Vec<Arc<Lane>>)>,
-    /// Interrupts that were not looked up yet, and when they came; they are still carried out.
-    pub interrupts: Vec<(String, u64)>,
+    /// Interrupts that were not looked up yet; they are still carried out.
+    pub interrupts: Vec<Asked>,
 }
 
 impl Ending {

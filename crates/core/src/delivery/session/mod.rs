@@ -7,6 +7,7 @@
 mod actions;
 mod ending;
 mod hello;
+mod interrupts;
 mod lane;
 mod later;
 mod outbox;
@@ -27,9 +28,11 @@ use self::later::Later;
 use self::outbox::{OUTBOX_MAX_BYTES, Outbox};
 use self::share::Share;
 use super::DeliveryPlane;
+use super::interrupt::Asked;
 use super::sockets::{Mailbox, Order, Unserved};
 use super::window::{Acks, Health, Window};
 use crate::directory::Caller;
+use crate::env::Env;
 use crate::ids::{buffer_id, parse_buffer_id};
 use crate::meters::Why;
 use crate::port::store::{Delivery, Settlement, StoreError};
@@ -41,8 +44,6 @@ pub use lane::{Job, Lane};
 /// Invalid frames per minute before the session is closed.
 const BAD_MAX: u32 = 64;
 const BAD_MS: u64 = 60_000;
-/// Interrupts that wait while one is looked up; further ones are dropped and counted.
-const INTERRUPTS_MAX: usize = 16;
 /// Longer than any session key of a gateway.
 const SESSION_KEY_MAX_BYTES: usize = 1024;
 /// Time limit for writing one message, however slowly the peer reads. Gateways can stall for half a minute while
@@ -74,7 +75,7 @@ pub enum Effect {
     /// [`DeliveryPlane::settle`], then [`Session::saved`].
     Save(Settlement),
     /// [`Interrupts::forward`](super::interrupt::Interrupts::forward), then `interrupt_done` on the mailbox.
-    Interrupt { session_key: String, waited_ms: u64, mailbox: Arc<Mailbox> },
+    Interrupt { asked: Asked, mailbox: Arc<Mailbox> },
     /// [`DeliveryPlane::go_idle`].
     GoIdle(Arc<Mailbox>),
     /// [`DeliveryPlane::note_never_acks`].
@@ -128,7 +129,7 @@ pub struct Session {
     lanes: Lanes,
     jobs: Arc<Semaphore>,
     /// The first one is being looked up.
-    interrupts: VecDeque<(String, u64)>,
+    interrupts: VecDeque<Asked>,
     ping: bool,
     /// Since when a message is being written.
     writing_since_ms: Option<u64>,
@@ -300,7 +301,8 @@ impl Session {
                 self.bad_frame("malformed", now_ms);
             }
             Ok(GatewayFrame::Interrupt { session_key, .. }) => {
-                self.take_interrupt(session_key.into_owned(), now_ms, came_ms);
+                let at_ms = steady_ms(&*self.delivery.env, came_ms, now_ms);
+                self.take_interrupt(Asked { session_key: session_key.into_owned(), at_ms });
             }
             Ok(GatewayFrame::InboundWorking { buffer_ids }) => {
                 let (epoch, instance) = (self.delivery.ledger.epoch(), self.caller.instance.no);
@@ -348,25 +350,6 @@ impl Session {
         }
     }
 
-    /// One interrupt is looked up at a time, some wait, and further ones are dropped.
-    fn take_interrupt(&mut self, session_key: String, now_ms: u64, came_ms: u64) {
-        match self.interrupts.len() {
-            0 => self.start_interrupt(session_key.clone(), now_ms.saturating_sub(came_ms)),
-            1..=INTERRUPTS_MAX => {}
-            _ => {
-                self.delivery.meters.frames_bad.get_or_create(&Why { why: "interrupt_flood" }).inc();
-                return;
-            }
-        }
-        self.interrupts.push_back((session_key, came_ms));
-    }
-
-    fn start_interrupt(&mut self, session_key: String, waited_ms: u64) {
-        if let Some(mailbox) = self.mailbox().cloned() {
-            self.effects.push_back(Effect::Interrupt { session_key, waited_ms, mailbox });
-        }
-    }
-
     fn take_going_idle(&mut self) {
         let Some(serving) = &self.serving else { return };
         serving.mailbox.go_idle();
@@ -378,7 +361,7 @@ impl Session {
 
     /// Processes orders, waiting frames and rows. Called after every input.
     pub fn turn(&mut self, now_ms: u64) {
-        self.take_orders(now_ms);
+        self.take_orders();
         while self.closing.is_none() && self.hello.is_none() && !self.outbox.is_full() {
             let Some((line, came_ms)) = self.later.next() else { break };
             self.take_frame(&line, now_ms, came_ms);
@@ -394,7 +377,7 @@ impl Session {
         self.note_outbox();
     }
 
-    fn take_orders(&mut self, now_ms: u64) {
+    fn take_orders(&mut self) {
         let Some(serving) = &self.serving else { return };
         for order in serving.mailbox.take_orders() {
             match order {
@@ -417,8 +400,8 @@ impl Session {
                 }
                 Order::InterruptDone => {
                     self.interrupts.pop_front();
-                    if let Some((next, at_ms)) = self.interrupts.front().cloned() {
-                        self.start_interrupt(next, now_ms.saturating_sub(at_ms));
+                    if let Some(next) = self.interrupts.front().cloned() {
+                        self.start_interrupt(next);
                     }
                 }
             }
@@ -623,9 +606,9 @@ impl Session {
                 return self.close(Close::Unresponsive);
             }
         }
-        // The clock of a session begins with it.
-        let steady_ms = |since_ms: u64| self.delivery.env.steady_ms().saturating_sub(now_ms.saturating_sub(since_ms));
-        serving.mailbox.note_unacked(serving.window.unacked_since_ms().map(steady_ms));
+        let env = &*self.delivery.env;
+        let since_ms = serving.window.unacked_since_ms();
+        serving.mailbox.note_unacked(since_ms.map(|since_ms| steady_ms(env, since_ms, now_ms)));
         if !self.outbox.is_full() && !serving.mailbox.is_idle() && self.delivery.directory.is_current() {
             self.ask_for_acks(now_ms);
         }
@@ -693,4 +676,9 @@ fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
         fits
     };
     sizes.take_while(fits).count()
+}
+
+/// A time of a session, whose clock begins with it, by the steady clock.
+fn steady_ms(env: &dyn Env, at_ms: u64, now_ms: u64) -> u64 {
+    env.steady_ms().saturating_sub(now_ms.saturating_sub(at_ms))
 }

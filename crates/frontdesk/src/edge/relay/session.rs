@@ -122,7 +122,6 @@ impl Carrier {
 
     /// Releases the instance for the next socket, then closes this one.
     async fn end(self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, is_gone: bool) {
-        let began_ms = self.app.desk.env().steady_ms().saturating_sub(self.now_ms());
         let (app, caller) = (self.app, self.session.caller().clone());
         let mut ending = self.session.end().await;
         if let Some((mailbox, lanes)) = ending.left.take() {
@@ -137,8 +136,8 @@ impl Carrier {
         if !interrupts.is_empty() {
             let desk = app.desk.clone();
             app.sessions.spawn(async move {
-                for (session_key, came_ms) in interrupts {
-                    interrupt(&desk, &caller, &Asked { session_key, at_ms: began_ms + came_ms }).await;
+                for asked in interrupts {
+                    interrupt(&desk, &caller, &asked).await;
                 }
             });
         }
@@ -214,9 +213,8 @@ impl Carrier {
             Effect::Save(settlement) => {
                 self.wait(async move { Done::Saved(desk.delivery().settle(instance, settlement).await) });
             }
-            Effect::Interrupt { session_key, waited_ms, mailbox } => {
+            Effect::Interrupt { asked, mailbox } => {
                 let caller = caller();
-                let asked = Asked { session_key, at_ms: desk.env().steady_ms().saturating_sub(waited_ms) };
                 self.spawn(async move {
                     interrupt(&desk, &caller, &asked).await;
                     mailbox.interrupt_done();
