@@ -90,7 +90,7 @@ impl Conformance {
                 let id = event.message_id.clone().unwrap_or_default();
                 let attempt = {
                     let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-                    let attempt = attempts.entry(id).or_default();
+                    let attempt = attempts.entry(id.to_string()).or_default();
                     *attempt += 1;
                     *attempt
                 };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use frontdesk_core::Desk;
 use frontdesk_core::agents::AgentsCaller;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{
     AgentConnector, AgentDescriptor, AgentReply, AgentStatus, DeliveryPayload, DeliveryReceipt, Promise, WakeOpts,
     WakeReceipt,
@@ -12,17 +13,17 @@ use frontdesk_wire::agents::{
 
 pub struct Relay {
     desk: Arc<Desk>,
-    tenant: String,
+    tenant: TenantId,
 }
 
 impl Relay {
     /// For a program that embeds the server. The connector can reach every agent of the tenant.
-    pub fn new(desk: Arc<Desk>, tenant: &str) -> Self {
+    pub fn new(desk: Arc<Desk>, tenant: impl Into<TenantId>) -> Self {
         Self { desk, tenant: tenant.into() }
     }
 
     fn as_caller(&self) -> AgentsCaller<'_> {
-        AgentsCaller { tenant: &self.tenant, ..AgentsCaller::default() }
+        AgentsCaller::of(&self.tenant)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use frontdesk_core::Env;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_wire::Secret;
 use frontdesk_wire::agents::{
     AgentConnector, AgentDescriptor, AgentReply, AgentStatus, ConnectorSpec, DeliveryPayload, DeliveryReceipt, Fault,
@@ -116,7 +116,7 @@ impl HttpWebhook {
     }
 
     /// Returns the response if its status is 2xx, otherwise a fault.
-    async fn call(&self, url: &str, json: Option<&str>) -> Result<Answer, Fault> {
+    async fn call(&self, url: &str, json: Option<&str>) -> Result<HttpAnswer, Fault> {
         let signature = match (&self.key, json) {
             (Some(key), Some(body)) => Some(format!("sha256={}", hex::encode(hmac::sign(key, body.as_bytes())))),
             _ => None,
@@ -132,7 +132,7 @@ impl HttpWebhook {
         let failed = |kind: &str, text: String| Fault::delivery_failed(&self.agent_id, kind, text);
         match self.outcall.call(call).await {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(answer),
-            Ok(Answer { status, .. }) => {
+            Ok(HttpAnswer { status, .. }) => {
                 let aside = if (300..400).contains(&status) { ", and redirects are not followed" } else { "" };
                 Err(failed("http_status", format!("the webhook returned status {status}{aside}"))
                     .with("http_status", status))

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use frontdesk_wire::BotId;
+
 use crate::port::platform::{Bot, Command};
 
 /// A list that did not change for this long is declared.
@@ -20,7 +22,7 @@ const RETRY_MS: u64 = 10_000;
 const RETRY_MAX_MS: u64 = 3_600_000;
 
 /// (platform, bot id)
-pub type Name = (String, String);
+pub type Name = (String, BotId);
 
 #[derive(Default)]
 pub struct Declarations {
@@ -253,7 +255,7 @@ mod tests {
         want(&mut plan, &new, &["a"], 11_000);
         assert_eq!(plan.ended(&call, true, 12_000), None, "it was for the old one");
         assert_eq!(due(&mut plan, 21_000).unwrap().1, ["a"]);
-        assert_eq!(plan.want(Vec::new(), 30_000), [("p".to_owned(), "b".to_owned())]);
+        assert_eq!(plan.want(Vec::new(), 30_000), [("p".to_owned(), "b".into())]);
         assert!(due(&mut plan, 90_000).is_none());
     }
 

@@ -2,7 +2,7 @@
 
 use frontdesk_wire::api::VerdictBrief;
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{InstanceId, MessageEvent, Secret, TenantId};
+use frontdesk_wire::{BotId, InstanceId, MessageEvent, Secret, TenantId};
 
 use crate::port::store::ChatAmend;
 
@@ -64,7 +64,7 @@ pub struct ChatLine {
 
 pub struct Intake {
     pub tenant_source: TenantSource,
-    pub bot: String,
+    pub bot: BotId,
     pub event: MessageEvent,
     pub capabilities: Vec<RawCapability>,
     pub handover: Handover,
@@ -104,7 +104,7 @@ pub const REMOTE_MEDIA_MAX: usize = 16;
 pub const HANDLE_MAX_BYTES: usize = 4 << 10;
 
 impl Intake {
-    pub fn new(_proof: Verified, tenant_source: TenantSource, bot: String, event: MessageEvent) -> Self {
+    pub fn new(_proof: Verified, tenant_source: TenantSource, bot: BotId, event: MessageEvent) -> Self {
         Self {
             tenant_source,
             bot,

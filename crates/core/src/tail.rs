@@ -7,7 +7,7 @@ mod elsewhere;
 
 use std::sync::Arc;
 
-use frontdesk_wire::{ChatId, DeskNo, InstanceId, TenantId};
+use frontdesk_wire::{ChatId, DeskNo, InstanceId, MessageId, TenantId};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
@@ -34,8 +34,8 @@ pub struct Notice {
     pub platform: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub chat_id: ChatId,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message_id: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub message_id: MessageId,
     pub text: String,
 }
 
@@ -88,9 +88,9 @@ impl Tail {
     }
 
     /// Fills in the notice only if somebody watches.
-    pub fn publish(&self, tenant: &str, step: &'static str, fill: impl FnOnce(&mut Notice)) {
+    pub fn publish(&self, tenant: &TenantId, step: &'static str, fill: impl FnOnce(&mut Notice)) {
         if self.is_watched() {
-            let mut notice = Notice { at: self.env.now_ms(), tenant: tenant.into(), step, ..Notice::default() };
+            let mut notice = Notice { at: self.env.now_ms(), tenant: tenant.clone(), step, ..Notice::default() };
             fill(&mut notice);
             if self.elsewhere.is_asked() {
                 self.elsewhere.add(&notice);

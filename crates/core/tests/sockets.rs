@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_core::delivery::sockets::{GivenUp, Mailbox, Order, Sockets, Unserved};
 use frontdesk_core::delivery::window::Acks;
 use frontdesk_core::port::store::{Delivery, MadeRow, NewRow, Presence, SentTurn};
-use frontdesk_wire::{Close, DeskNo, EventId, InstanceNo, Seq};
+use frontdesk_wire::{Close, DeskNo, EventId, GatewayId, InstanceNo, Seq};
 
 fn delivery(session: &str) -> Arc<Delivery> {
     Arc::new(Delivery {
@@ -36,7 +36,7 @@ fn rows(mailbox: &Mailbox, cursor: u64) -> Option<Vec<u64>> {
 
 /// A socket that has read its ledger up to now.
 fn served(sockets: &Sockets, instance: u64) -> Arc<Mailbox> {
-    let (mailbox, _) = sockets.attach(InstanceNo(instance), "gw", "acme");
+    let (mailbox, _) = sockets.attach(InstanceNo(instance), &"gw".into(), &"acme".into());
     mailbox.close_gap();
     mailbox
 }
@@ -44,7 +44,7 @@ fn served(sockets: &Sockets, instance: u64) -> Arc<Mailbox> {
 #[test]
 fn a_new_socket_must_read_the_ledger_first() {
     let sockets = Sockets::default();
-    let (mailbox, before) = sockets.attach(InstanceNo(7), "gw", "acme");
+    let (mailbox, before) = sockets.attach(InstanceNo(7), &"gw".into(), &"acme".into());
     assert!(before.is_none());
     add_rows(&sockets, 7, [1]);
     assert_eq!(rows(&mailbox, 0), None, "earlier rows are only in the ledger");
@@ -134,7 +134,7 @@ fn turns_outlive_their_socket_until_they_are_finished() {
 async fn the_newest_socket_wins_and_the_old_one_is_closed() {
     let sockets = Sockets::default();
     let old = served(&sockets, 7);
-    let (new, replaced) = sockets.attach(InstanceNo(7), "gw", "acme");
+    let (new, replaced) = sockets.attach(InstanceNo(7), &"gw".into(), &"acme".into());
     let replaced = replaced.expect("the old mailbox is returned, to be waited for");
     assert!(Arc::ptr_eq(&old, &replaced) && new.order > old.order);
     assert!(matches!(old.take_orders().pop_front(), Some(Order::Close(Close::Replaced))));
@@ -210,7 +210,7 @@ fn refusals_are_recorded_up_to_a_rate_and_given_up_rows_are_kept() {
 #[test]
 fn refused_connections_are_logged_once_per_minute_and_gateway() {
     let sockets = Sockets::default();
-    let log = |gateway: Option<&str>, at_ms| sockets.may_log_refused_dial(gateway, at_ms);
+    let log = |gateway: Option<&str>, at_ms| sockets.may_log_refused_dial(gateway.map(GatewayId::from).as_ref(), at_ms);
     assert!(log(Some("a"), 0) && !log(Some("a"), 59_999) && log(Some("b"), 1) && log(Some("a"), 60_000));
     assert!(log(None, 60_000) && !log(None, 60_001), "unknown gateways share one line");
     let many = (0..1_000).filter(|number| log(Some(&number.to_string()), 60_002)).count();
@@ -229,9 +229,9 @@ fn a_non_acking_gateway_is_known_after_a_restart() {
 #[test]
 fn closing_a_gateway_closes_its_sockets_only() {
     let sockets = Sockets::default();
-    let (a, _) = sockets.attach(InstanceNo(7), "gw-a", "acme");
-    let (b, _) = sockets.attach(InstanceNo(8), "gw-b", "acme");
-    sockets.close(Some("gw-a"), Close::Unauthorized);
+    let (a, _) = sockets.attach(InstanceNo(7), &"gw-a".into(), &"acme".into());
+    let (b, _) = sockets.attach(InstanceNo(8), &"gw-b".into(), &"acme".into());
+    sockets.close(Some(&"gw-a".into()), Close::Unauthorized);
     assert!(matches!(a.take_orders().pop_front(), Some(Order::Close(Close::Unauthorized))));
     assert!(b.take_orders().is_empty());
     sockets.close(None, Close::GoingAway);

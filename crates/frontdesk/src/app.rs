@@ -145,10 +145,10 @@ impl Frontdesk {
     /// A fresh desk has one tenant, and its chat opens on this machine.
     async fn first_start(&self, open_locally: bool) -> anyhow::Result<()> {
         let desk = &self.app.desk;
-        if desk.directory().read(|view| view.tenants.is_empty() && view.unreadable().is_empty()) {
+        if desk.directory().read(|view| view.tenants().len() == 0 && view.unreadable().is_empty()) {
             desk.directory().create_tenant(FIRST_TENANT).await?;
         }
-        let first = desk.directory().read(|view| view.tenants.keys().next().cloned());
+        let first = desk.directory().read(|view| view.tenants().next().map(|it| it.name.clone()));
         if let Some(tenant) = first.filter(|_| open_locally) {
             self.app.pages.open_locally(&tenant);
         }
@@ -157,7 +157,7 @@ impl Frontdesk {
 
     /// A link that opens the chat page once.
     pub fn chat_link(&self) -> Option<String> {
-        let tenant = self.app.desk.directory().read(|view| view.tenants.keys().next().cloned())?;
+        let tenant = self.app.desk.directory().read(|view| view.tenants().next().map(|it| it.name.clone()))?;
         let code = self.app.pages.new_code(self.app.desk.env(), &tenant);
         Some(format!("{}/chat?code={code}", self.app.public_url))
     }

@@ -5,7 +5,7 @@ use frontdesk_core::delivery::window::STUCK_LIMITS;
 use frontdesk_core::directory::{Bots, ListenerFailure};
 use frontdesk_core::port::platform::{Bot, BotFinding};
 use frontdesk_core::port::store::StoreError;
-use frontdesk_wire::{InstanceId, InstanceNo, TenantId};
+use frontdesk_wire::{BotId, InstanceId, InstanceNo, TenantId};
 use serde_json::{Value, json};
 
 use crate::edge::App;
@@ -43,7 +43,7 @@ impl<'a> Failing<'a> {
 
     /// Why the bot does not listen.
     pub(crate) fn listener(&self, platform: &str, id: &str) -> Option<ListenerFailure> {
-        self.here.listener_failure(platform, id).or_else(|| {
+        self.here.listener_failure(platform, &id.into()).or_else(|| {
             let (desk, it) = self.elsewhere.iter().find(|(_, it)| it.platform == platform && it.bot == id)?;
             let why = format!("{} (at the server {desk:?})", it.why);
             Some(ListenerFailure { why, at_ms: it.at_ms, is_final: it.is_final })
@@ -59,8 +59,8 @@ async fn bots(app: &App) -> Vec<Value> {
             return vec![finding("bot", false, format!("reading the state of bots at other servers failed: {error}"))];
         }
     };
-    let all: Vec<(String, String)> =
-        app.desk.directory().read(|view| view.bots.values().map(|it| (it.platform.clone(), it.id.clone())).collect());
+    let all: Vec<(String, BotId)> =
+        app.desk.directory().read(|view| view.bots().map(|it| (it.platform.clone(), it.id.clone())).collect());
     let failing = all.into_iter().filter_map(|(platform, id)| {
         let failure = failing.listener(&platform, &id)?;
         let then = if failure.is_final { "it is not started again until it is changed" } else { "it is started again" };
@@ -134,9 +134,9 @@ pub(crate) fn command_conflicts(app: &App, platform: &str, bot: &Bot) -> Vec<Bot
 /// Of all bots.
 fn commands(app: &App) -> Vec<Value> {
     let directory = app.desk.directory();
-    let all: Vec<(String, String)> =
-        directory.read(|view| view.bots.values().map(|it| (it.platform.clone(), it.id.clone())).collect());
-    let of_bot = |(platform, id): (String, String)| {
+    let all: Vec<(String, BotId)> =
+        directory.read(|view| view.bots().map(|it| (it.platform.clone(), it.id.clone())).collect());
+    let of_bot = |(platform, id): (String, BotId)| {
         let conflicts = command_conflicts(app, &platform, &directory.bots().bot(&platform, &id));
         conflicts.into_iter().map(move |it| finding("commands", it.ok, format!("{platform} bot {id:?}: {}", it.text)))
     };
@@ -197,7 +197,7 @@ fn clock(app: &App) -> Value {
 /// the same name in several tenants.
 fn shared_names(app: &App) -> Vec<Value> {
     let mut shared: Vec<(InstanceId, Vec<TenantId>)> = app.desk.directory().read(|view| {
-        let names = view.instances.values().map(|it| it.name.clone());
+        let names = view.instances().map(|it| it.name.clone());
         let owners = |name: InstanceId| {
             let owners: Vec<TenantId> = view.live_instances_named(&name).map(|it| it.tenant.clone()).collect();
             (name, owners)
@@ -219,7 +219,7 @@ fn shared_names(app: &App) -> Vec<Value> {
 
 async fn agents(app: &App) -> Vec<Value> {
     let desk = &app.desk;
-    let instances: Vec<_> = desk.directory().read(|view| view.instances.values().cloned().collect());
+    let instances: Vec<_> = desk.directory().read(|view| view.instances().cloned().collect());
     let waiting = desk.delivery().waiting().await.unwrap_or_default();
     let presences = desk.delivery().served().presences().await.unwrap_or_default();
     let mut findings = Vec::new();

@@ -13,6 +13,7 @@ use frontdesk::app::{FIRST_TENANT, Frontdesk};
 use frontdesk::config::Config;
 use frontdesk_store::postgres::PostgresStore;
 use frontdesk_testkit::postgres::TestSchema;
+use frontdesk_wire::{MessageId, TenantId};
 use harness::{Harness, PATIENCE, Reply};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -170,7 +171,14 @@ async fn a_prompt_is_answered_once_by_concurrent_presses() {
         let shown = json!({ "message_id": id, "direction": "out", "text": "?", "at": 1, "seq": 0, "edited": false,
             "deleted": false, "reactions": [], "prompt": { "prompt_id": "p", "kind": "choice",
             "options": [{ "id": "yes", "label": "Yes" }, { "id": "no", "label": "No" }] } });
-        harness.app.desk.stores().chat.chat_append(FIRST_TENANT, "c", &id, shown.to_string(), 1).await.unwrap();
+        harness
+            .app
+            .desk
+            .stores()
+            .chat
+            .chat_append(&TenantId::from(FIRST_TENANT), &"c".into(), &MessageId::from(&id), shown.to_string(), 1)
+            .await
+            .unwrap();
         let mut presses = JoinSet::new();
         for person in 0..8 {
             let (harness, chat, path) =

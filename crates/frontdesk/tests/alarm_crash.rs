@@ -195,7 +195,7 @@ async fn arm(run: &Run, agent: &Agent, job: &str, due_ms: u64) {
 }
 
 /// The stored results after a kill. Read from a copy, so that the next start finds the data unchanged.
-async fn left_behind(folder: &Path) -> Vec<frontdesk_core::port::alarms::Ended> {
+async fn left_behind(folder: &Path) -> Vec<frontdesk_core::port::alarms::EndedAlarm> {
     let copy = tempfile::tempdir().unwrap();
     for name in ["frontdesk.db", "frontdesk.db-wal"] {
         let _ = std::fs::copy(folder.join(name), copy.path().join(name)); // the file may not exist

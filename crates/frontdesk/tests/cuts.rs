@@ -12,7 +12,7 @@ mod prepare;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use compare::{assert_same, compare, stored};
@@ -29,7 +29,7 @@ use frontdesk_platforms::{twilio, wecom, whatsapp};
 use frontdesk_testkit::fakes::{discord, feishu, slack, telegram};
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote, SkillStore as _};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
-use frontdesk_wire::{InboxSeq, InstanceNo, Seq};
+use frontdesk_wire::{BotId, ChatId, GatewayId, InboxSeq, InstanceNo, MessageId, Seq, TenantId};
 use harness::homeserver::{ANN, ME, homeserver};
 use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::{Value, json};
@@ -189,7 +189,7 @@ impl Scene {
         let scene =
             Self { harness, account, agents, operator, sleeper, mcp_session, slack_ids, cuts, _telegram: telegram };
         for agent in ["alice", "bob"] {
-            scene.desk().agents().put_agent(OPERATOR, agent, AgentPut::default()).await.unwrap();
+            scene.desk().agents().put_agent(as_operator(), agent, AgentPut::default()).await.unwrap();
         }
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
         scene.harness.admin("POST", "/bots", &hook).await.expect(201);
@@ -222,8 +222,10 @@ impl Scene {
 }
 
 /// May do everything in the first tenant.
-const OPERATOR: AgentsCaller<'static> =
-    AgentsCaller { tenant: FIRST_TENANT, operator: true, caller: None, bound: None };
+fn as_operator() -> AgentsCaller<'static> {
+    static TENANT: LazyLock<TenantId> = LazyLock::new(|| FIRST_TENANT.into());
+    AgentsCaller::operator(&TENANT)
+}
 
 impl Scene {
     /// How often this route was cut.
@@ -240,7 +242,7 @@ impl Scene {
         let ask = ProvisionRequest {
             gateway_id: id.into(),
             platform: "relay".into(),
-            bot_id: String::new(),
+            bot_id: BotId::default(),
             gateway_endpoint: None,
             route_keys: Vec::new(),
             instance_id: None,
@@ -251,7 +253,7 @@ impl Scene {
 
     fn link(user: &str, instance: &str) -> BindingNew {
         let [platform, user_id, tenant, instance] = ["relay", user, FIRST_TENANT, instance].map(str::to_owned);
-        BindingNew { platform, user_id, tenant, instance }
+        BindingNew { platform, user_id: user_id.into(), tenant: tenant.into(), instance: instance.into() }
     }
 
     /// A new request for this route, with everything that it needs in place.
@@ -271,10 +273,10 @@ impl Scene {
             }
             "DELETE /v1/agents/{id}" => {
                 let id = format!("del-{n}");
-                desk.agents().put_agent(OPERATOR, &id, AgentPut::default()).await.unwrap();
+                desk.agents().put_agent(as_operator(), &id, AgentPut::default()).await.unwrap();
                 let meta = DeliveryMeta { dispatch_id: id.clone(), ..DeliveryMeta::default() };
                 let payload = DeliveryPayload::Augment { content: "x".into(), meta };
-                desk.messages().deliver(OPERATOR, &id, &payload).await.unwrap();
+                desk.messages().deliver(as_operator(), &id, &payload).await.unwrap();
                 made(format!("/v1/agents/{id}"), self.operator.clone(), Value::Null)
             }
             "POST /v1/agents/{id}/deliver" => {
@@ -301,7 +303,7 @@ impl Scene {
                 made("/v1/agents/alice/replies".into(), self.agents.clone(), body)
             }
             "DELETE /admin/v1/agents/{id}" => {
-                desk.agents().put_agent(OPERATOR, &format!("rm-{n}"), AgentPut::default()).await.unwrap();
+                desk.agents().put_agent(as_operator(), &format!("rm-{n}"), AgentPut::default()).await.unwrap();
                 made(format!("/admin/v1/agents/rm-{n}?tenant={t}"), admin(), Value::Null)
             }
             "POST /admin/v1/agents/{id}/say" => {
@@ -317,7 +319,11 @@ impl Scene {
             }
             "DELETE /v1/skills/{name}" | "POST /v1/skills/{name}/status" => {
                 let name = format!("{}-{n}", if route.starts_with('D') { "del" } else { "status" });
-                desk.tenant_stores().skills(t).store(&name, "# Skill: x\n", &SkillNote::default()).await.unwrap();
+                desk.tenant_stores()
+                    .skills(&TenantId::from(t))
+                    .store(&name, "# Skill: x\n", &SkillNote::default())
+                    .await
+                    .unwrap();
                 match route.starts_with('D') {
                     true => made(format!("/v1/skills/{name}"), self.operator.clone(), Value::Null),
                     false => {
@@ -347,7 +353,7 @@ impl Scene {
                 made("/relay/provision".into(), self.account.identity.clone(), body)
             }
             "POST /relay/enroll" => {
-                let token = desk.directory().create_enrollment(t, None).await.unwrap().token;
+                let token = desk.directory().create_enrollment(&TenantId::from(t), None).await.unwrap().token;
                 let body = json!({ "enrollmentToken": token, "gatewayId": format!("enroll-{n}") });
                 made("/relay/enroll".into(), self.account.identity.clone(), body)
             }
@@ -365,15 +371,18 @@ impl Scene {
             "POST /manage/link" => {
                 let id = format!("linker-{n}");
                 self.gateway(&id).await;
-                let token = desk.directory().rotate(&id).await.unwrap().secret;
+                let token = desk.directory().rotate(&GatewayId::from(&id)).await.unwrap().secret;
                 let bearer = frontdesk_wire::token::mint(&id, &frontdesk_wire::Secret::new(token), 0);
                 made("/manage/link".into(), bearer, json!({ "platform": "relay" }))
             }
             "POST /manage/scope" | "POST /manage/scope/release" => {
                 let channel_id = format!("ch-{}-{n}", route.len());
                 if route.ends_with("release") {
-                    let ask =
-                        ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: channel_id.clone() };
+                    let ask = ScopeAsk {
+                        platform: "relay".into(),
+                        scope_id: "s".into(),
+                        channel_id: channel_id.clone().into(),
+                    };
                     let proven = desk.directory().prove_gateway(&gateway()).unwrap().proven_instance();
                     desk.management().claim_scope(&proven, ask).await.unwrap();
                 }
@@ -392,7 +401,7 @@ impl Scene {
             "POST /manage/deprovision" => {
                 let id = format!("leave-{n}");
                 self.gateway(&id).await;
-                let secret = desk.directory().rotate(&id).await.unwrap().secret;
+                let secret = desk.directory().rotate(&GatewayId::from(&id)).await.unwrap().secret;
                 let bearer = frontdesk_wire::token::mint(&id, &frontdesk_wire::Secret::new(secret), 0);
                 desk.directory().bind(Self::link(&format!("leaver-{n}"), &id)).await.unwrap();
                 made("/manage/deprovision".into(), bearer, json!({}))
@@ -441,7 +450,17 @@ impl Scene {
                 let id = format!("ask-{n}");
                 // The current time: on a slow machine the test takes over a minute, and retention would delete an old
                 // line.
-                desk.stores().chat.chat_append(t, CHAT, &id, shown.to_string(), desk.env().now_ms()).await.unwrap();
+                desk.stores()
+                    .chat
+                    .chat_append(
+                        &TenantId::from(t),
+                        &ChatId::from(CHAT),
+                        &MessageId::from(&id),
+                        shown.to_string(),
+                        desk.env().now_ms(),
+                    )
+                    .await
+                    .unwrap();
                 let body = json!({ "prompt_id": "p", "option_id": "yes", "user_id": self.account.user });
                 made(format!("/chat/v1/chats/{CHAT}/messages/{id}/press"), self.account.chat.clone(), body)
             }
@@ -559,7 +578,7 @@ impl Scene {
                 made("/admin/v1/tokens".into(), admin(), json!({ "tenant": t, "scope": "chat" }))
             }
             "DELETE /admin/v1/tokens/{id}" => {
-                let id = desk.directory().create_token(t, Scope::Chat, None, None).await.unwrap().id;
+                let id = desk.directory().create_token(&TenantId::from(t), Scope::Chat, None, None).await.unwrap().id;
                 made(format!("/admin/v1/tokens/{id}"), admin(), Value::Null)
             }
             "POST /admin/v1/enrollment-tokens" => {
@@ -595,7 +614,11 @@ impl Scene {
                 made("/admin/v1/bindings".into(), admin(), serde_json::to_value(link).unwrap())
             }
             "DELETE /admin/v1/grants" => {
-                let ask = ScopeAsk { platform: "relay".into(), scope_id: "s".into(), channel_id: format!("grant-{n}") };
+                let ask = ScopeAsk {
+                    platform: "relay".into(),
+                    scope_id: "s".into(),
+                    channel_id: format!("grant-{n}").into(),
+                };
                 let proven = desk.directory().prove_gateway(&gateway()).unwrap().proven_instance();
                 desk.management().claim_scope(&proven, ask).await.unwrap();
                 let body =

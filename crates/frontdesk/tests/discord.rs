@@ -8,6 +8,7 @@ mod harness;
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_core::port::platform::ActingAs;
 use frontdesk_testkit::fakes::discord::{FakeDiscord, GatewaySettings, Limits, Server, SocketFault};
+use frontdesk_wire::{ChatId, TenantId, UserId};
 use harness::{GatewayAccount, Harness, PATIENCE, Socket};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -244,10 +245,20 @@ async fn who_sees_a_channel_follows_its_roles() {
     let scene = Scene::open().await;
     scene.listening(0).await;
     let desk = &scene.harness.app.desk;
-    let (platform, bot) = (desk.platforms().get("discord").unwrap(), desk.directory().bots().bot("discord", "dc"));
+    let (platform, bot) =
+        (desk.platforms().get("discord").unwrap(), desk.directory().bots().bot("discord", &"dc".into()));
     let sees = async |user: u64, channel: u64| {
         let (channel, user) = (channel.to_string(), user.to_string());
-        platform.look(ActingAs::new(FIRST_TENANT, &bot), &channel, Some(&user)).await.unwrap().unwrap().visible
+        platform
+            .look(
+                ActingAs::new(&TenantId::from(FIRST_TENANT), &bot),
+                &ChatId::from(&channel),
+                Some(&UserId::from(&user)),
+            )
+            .await
+            .unwrap()
+            .unwrap()
+            .visible
     };
     // Also by what the socket tells, which comes a moment later.
     let becomes = async |user: u64, channel: u64, wanted: bool| {
@@ -364,7 +375,7 @@ async fn with_a_new_token_the_listener_goes_on_where_it_was() {
         let bot = json!({ "platform": "discord", "id": "dc", "tenant": FIRST_TENANT, "settings": settings,
             "secrets": { "token": token } });
         harness.admin("POST", "/bots", &bot).await.expect(201);
-        harness.app.desk.directory().bots().bot("discord", "dc").account().to_owned()
+        harness.app.desk.directory().bots().bot("discord", &"dc".into()).account().to_owned()
     };
     let first = account_of("MTEwMDAwMDAwMDAwMDAwMDAwMQ.first0.secret-of-the-token").await;
     assert_eq!(account_of("MTEwMDAwMDAwMDAwMDAwMDAwMQ.second.another-secret-of-it").await, first);

@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer as Answered, Call, Outcall, OutcallError};
-use frontdesk_core::port::platform::{Answer, Bot, Platform as _, RawRequest};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
+use frontdesk_core::port::platform::{Bot, DoorAnswer, Platform as _, RawRequest};
 use frontdesk_platforms::wecom::app::App;
 use frontdesk_platforms::{Kit, NoMedia};
 use frontdesk_wire::Secret;
@@ -25,7 +25,7 @@ impl Outcall for Nothing {
         Err(OutcallError::Refused)
     }
 
-    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answered, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(std::future::ready(Err(OutcallError::Refused)))
     }
 }
@@ -64,7 +64,7 @@ fn main() -> io::Result<()> {
         let shown = match received {
             Some(Ok(received)) => {
                 let event = received.intakes.first().map(|intake| &intake.event);
-                let Answer::Fixed(reply) = received.answer else { return Err(io::Error::other("no reply")) };
+                let DoorAnswer::Fixed(reply) = received.answer else { return Err(io::Error::other("no reply")) };
                 json!({ "status": reply.status, "body": reply.body, "text": event.map(|event| &event.text),
                     "id": event.and_then(|event| event.message_id.as_ref()) })
             }

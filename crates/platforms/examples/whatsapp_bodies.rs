@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::body_of;
-use frontdesk_core::port::outcall::{Answer, Body, Call, OpenAnswer, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, OpenAnswer, Outcall, OutcallError};
 use frontdesk_core::port::platform::{ActingAs, Bot, Platform as _, RawRequest};
 use frontdesk_platforms::whatsapp::{WhatsApp, signature};
 use frontdesk_platforms::{Kit, NoMedia};
 use frontdesk_testkit::TestEnv;
-use frontdesk_wire::{Action, Secret};
+use frontdesk_wire::{Action, Secret, TenantId};
 use serde_json::{Value, json};
 
 const ANN: &str = "15550001111";
@@ -29,13 +29,13 @@ impl Outcall for Recorder {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         if let Body::Json(text) = call.body {
             self.bodies.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
         }
         let usual = (200, json!({ "id": "1", "success": true, "messages": [{ "id": "wamid.1" }] }));
         let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front().unwrap_or(usual);
-        let answer = Answer { body: answer.1.to_string().into_bytes(), ..Answer::of(answer.0) };
+        let answer = HttpAnswer { body: answer.1.to_string().into_bytes(), ..HttpAnswer::of(answer.0) };
         Box::pin(std::future::ready(Ok(answer)))
     }
 
@@ -107,7 +107,8 @@ async fn main() -> io::Result<()> {
             recorder.answers.lock().unwrap_or_else(PoisonError::into_inner).push_back((400, closed));
         }
         let action = Action::parse(&action.to_string()).map_err(io::Error::other)?;
-        let acting_as = ActingAs { idempotency_key: Some("1700000000000.17.0"), ..ActingAs::new("home", &bot) };
+        let home = TenantId::from("home");
+        let acting_as = ActingAs { idempotency_key: Some("1700000000000.17.0"), ..ActingAs::new(&home, &bot) };
         let result = platform.act(acting_as, &action, None).await.result;
         if !result.success {
             return Err(io::Error::other(result.error.unwrap_or_default()));

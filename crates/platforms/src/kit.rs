@@ -7,8 +7,11 @@ use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, Re
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::Platform;
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::TenantId;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
+
+use crate::shared::sample::Sample;
 
 /// What a platform may use.
 #[derive(Clone)]
@@ -46,15 +49,15 @@ impl MediaStore for NoMedia {
         Self::none()
     }
 
-    fn media_item<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> Stored<'a, Option<MediaItem>> {
+    fn media_item<'a>(&'a self, _: &'a TenantId, _: &'a str, _: u64) -> Stored<'a, Option<MediaItem>> {
         Self::none()
     }
 
-    fn media_get<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
+    fn media_get<'a>(&'a self, _: &'a TenantId, _: &'a str, _: u64) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
         Self::none()
     }
 
-    fn media_remote<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> Stored<'a, Option<RemoteItem>> {
+    fn media_remote<'a>(&'a self, _: &'a TenantId, _: &'a str, _: u64) -> Stored<'a, Option<RemoteItem>> {
         Self::none()
     }
 }
@@ -73,6 +76,8 @@ pub struct Listed {
     pub defaults: &'static str,
     /// Makes the platform. It must do nothing else: settings are checked by it, also without a server.
     pub open: fn(&Kit) -> Result<Arc<dyn Platform>, SettingsError>,
+    /// A bot for benchmarks and tests, if the platform has a door.
+    pub sample: Option<fn() -> Box<dyn Sample>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -137,7 +142,7 @@ mod tests {
         fn never(_: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
             Err(SettingsError::invalid("x", "not opened here"))
         }
-        let listed = ["x", "y"].map(|name| Listed { name, defaults: "", open: never });
+        let listed = ["x", "y"].map(|name| Listed { name, defaults: "", open: never, sample: None });
         assert_eq!(check_names(&listed, &"[x]\n[y]".parse().unwrap()), Ok(()));
         let error = check_names(&listed, &"[z]".parse().unwrap()).unwrap_err().to_string();
         assert_eq!(error, "[platform.z]: there is no platform \"z\"; known platforms: x, y");

@@ -21,8 +21,8 @@ use frontdesk_core::port::platform::Platform;
 
 pub use kit::{Kit, Listed, NoMedia, SettingsError};
 
-/// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here, one
-/// above, and one in [`samples`] if it has a door.
+/// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
+/// above.
 const LISTED: &[Listed] = &[
     discord::LISTED,
     feishu::LISTED,
@@ -39,16 +39,7 @@ const LISTED: &[Listed] = &[
 
 /// A bot of each platform that has a door, for benchmarks and tests.
 pub fn samples() -> Vec<Box<dyn shared::sample::Sample>> {
-    vec![
-        Box::new(discord::sample::SampleBot::new()),
-        Box::new(feishu::sample::SampleApp),
-        Box::new(hooks::sample::SampleHook),
-        Box::new(slack::sample::SampleApp),
-        Box::new(telegram::sample::SampleBot),
-        Box::new(twilio::sample::SampleNumber),
-        Box::new(wecom::app::sample::SampleApp),
-        Box::new(whatsapp::sample::SampleNumber),
-    ]
+    LISTED.iter().filter_map(|it| it.sample).map(|make| make()).collect()
 }
 
 /// All platforms of the box, with their settings.

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use frontdesk_core::intake::{Handover, REMOTE_MEDIA_MAX, TenantSource};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
-use frontdesk_core::port::platform::{Answer as DoorAnswer, Bot, Platform as _, RawRequest};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
+use frontdesk_core::port::platform::{Bot, DoorAnswer, Platform as _, RawRequest};
 use frontdesk_platforms::discord::Discord;
 use frontdesk_platforms::hooks::{self, Hooks};
 use frontdesk_platforms::matrix::Homeservers;
@@ -98,11 +98,11 @@ impl Outcall for OneRoom {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         assert!(call.url.starts_with("http://127.0.0.1/_matrix/") && !call.url.contains("/../"), "{}", call.url);
         let body =
             br#"{"joined":{"@bot:x":{},"@ann:x":{},"@ben:x":{}},"event_id":"$e","sender":"@bot:x","type":"m.a"}"#;
-        Box::pin(std::future::ready(Ok(Answer { body: body.to_vec(), ..Answer::of(200) })))
+        Box::pin(std::future::ready(Ok(HttpAnswer { body: body.to_vec(), ..HttpAnswer::of(200) })))
     }
 }
 
@@ -196,10 +196,10 @@ impl Outcall for GetMe {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         assert!(call.url.ends_with("/getMe"), "reading an update needs no other call");
         let body = br#"{"ok":true,"result":{"id":7001,"is_bot":true,"first_name":"d","username":"desk_bot"}}"#;
-        Box::pin(std::future::ready(Ok(Answer { status: 200, body: body.to_vec(), ..Answer::default() })))
+        Box::pin(std::future::ready(Ok(HttpAnswer { status: 200, body: body.to_vec(), ..HttpAnswer::default() })))
     }
 }
 
@@ -339,12 +339,12 @@ impl Outcall for NoDiscord {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         let path = call.url.strip_prefix("https://discord.com/api/v10/").unwrap_or_default();
         let id = path.strip_prefix("channels/").or_else(|| path.strip_prefix("guilds/")).unwrap_or_default();
         assert!(!id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()), "{}", call.url);
         let body = br#"{"id":"5","type":11,"guild_id":"3","name":"t","parent_id":"5","topic":"x"}"#;
-        Box::pin(std::future::ready(Ok(Answer { body: body.to_vec(), ..Answer::of(200) })))
+        Box::pin(std::future::ready(Ok(HttpAnswer { body: body.to_vec(), ..HttpAnswer::of(200) })))
     }
 }
 
@@ -443,7 +443,7 @@ impl Outcall for NoCalls {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         panic!("{} is called", call.url);
     }
 }
@@ -485,7 +485,7 @@ impl Outcall for NoSlack {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         let method = call.url.strip_prefix("https://slack.com/api/").unwrap_or_default();
         assert!(
             matches!(method, "auth.test" | "users.info" | "conversations.info"),
@@ -493,7 +493,7 @@ impl Outcall for NoSlack {
             call.url
         );
         let body = br#"{"ok":true,"user_id":"UBOT","bot_id":"BBOT","team_id":"T1","user":{"name":"ann"}}"#;
-        Box::pin(std::future::ready(Ok(Answer { body: body.to_vec(), ..Answer::of(200) })))
+        Box::pin(std::future::ready(Ok(HttpAnswer { body: body.to_vec(), ..HttpAnswer::of(200) })))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use frontdesk_core::intake::{HANDLE_MAX_BYTES, REMOTE_MEDIA_MAX, TenantSource};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
 use frontdesk_platforms::feishu::frame::{BYTES_MAX, DATA, Frame, Header, Joined, OPEN_MAX, Parts};
 use frontdesk_platforms::feishu::{Feishu, envelope, signature};
@@ -40,7 +40,7 @@ impl Outcall for Vendor {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         let path = call.url.split('?').next().unwrap_or_default();
         let body = match path.strip_prefix("https://open.feishu.cn/open-apis/").expect("only the vendor is called") {
             "auth/v3/tenant_access_token/internal" => {
@@ -58,7 +58,7 @@ impl Outcall for Vendor {
                 json!({ "code": 230_001, "msg": "no" })
             }
         };
-        let answer = Answer { body: body.to_string().into_bytes(), ..Answer::of(200) };
+        let answer = HttpAnswer { body: body.to_string().into_bytes(), ..HttpAnswer::of(200) };
         Box::pin(std::future::ready(Ok(answer)))
     }
 }

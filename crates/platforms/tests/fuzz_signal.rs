@@ -8,8 +8,8 @@ use frontdesk_core::DeskError;
 use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, Receipt, TenantSource};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::body_of;
-use frontdesk_core::port::outcall::{Answer, Call, OpenAnswer, Outcall, OutcallError};
-use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Platform as _};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, OpenAnswer, Outcall, OutcallError};
+use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet, LateReceipt, ListenEnd, Part, Platform as _};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_platforms::signal::Signal;
 use frontdesk_platforms::{Kit, NoMedia};
@@ -28,7 +28,7 @@ impl Outcall for Daemon {
         Ok(())
     }
 
-    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(std::future::ready(Err(OutcallError::NotSent("refused".into()))))
     }
 
@@ -76,7 +76,7 @@ fn stream(input: &[u8]) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _inside = runtime.enter();
     let ended = signal.listen(&bot, Part::WHOLE, None, &taken).now_or_never().expect("it waits for nothing");
-    assert_eq!(ended, Ended::Lost("signal-cli ended the stream".into()));
+    assert_eq!(ended, ListenEnd::Lost("signal-cli ended the stream".into()));
     let taken = taken.0.into_inner().unwrap();
     for intake in &taken {
         let (event, source) = (&intake.event, &intake.event.source);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, TenantSource};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
 use frontdesk_platforms::wecom::app::{App, xml};
 use frontdesk_platforms::wecom::crypt;
@@ -42,7 +42,7 @@ impl Outcall for NoCalls {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         panic!("{} is called", call.url);
     }
 }

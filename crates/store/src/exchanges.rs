@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, LEFT_MAX, Mention, Reply, ReplyOutcome};
+use frontdesk_core::port::exchanges::{
+    EXCHANGE_LEFT_MS, Exchange, LEFT_MAX, Mention, Reply, ReplyOutcome, StoredAnswer,
+};
 use frontdesk_core::port::store::DeskNo;
 use frontdesk_wire::{InstanceNo, TenantId};
 
 struct Row {
     exchange: Exchange,
-    answer: Option<Answer>,
+    answer: Option<StoredAnswer>,
     is_taken: bool,
     until_ms: u64,
 }
@@ -90,10 +92,10 @@ impl LocalExchanges {
         }
     }
 
-    pub(crate) fn take_answers(&self, tokens: &[u64]) -> Vec<(u64, Answer)> {
+    pub(crate) fn take_answers(&self, tokens: &[u64]) -> Vec<(u64, StoredAnswer)> {
         let mut rows = self.rows();
         let asked = rows.values_mut().filter(|row| tokens.contains(&row.exchange.token));
-        let mut taken: Vec<(u64, Answer)> = asked
+        let mut taken: Vec<(u64, StoredAnswer)> = asked
             .filter_map(|row| {
                 let answer = row.answer.clone()?;
                 row.is_taken = true;
@@ -116,17 +118,17 @@ impl LocalExchanges {
         }
     }
 
-    pub(crate) fn end(&self, token: u64) -> Option<Answer> {
+    pub(crate) fn end(&self, token: u64) -> Option<StoredAnswer> {
         let mut rows = self.rows();
         let name = rows.iter().find(|(_, row)| row.exchange.token == token).map(|(name, _)| name.clone())?;
         rows.remove(&name)?.answer
     }
 
-    pub(crate) fn left(&self, live: &[DeskNo], now_ms: u64) -> Vec<(Exchange, Answer)> {
+    pub(crate) fn left(&self, live: &[DeskNo], now_ms: u64) -> Vec<(Exchange, StoredAnswer)> {
         let mut rows = self.rows();
         rows.retain(|_, row| row.answer.is_some() || !row.is_left(live, now_ms));
         let left = rows.values().filter(|row| row.is_left(live, now_ms));
-        let mut left: Vec<(Exchange, Answer)> =
+        let mut left: Vec<(Exchange, StoredAnswer)> =
             left.filter_map(|row| Some((row.exchange.clone(), row.answer.clone()?))).collect();
         left.sort_by_key(|(exchange, _)| exchange.token);
         left.truncate(LEFT_MAX);
@@ -138,7 +140,7 @@ impl LocalExchanges {
 macro_rules! local_exchanges {
     ($store:ident) => {
         const _: () = {
-            use frontdesk_core::port::exchanges::{Answer, Exchange, Exchanges, Mention, Reply, ReplyOutcome};
+            use frontdesk_core::port::exchanges::{Exchange, Exchanges, Mention, Reply, ReplyOutcome, StoredAnswer};
             use frontdesk_core::port::store::{DeskNo, Stored};
 
             impl Exchanges for $store {
@@ -158,7 +160,7 @@ macro_rules! local_exchanges {
                     $crate::ready(self.exchanges.answer(reply, &live, now_ms))
                 }
 
-                fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, Answer)>> {
+                fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, StoredAnswer)>> {
                     $crate::ready(self.exchanges.take_answers(&tokens))
                 }
 
@@ -170,11 +172,11 @@ macro_rules! local_exchanges {
                     $crate::ready(self.exchanges.adopt(me, &tokens))
                 }
 
-                fn end_exchange(&self, token: u64) -> Stored<'_, Option<Answer>> {
+                fn end_exchange(&self, token: u64) -> Stored<'_, Option<StoredAnswer>> {
                     $crate::ready(self.exchanges.end(token))
                 }
 
-                fn left_exchanges(&self, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Vec<(Exchange, Answer)>> {
+                fn left_exchanges(&self, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Vec<(Exchange, StoredAnswer)>> {
                     $crate::ready(self.exchanges.left(&live, now_ms))
                 }
             }

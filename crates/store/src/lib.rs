@@ -15,8 +15,8 @@ pub mod memory;
 pub mod portable;
 pub mod postgres;
 mod ranking;
+mod read_queue;
 pub mod sqlite;
-mod turns;
 mod wakes;
 
 use frontdesk_core::port::store::Stored;

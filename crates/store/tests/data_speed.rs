@@ -11,6 +11,7 @@ use frontdesk_core::port::data::{Data, DataQuery};
 use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::store_suite::{accept, acceptance};
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::PortableData;
 use serde_json::json;
 
@@ -57,7 +58,7 @@ async fn fill(store: &Arc<SqliteStore>, tenant: &'static str, rows: u64) {
             writes.join_next().await.unwrap().unwrap();
         }
         let (store, row) = (store.clone(), row(&env, number));
-        writes.spawn(async move { store.data_put(tenant, row).await.unwrap() });
+        writes.spawn(async move { store.data_put(&TenantId::from(tenant), row).await.unwrap() });
     }
     while let Some(done) = writes.join_next().await {
         done.unwrap();
@@ -75,7 +76,7 @@ async fn timed(
         let filters = filters.into_iter().map(|(key, value)| (key.to_owned(), vec![json!(value)])).collect();
         let query = DataQuery { phrases, filters, limit: 10, now_s: 1 };
         let start = Instant::now();
-        found += store.data_query("acme", query).await.unwrap().len();
+        found += store.data_query(&"acme".into(), query).await.unwrap().len();
         times.push(start.elapsed());
     }
     times.sort();
@@ -97,7 +98,7 @@ async fn hold_up(store: &Arc<SqliteStore>) {
     for number in 0..40 {
         let (store, detail) = (store.clone(), Some(long.to_string()));
         let row = PortableData { id: format!("long {number}"), detail, ..PortableData::default() };
-        rows.spawn(async move { store.data_put("acme", row).await.unwrap() });
+        rows.spawn(async move { store.data_put(&"acme".into(), row).await.unwrap() });
     }
     let mut waits = Vec::new();
     for number in 0.. {
@@ -155,7 +156,7 @@ async fn search_is_fast_in_many_rows() {
     for number in 0..300 {
         let text = "a ".repeat(500);
         let row = PortableData { id: format!("dense {number}"), detail: Some(text), ..PortableData::default() };
-        store.data_put("acme", row).await.unwrap();
+        store.data_put(&"acme".into(), row).await.unwrap();
     }
     hard.push(timed(&store, "rows that are one word 500 times", |_| (words(&["a"]), none())).await);
     assert!(plain.iter().all(|p99| *p99 < BOUND), "{plain:?}");

@@ -2,7 +2,7 @@
 //! agent.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::port::bus::{BusEvent, Hint};
@@ -12,10 +12,13 @@ use frontdesk_store::bus::LocalHub;
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_on_bus;
-use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{AgentPut, AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin};
+use frontdesk_wire::{InboxSeq, TenantId};
 
-const HOME: AgentsCaller<'static> = AgentsCaller { tenant: "home", operator: false, caller: None, bound: None };
+fn home() -> AgentsCaller<'static> {
+    static HOME: LazyLock<TenantId> = LazyLock::new(|| "home".into());
+    AgentsCaller::of(&HOME)
+}
 
 struct Pair {
     store: Arc<MemoryStore>,
@@ -30,7 +33,7 @@ impl Pair {
         let one = desk_on_bus(store.clone(), env.clone(), Rules::default(), hub.join()).await;
         one.directory().create_tenant("home").await.unwrap();
         for agent in ["alice", "bob"] {
-            one.agents().put_agent(HOME, agent, AgentPut::default()).await.unwrap();
+            one.agents().put_agent(home(), agent, AgentPut::default()).await.unwrap();
         }
         let other = desk_on_bus(store.clone(), env.clone(), Rules::default(), hub.join()).await;
         let pair = Self { store, env, one, other };
@@ -47,7 +50,7 @@ impl Pair {
     /// Bob asks alice at the first server; `meanwhile` runs when the question is stored.
     async fn asked(&self, meanwhile: impl Future<Output = ()>) -> Result<AgentReply, Fault> {
         let payload = question("c-1");
-        let ask = self.one.exchanges().exchange(HOME, "alice", &payload, 60_000);
+        let ask = self.one.exchanges().exchange(home(), "alice", &payload, 60_000);
         let reply = async {
             while self.texts("alice").await.is_empty() {
                 tokio::task::yield_now().await;
@@ -58,12 +61,12 @@ impl Pair {
     }
 
     async fn reply(&self, content: &str) -> Result<Option<String>, Fault> {
-        let told = self.other.exchanges().reply(HOME, "alice", "c-1", content.into()).await;
+        let told = self.other.exchanges().reply(home(), "alice", "c-1", content.into()).await;
         told.map(|told| told.delivered_to)
     }
 
     async fn texts(&self, agent: &str) -> Vec<String> {
-        let page = self.other.inboxes().inbox(HOME, agent, InboxSeq(0)).await.unwrap();
+        let page = self.other.inboxes().inbox(home(), agent, InboxSeq(0)).await.unwrap();
         page.messages.into_iter().map(|it| it.text).collect()
     }
 }
@@ -119,12 +122,12 @@ async fn whoever_gives_up_looks_once_more() {
 async fn two_servers_do_not_ask_under_one_correlation_id() {
     let pair = Pair::open().await;
     let answer = pair.asked(async {
-        let again = pair.other.exchanges().exchange(HOME, "alice", &question("c-1"), 50).await;
+        let again = pair.other.exchanges().exchange(home(), "alice", &question("c-1"), 50).await;
         assert_eq!(again.unwrap_err().class, Class::ConflictError);
         pair.reply("at noon").await.unwrap();
     });
     answer.await.unwrap();
-    let again = pair.other.exchanges().exchange(HOME, "alice", &question("c-1"), 50).await;
+    let again = pair.other.exchanges().exchange(home(), "alice", &question("c-1"), 50).await;
     assert_eq!(again.unwrap_err().class, Class::TimeoutError, "it may be asked again");
 }
 
@@ -132,7 +135,7 @@ async fn two_servers_do_not_ask_under_one_correlation_id() {
 async fn the_answer_to_a_server_that_is_gone_reaches_the_asking_agent() {
     let pair = Pair::open().await;
     let question = question("c-1");
-    let mut asking = Box::pin(pair.one.exchanges().exchange(HOME, "alice", &question, 60_000));
+    let mut asking = Box::pin(pair.one.exchanges().exchange(home(), "alice", &question, 60_000));
     while pair.texts("alice").await.is_empty() {
         assert!(futures_util::poll!(&mut asking).is_pending());
     }
@@ -152,7 +155,7 @@ async fn the_answer_to_a_server_that_is_gone_reaches_the_asking_agent() {
 #[tokio::test]
 async fn an_agent_whose_record_cannot_be_read_keeps_its_inbox() {
     let pair = Pair::open().await;
-    pair.one.messages().deliver(HOME, "alice", &question("c-1")).await.unwrap();
+    pair.one.messages().deliver(home(), "alice", &question("c-1")).await.unwrap();
     let (store, version) = (pair.one.stores().directory.clone(), pair.one.directory().version());
     let records = store.changed_since(0).await.unwrap().records;
     let known = records.iter().find(|it| it.kind == "agent" && it.key.ends_with("alice")).unwrap();
@@ -163,7 +166,7 @@ async fn an_agent_whose_record_cannot_be_read_keeps_its_inbox() {
     write(version, Some("{}".into())).await;
     let older = desk_on_bus(pair.store.clone(), pair.env.clone(), Rules::default(), LocalHub::default().join()).await;
     for address in ["alice", "alice@tab"] {
-        let refused = older.messages().deliver(HOME, address, &question("c-2")).await.unwrap_err();
+        let refused = older.messages().deliver(home(), address, &question("c-2")).await.unwrap_err();
         assert_eq!(refused.class, Class::UnavailableError, "not unknown: {refused}");
     }
     write(version + 1, known.json.clone()).await;

@@ -123,7 +123,7 @@ async fn corruption_is_reported(folder: &Path) {
     errors.extend(store.accept((900..950).map(|number| acceptance(number, &[7, 8])).collect()).await.err());
     errors.extend(store.settle(InstanceNo(7), Position { through: Seq(5), ..Position::default() }.into()).await.err());
     errors.extend(store.changed_since(0).await.err());
-    errors.extend(store.chats("acme", "", 9).await.err());
+    errors.extend(store.chats(&"acme".into(), "", 9).await.err());
     errors.extend(store.health().await.err());
     assert!(!errors.is_empty(), "the corruption was not noticed");
     assert!(errors.iter().all(|error| matches!(error, StoreError::Corrupt(_))), "{errors:?}");
@@ -192,7 +192,7 @@ async fn media_without_their_file_are_not_found() {
     let store = open(folder.path());
     store.media_put(picture("9f"), body_of(vec![1]), 0).await.unwrap();
     fs::remove_file(folder.path().join("media/9f")).unwrap();
-    assert!(store.media_get("acme", "9f", 0).await.unwrap().is_none());
+    assert!(store.media_get(&"acme".into(), "9f", 0).await.unwrap().is_none());
 }
 
 fn picture(id: &str) -> MediaItem {
@@ -272,7 +272,7 @@ async fn answered_writes_survive_a_kill() {
         let seqs: Vec<u64> = seven.iter().map(|(seq, _)| seq.0).collect();
         assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no gaps");
         assert_eq!(seqs, eight, "no incomplete event");
-        let there: BTreeSet<String> = seven.iter().map(|(_, it)| it.message_id.clone()).collect();
+        let there: BTreeSet<String> = seven.iter().map(|(_, it)| it.message_id.to_string()).collect();
         assert!(answered.is_subset(&there), "lost: {:?}", answered.difference(&there).collect::<Vec<_>>());
         assert_eq!(again.report().await.unwrap().faults, [""; 0]);
         assert_eq!(accept(&*again, acceptance(1_000_000, &[7])).await.rows, [(7, seqs.len() as u64 + 1)]);
@@ -421,7 +421,8 @@ fn fill_then_free(folder: &Path, make_room: impl FnOnce()) {
             assert_eq!(again.fresh, kept.insert(format!("m-{number}")), "{number}");
         }
         assert_eq!(there(&*store).await, kept, "without reopening");
-        let added: BTreeSet<String> = notified.deliveries().iter().map(|new| new.delivery.message_id.clone()).collect();
+        let added: BTreeSet<String> =
+            notified.deliveries().iter().map(|new| new.delivery.message_id.to_string()).collect();
         assert_eq!(added, kept, "exactly the committed rows were notified");
 
         drop(store);
@@ -446,7 +447,7 @@ async fn there(store: &dyn Store) -> BTreeSet<String> {
     let rows = store.pending(InstanceNo(7), Seq(0), usize::MAX).await.unwrap();
     let seqs: Vec<u64> = rows.iter().map(|(seq, _)| seq.0).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no gaps");
-    rows.into_iter().map(|(_, delivery)| delivery.message_id.clone()).collect()
+    rows.into_iter().map(|(_, delivery)| delivery.message_id.to_string()).collect()
 }
 
 // ---- children -------------------------------------------------------------------------------

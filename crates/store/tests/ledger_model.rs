@@ -260,7 +260,7 @@ fn receivers(mask: u8) -> Vec<u64> {
 
 async fn pending(store: &dyn Store, instance: u64, after: u64, limit: usize) -> Vec<(u64, String)> {
     let rows = store.pending(InstanceNo(instance), Seq(after), limit).await.unwrap();
-    rows.into_iter().map(|(seq, delivery)| (seq.0, delivery.message_id.clone())).collect()
+    rows.into_iter().map(|(seq, delivery)| (seq.0, delivery.message_id.to_string())).collect()
 }
 
 async fn compare(model: &Model, subject: &Subject) -> Result<(), TestCaseError> {
@@ -274,7 +274,7 @@ async fn compare(model: &Model, subject: &Subject) -> Result<(), TestCaseError> 
         prop_assert_eq!(&pending(store, instance, 0, usize::MAX).await, &owed);
         let mail = store.mail(InstanceNo(instance), None, Seq(0), usize::MAX).await.unwrap();
         prop_assert!(mail.is_sorted_by(|newer, older| newer.delivery.event > older.delivery.event), "{:?}", mail);
-        let told = |it: Mail| (it.seq.0, it.state, it.delivery.message_id.clone());
+        let told = |it: Mail| (it.seq.0, it.state, it.delivery.message_id.to_string());
         prop_assert_eq!(mail.into_iter().map(told).collect::<Vec<_>>(), account.mail());
         let waiting = store.waiting().await.unwrap().into_iter().find(|one| one.instance == InstanceNo(instance));
         let waiting = waiting.map(|one| (one.count, one.oldest_seq.0));

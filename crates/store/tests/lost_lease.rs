@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use frontdesk_core::delivery::wake::WakeTask;
 use frontdesk_core::directory::{Caller, Unproven};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_core::port::store::{LEASE_MS, Store};
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::bus::LocalHub;
@@ -37,9 +37,9 @@ impl Outcall for Calls {
         Ok(())
     }
 
-    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Box::pin(std::future::ready(Ok(Answer::of(200))))
+        Box::pin(std::future::ready(Ok(HttpAnswer::of(200))))
     }
 }
 
@@ -150,7 +150,7 @@ async fn a_server_that_may_not_know_of_revocations_lets_nobody_in() {
     cluster.pass(3_000, &[&one]).await;
     other.lease().renew().await.unwrap();
     assert!(other.directory().prove_gateway(&bearer).is_ok(), "there were no changes to read");
-    one.directory().revoke("bot").await.unwrap();
+    one.directory().revoke(&"bot".into()).await.unwrap();
     cluster.pass(3_000, &[&one]).await;
     other.lease().renew().await.unwrap();
     let refused = other.directory().prove_gateway(&bearer).err();
@@ -165,7 +165,7 @@ async fn a_revocation_waits_for_a_server_that_has_just_begun() {
     caller(&one).await;
     let other = cluster.open("other").await;
     assert!(one.lease().is_alone(), "as of its last renewal");
-    one.directory().revoke("gw").await.unwrap();
+    one.directory().revoke(&"gw".into()).await.unwrap();
     let env = cluster.env.clone();
     let waits = async {
         loop {
@@ -204,7 +204,7 @@ async fn a_server_that_believes_to_be_alone_claims_a_wake() {
     let wake_url = Some("https://wake.example/bot".into());
     let ask = GatewayNew { id: "bot".into(), tenant: "acme".into(), instance: None, wake_url };
     one.directory().add_gateway(ask).await.unwrap();
-    let no = one.directory().read(|view| view.instance("acme", "bot").unwrap().no);
+    let no = one.directory().read(|view| view.instance(&"acme".into(), "bot").unwrap().no);
     cluster.store.accept(vec![acceptance(1, &[no.0])]).await.unwrap();
     let other = cluster.open("other").await;
     assert!(one.lease().is_alone(), "as of its last renewal");
@@ -223,7 +223,7 @@ async fn a_server_that_lost_its_lease_reads_the_directory_before_it_lets_anybody
     renew(&other).await;
     assert!(other.directory().prove_gateway(&bearer).is_ok());
     cluster.store.resign(other.lease().me()).await.unwrap(); // as if the lease had run out; no clock has moved
-    one.directory().revoke("bot").await.unwrap();
+    one.directory().revoke(&"bot".into()).await.unwrap();
     other.lease().renew().await.unwrap();
     assert_eq!(other.directory().prove_gateway(&bearer).err(), Some(Unproven::Unavailable));
     renew(&other).await;

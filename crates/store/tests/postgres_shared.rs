@@ -20,7 +20,7 @@ use frontdesk_testkit::store_suite::data::row;
 use frontdesk_testkit::store_suite::media::item;
 use frontdesk_testkit::store_suite::{accept, acceptance, purge};
 use frontdesk_wire::agents::PortableData;
-use frontdesk_wire::{DeskNo, InstanceNo};
+use frontdesk_wire::{DeskNo, InstanceNo, TenantId};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -63,7 +63,15 @@ async fn fragments_of_a_bot_are_limited_for_both() {
     ));
     let held = at_once(&stores, 20, |store, number| async move {
         let [platform, bot, chat_id, group] = ["p", "b", "c", "g"].map(str::to_owned);
-        let fragment = Fragment { platform, bot, chat_id, group, id: number.to_string(), at_ms: 1, sealed: vec![1] };
+        let fragment = Fragment {
+            platform,
+            bot: bot.into(),
+            chat_id: chat_id.into(),
+            group,
+            id: number.to_string(),
+            at_ms: 1,
+            sealed: vec![1],
+        };
         frontdesk_core::port::store::Fragments::hold(&*store, fragment).await.unwrap()
     });
     assert_eq!(held.await.into_iter().filter(|held| *held == Held::New).count(), 5);
@@ -112,9 +120,9 @@ async fn a_large_file_comes_back_in_pieces_and_leaves_nothing() {
     let pieces: Vec<_> = bytes.chunks(70_003).map(|piece| Ok(piece.to_vec().into())).collect();
     let body = Box::pin(futures_util::stream::iter(pieces));
     assert_eq!(store.media_put(item("m", 0), body, 0).await.unwrap(), MediaPut::Stored(bytes.len() as u64));
-    let (_, body) = store.media_get("acme", "m", 0).await.unwrap().unwrap();
+    let (_, body) = store.media_get(&"acme".into(), "m", 0).await.unwrap().unwrap();
     assert!(read_whole(body).await.unwrap() == bytes);
-    let (_, late) = store.media_get("acme", "m", 0).await.unwrap().unwrap();
+    let (_, late) = store.media_get(&"acme".into(), "m", 0).await.unwrap().unwrap();
     assert_eq!(purge(&*store, Retention { now_ms: 500, ..Retention::default() }).await, 1);
     assert!(read_whole(late).await.is_err(), "it is not cut short silently");
     assert_empty(&schema, "media_chunk");
@@ -145,7 +153,7 @@ async fn a_body_does_not_keep_the_store_open() {
     let schema = TestSchema::create();
     let store: Arc<dyn Store> = open(&schema);
     store.media_put(item("m", 0), body_of("hi"), 0).await.unwrap();
-    let (_, body) = store.media_get("acme", "m", 0).await.unwrap().unwrap();
+    let (_, body) = store.media_get(&"acme".into(), "m", 0).await.unwrap().unwrap();
     drop(store);
     assert!(read_whole(body).await.is_err());
 }
@@ -183,12 +191,21 @@ async fn a_line_is_appended_once_and_leaves_no_gap() {
     let schema = TestSchema::create();
     let stores = two(&schema);
     let lines = at_once(&stores, 40, |store, number| async move {
-        ChatLog::chat_append(&*store, "acme", "c", &format!("m-{}", number / 4), "{}".into(), 1).await.unwrap()
+        ChatLog::chat_append(
+            &*store,
+            &"acme".into(),
+            &"c".into(),
+            &(format!("m-{}", number / 4)).into(),
+            "{}".into(),
+            1,
+        )
+        .await
+        .unwrap()
     });
     let mut fresh: Vec<u64> = lines.await.into_iter().filter(|(_, fresh)| *fresh).map(|(seq, _)| seq).collect();
     fresh.sort_unstable();
     assert_eq!(fresh, (1..=10).collect::<Vec<_>>());
-    assert_eq!(stores[0].chat_get("acme", "c").await.unwrap().unwrap().last_seq, 10);
+    assert_eq!(stores[0].chat_get(&"acme".into(), &"c".into()).await.unwrap().unwrap().last_seq, 10);
 }
 
 #[tokio::test]
@@ -282,8 +299,8 @@ async fn data_are_found_as_in_the_embedded_store() {
         }
         one.curated.insert(FILTERS[2].into(), json!(number % 3));
         one.expires_at = (number % 10 == 0).then_some(50);
-        theirs.data_put("acme", one.clone()).await.unwrap();
-        ours.data_put("acme", one).await.unwrap();
+        theirs.data_put(&"acme".into(), one.clone()).await.unwrap();
+        ours.data_put(&"acme".into(), one).await.unwrap();
     }
     let mut found = 0;
     for number in 0..150 {
@@ -295,7 +312,8 @@ async fn data_are_found_as_in_the_embedded_store() {
         };
         let query = DataQuery { phrases, filters, limit: 1 + number % 300, now_s: 100 };
         let all = |found: Vec<PortableData>| found.into_iter().map(|row| (row.id, row.score)).collect::<Vec<_>>();
-        let (theirs, ours) = (theirs.data_query("acme", query.clone()), ours.data_query("acme", query.clone()));
+        let acme = TenantId::from("acme");
+        let (theirs, ours) = (theirs.data_query(&acme, query.clone()), ours.data_query(&acme, query.clone()));
         let (theirs, ours) = (all(theirs.await.unwrap()), all(ours.await.unwrap()));
         assert_eq!(ours, theirs, "{query:?}");
         found += ours.len();

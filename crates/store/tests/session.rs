@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::delivery::interrupt::Asked;
+use frontdesk_core::delivery::interrupt::InterruptRequest;
 use frontdesk_core::delivery::session::{Effect, Session};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Store, StoreError};
@@ -11,7 +11,7 @@ use frontdesk_core::{Desk, Env as _, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
-use frontdesk_testkit::session::{caller, carry_out, hello, line, serving, written};
+use frontdesk_testkit::session::{caller, carry_out, end, hello, line, serving, written};
 use frontdesk_testkit::store_suite::acceptance;
 use frontdesk_wire::{Close, DeskNo, Seq};
 use serde_json::{Value, json};
@@ -98,8 +98,8 @@ async fn a_row_is_sent_acked_and_saved() {
     scene.carry_out(&mut session, 20).await;
     let no = scene.caller.instance.no;
     assert_eq!(scene.desk.stores().ledger.position(no).await.unwrap().through, Seq(2));
-    let ending = session.end().await;
-    assert!(ending.close.is_none() && ending.left.is_none());
+    let (ending, left) = end(&scene.desk, session).await;
+    assert!(ending.close.is_none() && left.is_none());
     assert!(!scene.desk.delivery().sockets().is_live(no));
 }
 
@@ -175,7 +175,7 @@ async fn a_failing_store_ends_the_session_and_loses_nothing() {
     let Some(Effect::Save(_)) = session.next_effect() else { panic!("expected the effect Save") };
     session.saved(Err(StoreError::Unavailable("disk full".into())));
     assert_eq!(session.closing(), Some(Close::TryLater));
-    session.end().await; // the store works again, so the last acks are saved here
+    end(&scene.desk, session).await; // the store works again, so the last acks are saved here
     assert_eq!(scene.desk.stores().ledger.position(scene.caller.instance.no).await.unwrap().through, Seq(1));
 }
 
@@ -191,7 +191,7 @@ async fn rows_read_while_going_idle_wait_for_the_next_session() {
     assert!(waits.contains_key(&scene.caller.instance.no), "the instance must be woken");
     scene.carry_out(&mut session, 3).await;
     assert_eq!(kinds(&mut session), ["going_idle_ack"]);
-    session.end().await;
+    end(&scene.desk, session).await;
     let mut next = scene.serving().await;
     scene.carry_out(&mut next, 10).await;
     assert_eq!(kinds(&mut next), ["inbound"], "the row is sent once");
@@ -206,7 +206,7 @@ async fn a_peer_that_disconnects_during_begin_leaves_no_state() {
     let Some(Effect::Begin(beginning)) = session.next_effect() else { panic!("expected the effect Begin") };
     // The socket is closed; work in progress is still finished, then the session ends.
     session.begun(scene.desk.delivery().begin(&scene.caller, beginning).await, 1);
-    session.end().await;
+    end(&scene.desk, session).await;
     let sockets = scene.desk.delivery().sockets();
     let no = scene.caller.instance.no;
     assert!(!sockets.is_live(no) && sockets.presence(no).served_by == DeskNo(0));
@@ -219,7 +219,7 @@ async fn rows_read_for_a_finished_session_are_not_counted_as_sent() {
     session.hang_up();
     session.read(scene.desk.delivery().read_rows(scene.caller.instance.no, Seq(after), limit).await, limit, 2);
     assert_eq!(scene.desk.meters().frames_pushed.get(), 0);
-    let mut ending = session.end().await;
+    let (mut ending, _) = end(&scene.desk, session).await;
     assert!(ending.next_message().is_none());
     let mut next = scene.serving().await;
     scene.carry_out(&mut next, 10).await;
@@ -253,7 +253,7 @@ async fn a_peer_that_stalls_at_its_first_message_has_half_a_minute() {
     assert_eq!(session.closing(), None);
     session.tick(35_010);
     assert_eq!(session.closing(), Some(Close::Unresponsive));
-    session.end().await;
+    end(&scene.desk, session).await;
     let presence = scene.desk.delivery().sockets().presence(no);
     assert_eq!(
         presence.seen_ms,
@@ -298,7 +298,7 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     loop {
         session.turn(1);
         let Some(effect) = session.next_effect() else { break };
-        let Effect::Interrupt { asked: Asked { session_key, .. }, mailbox } = effect else {
+        let Effect::Interrupt { asked: InterruptRequest { session_key, .. }, mailbox } = effect else {
             panic!("expected the effect Interrupt")
         };
         assert!(session.next_effect().is_none(), "one at a time");
@@ -326,7 +326,8 @@ async fn interrupts_are_looked_up_one_at_a_time_and_a_flood_is_dropped() {
     session.turn(30_004);
     assert!(matches!(session.next_effect(), Some(Effect::Interrupt { .. })));
     session.hang_up();
-    let left: Vec<_> = session.end().await.interrupts.into_iter().map(|asked| asked.session_key).collect();
+    let left: Vec<_> =
+        end(&scene.desk, session).await.0.interrupts.into_iter().map(|asked| asked.session_key).collect();
     assert_eq!(left, ["k-2", "k-3"]);
 }
 
@@ -383,7 +384,7 @@ async fn a_server_that_stops_waits_for_acks_and_sends_nothing_new() {
     session.take_text(&ack(&sent[0]), 40);
     scene.carry_out(&mut session, 40).await;
     assert_eq!(session.closing(), Some(Close::GoingAway), "at once after the last ack");
-    session.end().await;
+    end(&scene.desk, session).await;
     assert_eq!(scene.desk.stores().ledger.position(no).await.unwrap().through, Seq(1));
 
     // One that does not ack is not waited for long, and one that owes nothing not at all.
@@ -396,7 +397,7 @@ async fn a_server_that_stops_waits_for_acks_and_sends_nothing_new() {
     assert_eq!(session.closing(), None);
     session.turn(500);
     assert_eq!(session.closing(), Some(Close::GoingAway));
-    session.end().await;
+    end(&scene.desk, session).await;
     let mut idle = scene.session();
     idle.leave(0);
     idle.turn(0);

@@ -8,14 +8,14 @@ use frontdesk_core::delivery::session::{Session, Write};
 use frontdesk_core::directory::{Caller, Identity, ProvenInstance};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::bus::{BusEvent, Hint};
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_core::port::store::LEASE_MS;
 use frontdesk_core::{Desk, Env as _, Rules};
 use frontdesk_store::bus::LocalHub;
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_calling;
-use frontdesk_testkit::session::{caller, carry_out, hello, line, serving, written};
+use frontdesk_testkit::session::{caller, carry_out, end, hello, line, serving, written};
 use frontdesk_testkit::store_suite::acceptance;
 use frontdesk_wire::Close;
 use frontdesk_wire::cron::ProvisionAlarm;
@@ -36,10 +36,10 @@ impl Outcall for Calls {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         let host = call.url.split('/').nth(2).unwrap_or_default().to_owned();
         self.0.lock().unwrap().push(host);
-        Box::pin(std::future::ready(Ok(Answer::of(202))))
+        Box::pin(std::future::ready(Ok(HttpAnswer::of(202))))
     }
 }
 
@@ -106,11 +106,11 @@ impl Pair {
     /// Everything that a server has to fire now.
     async fn fire(&self, at: usize, state: &mut AlarmLoop) -> Vec<String> {
         loop {
-            let turn = self.desks[at].cron().turn(state).await;
-            for claimed in turn.claimed {
+            let round = self.desks[at].cron().round(state).await;
+            for claimed in round.claimed {
                 self.desks[at].cron().fire_claimed(claimed).await;
             }
-            if turn.pause.is_some() {
+            if round.pause.is_some() {
                 let mut fired = self.calls[at].take();
                 fired.sort();
                 return fired;
@@ -217,7 +217,7 @@ async fn a_result_follows_its_gateway_to_another_server() {
     let (no, [one, other]) = (pair.caller.instance.no, &pair.desks);
     let result = |id: &str| format!("{{\"type\":\"outbound_result\",\"requestId\":\"{id}\"}}\n");
     // The action ends while the gateway has no socket.
-    serving(one, &pair.caller, 0).await.end().await;
+    end(one, serving(one, &pair.caller, 0).await).await;
     one.delivery().served().answer(no, result("before")).await;
     let mut session = serving_again(other, &pair.caller).await;
     assert_eq!(ids(&mut session), ["before"]);
@@ -268,18 +268,18 @@ async fn servers_that_send_as_one_bot_divide_its_budget() {
     let pair = Pair::open().await;
     let [one, other] = &pair.desks;
     let is_sending = |hint: &Hint| matches!(hint, Hint::Sending(..));
-    assert_eq!(one.outbound().share_bot("p", "b"), 1);
+    assert_eq!(one.outbound().share_bot("p", &"b".into()), 1);
     pair.take_until(1, is_sending).await;
-    assert_eq!(other.outbound().share_bot("p", "c"), 1, "another bot");
-    assert_eq!(other.outbound().share_bot("p", "b"), 2);
+    assert_eq!(other.outbound().share_bot("p", &"c".into()), 1, "another bot");
+    assert_eq!(other.outbound().share_bot("p", &"b".into()), 2);
     for _ in 0..3 {
         pair.take_until(0, is_sending).await; // its own as well
     }
-    assert_eq!(one.outbound().share_bot("p", "b"), 2);
+    assert_eq!(one.outbound().share_bot("p", &"b".into()), 2);
     pair.pass(3_000, &[0, 1]).await;
-    assert_eq!(one.outbound().share_bot("p", "b"), 1, "nothing came from the other one for a while");
+    assert_eq!(one.outbound().share_bot("p", &"b".into()), 1, "nothing came from the other one for a while");
     // Nothing comes at all: every live server may be sending.
     one.cluster().tick().await.unwrap();
     assert!(one.lease().is_cut_off());
-    assert_eq!(one.outbound().share_bot("p", "b"), 2);
+    assert_eq!(one.outbound().share_bot("p", &"b".into()), 2);
 }

@@ -12,6 +12,7 @@ use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::conformance::skill_store::PUBLIC_KEY_PEM;
 use frontdesk_testkit::desk::desk_over;
 use frontdesk_testkit::{TestEnv, data_store_conformance, secured_skill_store_conformance, skill_store_conformance};
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{
     Class, DataStore, DataWrite, Fault, QueryFilters, SkillFilter, SkillNote, SkillStatus, SkillStore,
 };
@@ -44,12 +45,12 @@ fn secured() -> Rules {
 
 async fn skills_in(on_disk: bool, rules: Rules) -> (Box<dyn SkillStore>, Harness) {
     let harness = harness(on_disk, rules).await;
-    (Box::new(harness.desk.tenant_stores().skills("acme")), harness)
+    (Box::new(harness.desk.tenant_stores().skills(&"acme".into())), harness)
 }
 
 async fn data_in(on_disk: bool) -> (Box<dyn DataStore>, Harness) {
     let harness = harness(on_disk, Rules::default()).await;
-    (Box::new(harness.desk.tenant_stores().data("acme")), harness)
+    (Box::new(harness.desk.tenant_stores().data(&"acme".into())), harness)
 }
 
 skill_store_conformance!(memory_skills, || skills_in(false, Rules::default()));
@@ -82,7 +83,7 @@ fn class<T: std::fmt::Debug>(answer: Result<T, Fault>) -> Class {
 #[tokio::test]
 async fn rule_21_the_caller_is_the_author_if_none_is_named() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills("acme");
+        let skills = harness.desk.tenant_stores().skills(&"acme".into());
         let ada = skills.clone().by(Some("ada".into()));
         let none = SkillNote::default();
         // Without an author at first; the first named one becomes the author.
@@ -115,7 +116,7 @@ async fn rule_21_the_caller_is_the_author_if_none_is_named() {
 #[tokio::test]
 async fn rule_20_times_are_seconds_of_the_server_clock() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills("acme");
+        let skills = harness.desk.tenant_stores().skills(&"acme".into());
         let start = TestEnv::START_MS / 1_000;
         let made = skills.store("a", "# Status: Draft\n", &SkillNote::default()).await.unwrap();
         assert_eq!(made.changed_at, start);
@@ -137,7 +138,7 @@ async fn rule_20_times_are_seconds_of_the_server_clock() {
 #[tokio::test]
 async fn rule_20_a_status_change_keeps_the_metadata() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills("acme");
+        let skills = harness.desk.tenant_stores().skills(&"acme".into());
         let bag = json!({"x": 1}).as_object().cloned();
         let note = SkillNote { description: Some("noted".into()), metadata_bag: bag.clone(), ..by("ada") };
         skills.store("a", "# Description: in the body\n# Tags: t\n", &note).await.unwrap();
@@ -154,7 +155,7 @@ async fn rule_20_a_status_change_keeps_the_metadata() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rule_20_concurrent_writers_of_a_skill_make_one_history() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills("acme");
+        let skills = harness.desk.tenant_stores().skills(&"acme".into());
         let writers = (0..24).map(|number: u32| {
             let skills = skills.clone();
             tokio::spawn(async move {
@@ -186,7 +187,7 @@ async fn rule_20_concurrent_writers_of_a_skill_make_one_history() {
 async fn rule_23_a_skill_being_created_is_complete_or_absent() {
     for harness in both().await {
         for number in 0..100 {
-            let (skills, name) = (harness.desk.tenant_stores().skills("acme"), format!("a{number}"));
+            let (skills, name) = (harness.desk.tenant_stores().skills(&"acme".into()), format!("a{number}"));
             let (writer, written) = (skills.clone(), name.clone());
             let made = tokio::spawn(async move { writer.store(&written, "x", &SkillNote::default()).await });
             while let Err(fault) = skills.load(&name, None).await {
@@ -200,7 +201,7 @@ async fn rule_23_a_skill_being_created_is_complete_or_absent() {
 #[tokio::test]
 async fn rule_22_expensive_patterns_are_refused_at_once() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills("acme");
+        let skills = harness.desk.tenant_stores().skills(&"acme".into());
         skills.store(&format!("{}.b", "a".repeat(200)), "x", &SkillNote::default()).await.unwrap();
         let ask = |pattern: &str| SkillFilter { name_pattern: Some(pattern.into()), ..SkillFilter::default() };
         for (pattern, says) in [
@@ -227,7 +228,8 @@ async fn rule_22_expensive_patterns_are_refused_at_once() {
 #[tokio::test]
 async fn texts_over_the_limits_are_refused_with_their_size() {
     for harness in both().await {
-        let (skills, data) = (harness.desk.tenant_stores().skills("acme"), harness.desk.tenant_stores().data("acme"));
+        let (skills, data) =
+            (harness.desk.tenant_stores().skills(&"acme".into()), harness.desk.tenant_stores().data(&"acme".into()));
         let (ten, one) = ("x".repeat(10 << 20), "x".repeat(1 << 20));
         let fault = skills.store("a", &ten, &SkillNote::default()).await.unwrap_err();
         assert_eq!((fault.class, fault.fields.get("max_bytes")), (Class::TooLargeError, Some(&json!(1 << 20))));
@@ -260,7 +262,7 @@ async fn texts_over_the_limits_are_refused_with_their_size() {
 #[tokio::test]
 async fn rule_36_fields_beside_the_content_are_kept() {
     for harness in both().await {
-        let data = harness.desk.tenant_stores().data("acme");
+        let data = harness.desk.tenant_stores().data(&"acme".into());
         let said = json!({"content": "tea", "vault": "v", "colour": "green", "metadata": {"cups": 2, "vault": "v"}});
         let id = data.write(&serde_json::from_value(said).unwrap()).await.unwrap().id;
         let row = data.get(&id).await.unwrap().unwrap();
@@ -278,7 +280,7 @@ async fn rule_36_fields_beside_the_content_are_kept() {
 #[tokio::test]
 async fn rule_25_filters_are_plain_values() {
     for harness in both().await {
-        let data = harness.desk.tenant_stores().data("acme").by(Some("ada".into()));
+        let data = harness.desk.tenant_stores().data(&"acme".into()).by(Some("ada".into()));
         data.write(&content("tea")).await.unwrap();
         let with = |filters: Value| QueryFilters { filters: filters.as_object().cloned().unwrap(), ..ask("tea") };
         for filters in [
@@ -299,7 +301,7 @@ async fn rule_25_filters_are_plain_values() {
 #[tokio::test]
 async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
     for harness in both().await {
-        let data = harness.desk.tenant_stores().data("acme");
+        let data = harness.desk.tenant_stores().data(&"acme".into());
         for metadata in [
             json!({"tags": 7}),
             json!({"domain_tags": [1]}),
@@ -332,7 +334,7 @@ async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
 #[tokio::test]
 async fn rule_25_rows_expire_at_their_time() {
     for harness in both().await {
-        let data = harness.desk.tenant_stores().data("acme");
+        let data = harness.desk.tenant_stores().data(&"acme".into());
         let soon = TestEnv::START_MS / 1_000 + 10;
         let id = data.write(&DataWrite { expires_at: Some(soon), ..content("tea") }).await.unwrap().id;
         let metadata = json!({"expires_at": soon + 10}).as_object().cloned();
@@ -350,7 +352,7 @@ async fn rule_25_rows_expire_at_their_time() {
 async fn rule_29_two_tenants_never_see_each_other() {
     for harness in both().await {
         let (ours, theirs) =
-            (harness.desk.tenant_stores().skills("acme"), harness.desk.tenant_stores().skills("other"));
+            (harness.desk.tenant_stores().skills(&"acme".into()), harness.desk.tenant_stores().skills(&"other".into()));
         ours.store("a", "ours", &by("ada")).await.unwrap();
         let token = ours.version().await.unwrap();
         assert_eq!(class(theirs.load("a", None).await), Class::SkillNotFoundError);
@@ -359,7 +361,8 @@ async fn rule_29_two_tenants_never_see_each_other() {
         theirs.store("a", "theirs", &by("eve")).await.unwrap();
         assert_eq!(ours.load("a", None).await.unwrap().source, "ours");
         assert_eq!(ours.version().await.unwrap(), token, "changes of other tenants have no effect");
-        let (ours, theirs) = (harness.desk.tenant_stores().data("acme"), harness.desk.tenant_stores().data("other"));
+        let (ours, theirs) =
+            (harness.desk.tenant_stores().data(&"acme".into()), harness.desk.tenant_stores().data(&"other".into()));
         let id = ours.write(&content("our secret")).await.unwrap().id;
         theirs.write(&content("their secret")).await.unwrap();
         assert_eq!(theirs.get(&id).await.unwrap(), None);
@@ -377,30 +380,33 @@ async fn rule_34_a_tenants_rule_overrides_the_server_rule() {
     for harness in both().await {
         let desk = &harness.desk;
         for (secured, pem) in [(true, ""), (true, "nonsense"), (false, "nonsense")] {
-            let refused = desk.tenant_stores().set_skill_rules("acme", secured, pem).await;
+            let refused = desk.tenant_stores().set_skill_rules(&"acme".into(), secured, pem).await;
             assert!(matches!(refused, Err(DeskError::BadRequest(_))), "{refused:?}");
         }
-        assert!(desk.tenant_stores().set_skill_rules("nobody", true, PUBLIC_KEY_PEM).await.is_err());
-        desk.tenant_stores().set_skill_rules("acme", true, PUBLIC_KEY_PEM).await.unwrap();
-        let stored = async |tenant| {
+        assert!(desk.tenant_stores().set_skill_rules(&"nobody".into(), true, PUBLIC_KEY_PEM).await.is_err());
+        desk.tenant_stores().set_skill_rules(&"acme".into(), true, PUBLIC_KEY_PEM).await.unwrap();
+        let stored = async |tenant: &str| {
             desk.tenant_stores()
-                .skills(tenant)
+                .skills(&TenantId::from(tenant))
                 .store("a", "# Status: Approved", &SkillNote::default())
                 .await
                 .unwrap()
                 .status
         };
         assert_eq!((stored("acme").await, stored("other").await), (SkillStatus::Draft, SkillStatus::Approved));
-        assert_eq!(desk.tenant_stores().skills("acme").manifest().await.unwrap().manifest["secured"], json!(true));
-        desk.tenant_stores().set_skill_rules("acme", false, "").await.unwrap();
+        assert_eq!(
+            desk.tenant_stores().skills(&"acme".into()).manifest().await.unwrap().manifest["secured"],
+            json!(true)
+        );
+        desk.tenant_stores().set_skill_rules(&"acme".into(), false, "").await.unwrap();
         assert_eq!(stored("acme").await, SkillStatus::Approved);
     }
     let harness = harness(false, secured()).await;
-    harness.desk.tenant_stores().set_skill_rules("acme", false, "").await.unwrap();
+    harness.desk.tenant_stores().set_skill_rules(&"acme".into(), false, "").await.unwrap();
     let bare = harness
         .desk
         .tenant_stores()
-        .skills("acme")
+        .skills(&"acme".into())
         .store("a", "# Status: Approved", &SkillNote::default())
         .await
         .unwrap();
@@ -410,7 +416,7 @@ async fn rule_34_a_tenants_rule_overrides_the_server_rule() {
 #[tokio::test]
 async fn rule_24_secured_without_a_key_approves_nothing() {
     let harness = harness(false, Rules { skills_secured: true, ..Rules::default() }).await;
-    let skills = harness.desk.tenant_stores().skills("acme");
+    let skills = harness.desk.tenant_stores().skills(&"acme".into());
     let stored = skills.store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
     assert_eq!(stored.status, SkillStatus::Draft);
     let fault = skills.update_status("a", SkillStatus::Approved).await.unwrap_err();
@@ -422,7 +428,8 @@ async fn rule_24_secured_without_a_key_approves_nothing() {
 #[tokio::test]
 async fn a_failed_write_stores_nothing() {
     let harness = harness(true, Rules::default()).await;
-    let (skills, data) = (harness.desk.tenant_stores().skills("acme"), harness.desk.tenant_stores().data("acme"));
+    let (skills, data) =
+        (harness.desk.tenant_stores().skills(&"acme".into()), harness.desk.tenant_stores().data(&"acme".into()));
     skills.store("a", "1", &SkillNote::default()).await.unwrap();
     let token = skills.version().await.unwrap();
     let path = harness.folder.as_ref().unwrap().path().join("frontdesk.db");

@@ -35,7 +35,7 @@ async fn desk(folder: &Path, seed: u64) -> Arc<Desk> {
 async fn child_writes() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let desk = desk(Path::new(&folder), u64::from(std::process::id())).await;
-    let (skills, data) = (desk.tenant_stores().skills("acme"), desk.tenant_stores().data("acme"));
+    let (skills, data) = (desk.tenant_stores().skills(&"acme".into()), desk.tenant_stores().data(&"acme".into()));
     let status = [SkillStatus::Draft, SkillStatus::Approved, SkillStatus::Disabled];
     let round = u64::from(std::process::id());
     for number in 0_usize.. {
@@ -84,23 +84,24 @@ async fn answered_writes_survive_a_kill() {
 
 async fn check(store: &dyn Store, answered: &[[String; 4]]) {
     for [id, word, name, version] in answered {
-        assert!(store.data_get("acme", id, 0).await.unwrap().is_some(), "an answered row");
+        assert!(store.data_get(&"acme".into(), id, 0).await.unwrap().is_some(), "an answered row");
         let query = DataQuery { phrases: vec![word.clone()], limit: 9, ..DataQuery::default() };
-        let found: Vec<String> = store.data_query("acme", query).await.unwrap().into_iter().map(|row| row.id).collect();
+        let found: Vec<String> =
+            store.data_query(&"acme".into(), query).await.unwrap().into_iter().map(|row| row.id).collect();
         assert_eq!(found, std::slice::from_ref(id), "the index entry of an answered row");
-        let body = store.skill("acme", name, Some(version)).await.unwrap().expect("an answered version");
+        let body = store.skill(&"acme".into(), name, Some(version)).await.unwrap().expect("an answered version");
         let number = word.split_once('x').unwrap().1;
         assert!(body.source.contains(&format!("number {number}\n")), "the body of the version");
     }
     let everything = SkillQuery { limit: 99, ..SkillQuery::default() };
-    for head in store.skill_query("acme", everything).await.unwrap() {
-        let versions = store.skill_versions("acme", &head.name).await.unwrap();
+    for head in store.skill_query(&"acme".into(), everything).await.unwrap() {
+        let versions = store.skill_versions(&"acme".into(), &head.name).await.unwrap();
         let last = versions.last().unwrap();
         assert_eq!((&last.content_hash, last.status), (&head.content_hash, head.status), "head and history agree");
         for version in &versions {
-            assert!(store.skill("acme", &head.name, Some(&version.version)).await.unwrap().is_some());
+            assert!(store.skill(&"acme".into(), &head.name, Some(&version.version)).await.unwrap().is_some());
         }
     }
-    assert_ne!(store.skill_token("acme").await.unwrap(), store.skill_token("nobody").await.unwrap());
+    assert_ne!(store.skill_token(&"acme".into()).await.unwrap(), store.skill_token(&"nobody".into()).await.unwrap());
     assert_eq!(store.report().await.unwrap().faults, [""; 0]);
 }

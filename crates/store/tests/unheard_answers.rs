@@ -1,8 +1,8 @@
 //! An asker disconnects when its answer was just accepted, and the store refuses to put the answer into its inbox.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use frontdesk_core::Desk;
@@ -15,12 +15,15 @@ use frontdesk_core::port::stores::Stores;
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over_stores;
-use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{AgentPut, Class, DeliveryMeta, DeliveryPayload, Origin};
+use frontdesk_wire::{BotId, ChatId, InboxSeq, MessageId, TenantId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-const HOME: AgentsCaller<'static> = AgentsCaller { tenant: "home", operator: false, caller: None, bound: None };
+fn home() -> AgentsCaller<'static> {
+    static HOME: LazyLock<TenantId> = LazyLock::new(|| "home".into());
+    AgentsCaller::of(&HOME)
+}
 const TIMEOUT_MS: u64 = 60_000;
 /// Longer than the time limit of the exchange and the time after which it counts as left.
 const LEFT_S: u64 = 150;
@@ -61,7 +64,7 @@ impl Ledger for Refusing {
         self.ledger.pending(instance, after, limit)
     }
 
-    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool> {
         self.ledger.owes(instance, message_id)
     }
 
@@ -99,19 +102,25 @@ impl Ledger for Refusing {
 
     fn event_named<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         dedup_prefix: Vec<u8>,
-        message_id: &'a str,
-        chat_id: Option<&'a str>,
+        message_id: &'a MessageId,
+        chat_id: Option<&'a ChatId>,
     ) -> Stored<'a, Option<EventRecord>> {
         self.ledger.event_named(tenant, dedup_prefix, message_id, chat_id)
     }
 
-    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
         self.ledger.events_marked(tenant, dedups)
     }
 
-    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
+    fn reached<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        platform: &'a str,
+        bot: &'a BotId,
+        chat_id: &'a ChatId,
+    ) -> Stored<'a, bool> {
         self.ledger.reached(tenant, platform, bot, chat_id)
     }
 }
@@ -130,7 +139,7 @@ impl Scene {
         let desk = desk_over_stores(stores, env.clone()).await;
         desk.directory().create_tenant("home").await.unwrap();
         for agent in ["alice", "bob"] {
-            desk.agents().put_agent(HOME, agent, AgentPut::default()).await.unwrap();
+            desk.agents().put_agent(home(), agent, AgentPut::default()).await.unwrap();
         }
         Self { desk, env, ledger }
     }
@@ -143,7 +152,7 @@ impl Scene {
         let meta = DeliveryMeta { dispatch_id: "d".into(), origin, correlation_id, ..DeliveryMeta::default() };
         let payload = DeliveryPayload::Augment { content: "when?".into(), meta };
         let (line, asker) = oneshot::channel();
-        let mut asking = Box::pin(self.desk.exchanges().ask(HOME, "alice", payload.into(), TIMEOUT_MS, line.into()));
+        let mut asking = Box::pin(self.desk.exchanges().ask(home(), "alice", payload.into(), TIMEOUT_MS, line.into()));
         while self.texts("alice").await.is_empty() {
             assert!(futures_util::poll!(&mut asking).is_pending());
         }
@@ -156,12 +165,12 @@ impl Scene {
     }
 
     async fn reply(&self, content: &str) -> Result<Option<String>, Class> {
-        let told = self.desk.exchanges().reply(HOME, "alice", "c-1", content.into()).await;
+        let told = self.desk.exchanges().reply(home(), "alice", "c-1", content.into()).await;
         told.map(|told| told.delivered_to).map_err(|fault| fault.class)
     }
 
     async fn texts(&self, agent: &str) -> Vec<String> {
-        let page = self.desk.inboxes().inbox(HOME, agent, InboxSeq(0)).await.unwrap();
+        let page = self.desk.inboxes().inbox(home(), agent, InboxSeq(0)).await.unwrap();
         page.messages.into_iter().map(|it| it.text).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::bus::{Bus, NoBus};
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_core::port::store::Store;
 use frontdesk_core::port::stores::Stores;
 use frontdesk_core::vault::Sealer;
@@ -19,7 +19,7 @@ impl Outcall for NoWay {
         Err(OutcallError::Refused)
     }
 
-    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(std::future::ready(Err(OutcallError::Refused)))
     }
 }

@@ -7,13 +7,13 @@ use std::sync::Mutex;
 
 use frontdesk_core::intake::Intake;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, OpenAnswer, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, OpenAnswer, Outcall, OutcallError};
 use frontdesk_core::port::platform::{
-    ActingAs, Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Platform, RawRequest,
+    ActingAs, Bot, Change, Gap, Inlet, LateReceipt, ListenEnd, Part, Platform, RawRequest,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, intake::Receipt};
-use frontdesk_wire::{Action, Code, Secret};
+use frontdesk_wire::{Action, ChatId, Code, Secret, TenantId};
 use serde_json::{Value, json};
 
 /// How a vendor cannot be reached.
@@ -32,8 +32,8 @@ pub enum Way {
 impl Way {
     pub const ALL: [Self; 4] = [Self::NotSent, Self::Lost, Self::BadGateway, Self::Forbidden];
 
-    fn answer(self) -> Result<Answer, OutcallError> {
-        let page = |status| Answer { body: b"<html>".to_vec(), ..Answer::of(status) };
+    fn answer(self) -> Result<HttpAnswer, OutcallError> {
+        let page = |status| HttpAnswer { body: b"<html>".to_vec(), ..HttpAnswer::of(status) };
         match self {
             Self::NotSent => Err(OutcallError::NotSent("refused".into())),
             Self::Lost => Err(OutcallError::Failed("the connection was closed".into())),
@@ -60,7 +60,7 @@ impl Outcall for Unreachable {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         self.urls.lock().unwrap().push(call.url.to_owned());
         let way = *self.way.lock().unwrap();
         Box::pin(std::future::ready(way.answer()))
@@ -200,7 +200,8 @@ fn actions(subject: &Subject<'_>) -> Vec<Action> {
 }
 
 fn counts_the_same_action_the_same(subject: &Subject<'_>) {
-    let acting_as = ActingAs::new("home", subject.bot);
+    let home = TenantId::from("home");
+    let acting_as = ActingAs::new(&home, subject.bot);
     for action in actions(subject) {
         let (first, second) = (subject.platform.cost(acting_as, &action), subject.platform.cost(acting_as, &action));
         assert_eq!(format!("{first:?}"), format!("{second:?}"));
@@ -212,9 +213,10 @@ fn counts_the_same_action_the_same(subject: &Subject<'_>) {
 
 /// No action succeeds at a vendor that nobody reaches, and only one that was sent is in doubt.
 async fn claims_nothing_that_did_not_happen(subject: &Subject<'_>, way: Way) {
+    let home = TenantId::from("home");
     for action in actions(subject) {
         let op = action.act.op();
-        let acting_as = ActingAs { idempotency_key: Some("1.2.3"), ..ActingAs::new("home", subject.bot) };
+        let acting_as = ActingAs { idempotency_key: Some("1.2.3"), ..ActingAs::new(&home, subject.bot) };
         let result = subject.platform.act(acting_as, &action, None).await.result;
         let what = format!("{} {op} when {way:?}: {result:?}", name(subject));
         assert!(!result.success, "{what}");
@@ -228,7 +230,10 @@ async fn claims_nothing_that_did_not_happen(subject: &Subject<'_>, way: Way) {
 }
 
 async fn sees_nothing_that_the_vendor_does_not_tell(subject: &Subject<'_>) {
-    let looked = subject.platform.look(ActingAs::new("home", subject.bot), subject.chat_id, Some("777")).await;
+    let looked = subject
+        .platform
+        .look(ActingAs::new(&"home".into(), subject.bot), &ChatId::from(subject.chat_id), Some(&"777".into()))
+        .await;
     match looked {
         Ok(look) => {
             assert_ne!(look.and_then(|look| look.visible), Some(true), "{}: somebody sees a chat", name(subject));
@@ -244,8 +249,8 @@ async fn tells_why_it_does_not_listen(subject: &Subject<'_>) {
     let limit = std::time::Duration::from_mins(5);
     let ended = tokio::time::timeout(limit, subject.platform.listen(subject.bot, Part::WHOLE, None, &NoInlet)).await;
     match ended.unwrap_or_else(|_| panic!("{}: it hangs", name(subject))) {
-        Ended::Never => {}
-        Ended::Lost(why) | Ended::Misconfigured(why) => {
+        ListenEnd::Never => {}
+        ListenEnd::Lost(why) | ListenEnd::Misconfigured(why) => {
             assert!(!why.is_empty());
             keeps_secrets(subject, &why);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use frontdesk_core::Desk;
-use frontdesk_core::delivery::session::{Effect, Session, Write};
+use frontdesk_core::delivery::session::{Effect, Ending, Leftover, Session, Write};
 use frontdesk_core::directory::Caller;
 use frontdesk_wire::Secret;
 use frontdesk_wire::api::{BotNew, GatewayNew};
@@ -59,6 +59,16 @@ pub async fn carry_out(desk: &Desk, session: &mut Session, now_ms: u64) {
             _ => {}
         }
     }
+}
+
+/// Ends it, like the edge does. With the lanes that were not started.
+pub async fn end(desk: &Desk, session: Session) -> (Ending, Option<Leftover>) {
+    let mut ending = session.end();
+    let left = match ending.serving.take() {
+        Some(serving) => desk.delivery().release(serving).await,
+        None => None,
+    };
+    (ending, left)
 }
 
 /// All frames that are to be written now.

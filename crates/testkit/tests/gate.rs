@@ -11,7 +11,7 @@ use frontdesk_core::directory::{ChatLocation, tenant_of};
 use frontdesk_core::gate::{self, Decision, GateInput, KnownVisibility, Layer, Verdict, read_verdict};
 use frontdesk_testkit::world::reference::{self, Found, Line};
 use frontdesk_testkit::world::{Dice, Event, World};
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, TenantId, UserId};
 
 const EVENTS: u64 = 1_000_000;
 const EVENTS_PER_WORLD: u64 = 500;
@@ -167,7 +167,7 @@ struct Trial<'a> {
 }
 
 /// What a platform said about one person.
-type Answer = (String, Option<bool>);
+type Answer = (UserId, Option<bool>);
 
 impl Trial<'_> {
     fn hold(&self, tally: &mut Tally) {
@@ -202,7 +202,7 @@ impl Trial<'_> {
 
     fn place(&self) -> String {
         let source = &self.event.source;
-        source.scope_id.clone().unwrap_or_else(|| source.channel().to_owned())
+        source.scope_id.clone().unwrap_or_else(|| source.channel().to_string())
     }
 
     fn same_tenant(&self, expected: Option<&str>) {
@@ -210,7 +210,7 @@ impl Trial<'_> {
         if self.event.tenant.is_some() {
             return;
         }
-        let found = tenant_of(self.view, &source.platform, &ChatLocation::of(source));
+        let found = tenant_of(self.view, &source.platform, &ChatLocation::of(source)).map(TenantId::as_str);
         if found != expected {
             self.fail(&format!("the gate finds the tenant {found:?}, the reference {expected:?}"));
         }
@@ -219,7 +219,12 @@ impl Trial<'_> {
     fn evaluate(&self, tenant: &str, known: &KnownVisibility<'_>) -> Decision {
         gate::evaluate(
             self.view,
-            &GateInput { tenant, source: &self.event.source, addressed: self.event.addressed, to_every_link: false },
+            &GateInput {
+                tenant: &TenantId::from(tenant),
+                source: &self.event.source,
+                addressed: self.event.addressed,
+                to_every_link: false,
+            },
             known,
         )
     }
@@ -231,7 +236,7 @@ impl Trial<'_> {
             Decision::Verdict(verdict) => return (verdict, Vec::new()),
             Decision::Ask(viewers) => viewers,
         };
-        let look = |viewer: String| {
+        let look = |viewer: UserId| {
             let sees = self.world.sees(tenant, &source.platform, &source.chat_id, &viewer);
             (viewer, sees)
         };
@@ -263,7 +268,8 @@ impl Trial<'_> {
 
     fn same_when_stored(&self, verdict: &Verdict, tenant: &str) {
         let stored = verdict.to_stored(verdict.outcome(), &self.event.source.platform);
-        let read = read_verdict(&stored, tenant).unwrap_or_else(|| self.fail(&format!("{stored} does not read back")));
+        let read = read_verdict(&stored, &TenantId::from(tenant))
+            .unwrap_or_else(|| self.fail(&format!("{stored} does not read back")));
         let delivered = verdict.receivers().next().is_some();
         let outcome = |delivered| if delivered { "delivered" } else { "withheld" };
         let same = read.instances.len() == verdict.lines.len()
@@ -354,7 +360,7 @@ fn receivers(verdict: &Verdict) -> BTreeSet<InstanceNo> {
     verdict.receivers().map(|instance| instance.no).collect()
 }
 
-fn line(line: &gate::Line) -> Line {
+fn line(line: &gate::VerdictLine) -> Line {
     Line {
         instance: line.instance.as_ref().map(|it| it.name.to_string()),
         delivered: line.delivered,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::code::Code;
-use crate::ids::ChatId;
+use crate::ids::{ChatId, MessageId};
 
 /// An action of a gateway. Unknown fields are ignored, unknown ops have their own error.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,17 +21,17 @@ pub enum Act {
         #[serde(default)]
         content: String,
         #[serde(default)]
-        reply_to: Option<String>,
+        reply_to: Option<MessageId>,
     },
     Edit {
         chat_id: ChatId,
-        message_id: String,
+        message_id: MessageId,
         #[serde(default)]
         content: String,
     },
     Delete {
         chat_id: ChatId,
-        message_id: String,
+        message_id: MessageId,
     },
     /// `content: ""` clears a standing indicator; absent or other content shows it.
     Typing {
@@ -57,7 +57,7 @@ pub enum Act {
         #[serde(default)]
         filename: Option<String>,
         #[serde(default)]
-        reply_to: Option<String>,
+        reply_to: Option<MessageId>,
     },
     Prompt {
         chat_id: ChatId,
@@ -70,11 +70,11 @@ pub enum Act {
         #[serde(default)]
         timeout_s: Option<f64>,
         #[serde(default)]
-        reply_to: Option<String>,
+        reply_to: Option<MessageId>,
     },
     React {
         chat_id: ChatId,
-        message_id: String,
+        message_id: MessageId,
         emoji: String,
         #[serde(default)]
         remove: bool,
@@ -83,11 +83,11 @@ pub enum Act {
         chat_id: ChatId,
         thread_name: String,
         #[serde(default)]
-        message_id: Option<String>,
+        message_id: Option<MessageId>,
     },
     ThreadRename {
         chat_id: ChatId,
-        message_id: String,
+        message_id: MessageId,
         thread_name: String,
         #[serde(default)]
         only_if_current_name: Option<String>,
@@ -201,7 +201,7 @@ impl Act {
     }
 
     /// The chat of the action; a follow-up names a session instead.
-    pub fn chat_id(&self) -> Option<&str> {
+    pub fn chat_id(&self) -> Option<&ChatId> {
         match self {
             Self::Send { chat_id, .. }
             | Self::Edit { chat_id, .. }
@@ -289,7 +289,7 @@ pub fn check_prompt(prompt_id: &str, options: &[PromptOption]) -> Result<(), Str
 pub struct ActionResult {
     pub success: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message_id: Option<String>,
+    pub message_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
     /// Name of a thread that was created for this message.
@@ -318,7 +318,7 @@ impl ActionResult {
         Self { success: true, ..Self::default() }
     }
 
-    pub fn sent(message_id: impl Into<String>) -> Self {
+    pub fn sent(message_id: impl Into<MessageId>) -> Self {
         Self { success: true, message_id: Some(message_id.into()), ..Self::default() }
     }
 

@@ -6,22 +6,23 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::action::PromptOption;
+use crate::ids::{BotId, ChatId, GatewayId, InstanceId, MessageId, TenantId, UserId};
 
 // ---- relay ---------------------------------------------------------------------------------
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProvisionRequest {
-    pub gateway_id: String,
+    pub gateway_id: GatewayId,
     pub platform: String,
     #[serde(default)]
-    pub bot_id: String,
+    pub bot_id: BotId,
     #[serde(default)]
     pub gateway_endpoint: Option<String>,
     #[serde(default)]
     pub route_keys: Vec<String>,
     #[serde(default)]
-    pub instance_id: Option<String>,
+    pub instance_id: Option<InstanceId>,
     #[serde(default)]
     pub wake_url: Option<String>,
 }
@@ -31,8 +32,8 @@ pub struct ProvisionRequest {
 pub struct ProvisionReply {
     pub secret: String,
     pub delivery_key: String,
-    pub tenant: String,
-    pub gateway_id: String,
+    pub tenant: TenantId,
+    pub gateway_id: GatewayId,
     pub route_keys: Vec<String>,
 }
 
@@ -40,7 +41,7 @@ pub struct ProvisionReply {
 #[serde(rename_all = "camelCase")]
 pub struct EnrollRequest {
     pub enrollment_token: String,
-    pub gateway_id: String,
+    pub gateway_id: GatewayId,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -76,7 +77,7 @@ pub struct ScopeAsk {
     /// Guild, workspace or server; empty if the platform has none.
     #[serde(default)]
     pub scope_id: String,
-    pub channel_id: String,
+    pub channel_id: ChatId,
 }
 
 /// Which users an instance listens to besides its own, in channels that it holds.
@@ -103,13 +104,13 @@ impl PrincipalPolicy {
 pub struct PrincipalAsk {
     pub policy: PrincipalPolicy,
     #[serde(default)]
-    pub allow: Vec<String>,
+    pub allow: Vec<UserId>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 pub struct DmDefaultAsk {
     pub platform: String,
-    pub user_id: String,
+    pub user_id: UserId,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,7 +123,7 @@ pub struct MediaReply {
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct ChatPost {
-    pub user_id: String,
+    pub user_id: UserId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_name: Option<String>,
     #[serde(default)]
@@ -138,9 +139,9 @@ pub struct ChatPost {
     #[serde(default)]
     pub mentions_bot: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply_to: Option<String>,
+    pub reply_to: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message_id: Option<String>,
+    pub message_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<MediaRef>,
 }
@@ -153,7 +154,7 @@ pub struct MediaRef {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct ChatPosted {
     pub event_id: String,
-    pub message_id: String,
+    pub message_id: MessageId,
     pub verdict: VerdictBrief,
 }
 
@@ -171,7 +172,7 @@ pub struct VerdictBrief {
 pub struct ChatPress {
     pub prompt_id: String,
     pub option_id: String,
-    pub user_id: String,
+    pub user_id: UserId,
     #[serde(default)]
     pub user_name: Option<String>,
 }
@@ -219,10 +220,10 @@ pub struct ChatSettings {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 pub struct ChatMessage {
     pub seq: u64,
-    pub message_id: String,
+    pub message_id: MessageId,
     pub direction: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user_id: Option<String>,
+    pub user_id: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_name: Option<String>,
     pub text: String,
@@ -236,7 +237,7 @@ pub struct ChatMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply_to: Option<String>,
+    pub reply_to: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -291,7 +292,7 @@ pub struct ChatList {
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ChatSummary {
-    pub chat_id: String,
+    pub chat_id: ChatId,
     pub name: String,
     pub chat_type: String,
     pub last_seq: u64,
@@ -306,17 +307,17 @@ pub struct TenantNew {
 
 #[derive(Debug, Deserialize, Serialize)]
 pub struct TokenNew {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub scope: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance: Option<String>,
+    pub instance: Option<InstanceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_s: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 pub struct EnrollmentNew {
-    pub tenant: String,
+    pub tenant: TenantId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_s: Option<u64>,
 }
@@ -331,9 +332,9 @@ pub struct TokenMade {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct BotNew {
     pub platform: String,
-    pub id: String,
+    pub id: BotId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
+    pub tenant: Option<TenantId>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -344,34 +345,34 @@ pub struct BotNew {
 pub struct RouteNew {
     pub platform: String,
     pub key: String,
-    pub tenant: String,
+    pub tenant: TenantId,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct BindingNew {
     pub platform: String,
-    pub user_id: String,
-    pub tenant: String,
-    pub instance: String,
+    pub user_id: UserId,
+    pub tenant: TenantId,
+    pub instance: InstanceId,
 }
 
 /// A channel that an instance of a tenant may hold.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct GrantName {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub platform: String,
     #[serde(default)]
     pub scope_id: String,
-    pub channel_id: String,
+    pub channel_id: ChatId,
 }
 
 /// A gateway created by the admin, without an identity token.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct GatewayNew {
-    pub id: String,
-    pub tenant: String,
+    pub id: GatewayId,
+    pub tenant: TenantId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance: Option<String>,
+    pub instance: Option<InstanceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_url: Option<String>,
 }
@@ -379,8 +380,8 @@ pub struct GatewayNew {
 /// The credential of a new gateway. It is shown once.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct GatewayMade {
-    pub id: String,
-    pub tenant: String,
+    pub id: GatewayId,
+    pub tenant: TenantId,
     pub secret: String,
 }
 
@@ -408,14 +409,14 @@ pub struct Problem {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Explanation {
     pub event_id: String,
-    pub tenant: String,
+    pub tenant: TenantId,
     pub outcome: String,
     pub instances: Vec<Considered>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Considered {
-    pub instance: String,
+    pub instance: InstanceId,
     pub outcome: String,
     pub layer: String,
     pub rule: String,

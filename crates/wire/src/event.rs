@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ids::ChatId;
+use crate::ids::{ChatId, MessageId, UserId};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MessageEvent {
@@ -13,9 +13,9 @@ pub struct MessageEvent {
     pub message_type: String,
     pub source: Source,
     #[serde(default)]
-    pub message_id: Option<String>,
+    pub message_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply_to_message_id: Option<String>,
+    pub reply_to_message_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<ReplyTo>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +53,7 @@ pub struct Source {
     #[serde(default = "dm_type")]
     pub chat_type: String,
     pub chat_name: Option<String>,
-    pub user_id: Option<String>,
+    pub user_id: Option<UserId>,
     pub user_name: Option<String>,
     pub thread_id: Option<String>,
     pub chat_topic: Option<String>,
@@ -68,9 +68,9 @@ pub struct Source {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_id_alt: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent_chat_id: Option<String>,
+    pub parent_chat_id: Option<ChatId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub message_id: Option<String>,
+    pub message_id: Option<MessageId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,8 +93,8 @@ impl Source {
     }
 
     /// The channel whose rules apply: a thread inherits those of its parent.
-    pub fn channel(&self) -> &str {
-        self.parent_chat_id.as_deref().filter(|id| !id.is_empty()).unwrap_or(&self.chat_id)
+    pub fn channel(&self) -> &ChatId {
+        self.parent_chat_id.as_ref().filter(|id| !id.is_empty()).unwrap_or(&self.chat_id)
     }
 
     pub fn is_direct(&self) -> bool {
@@ -173,7 +173,7 @@ pub struct PromptResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompt_message_id: Option<String>,
+    pub prompt_message_id: Option<MessageId>,
 }
 
 #[cfg(test)]

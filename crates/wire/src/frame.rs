@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::action::ActionResult;
 use crate::descriptor::Descriptor;
+use crate::ids::{BotId, ChatId};
 
 /// Gateway to server.
 #[derive(Debug, PartialEq)]
@@ -137,7 +138,7 @@ pub enum DeskFrame {
     },
     InterruptInbound {
         session_key: String,
-        chat_id: String,
+        chat_id: ChatId,
     },
     GoingIdleAck,
     Inbound {
@@ -167,7 +168,7 @@ impl DeskFrame {
 pub struct PassthroughForward {
     pub platform: String,
     #[serde(rename = "botId")]
-    pub bot_id: String,
+    pub bot_id: BotId,
     pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,

@@ -246,6 +246,12 @@ texts! {
     InstanceId;
     /// A chat of a platform. It names a chat only together with the platform and the bot.
     ChatId;
+    /// A bot of a platform, as the platform names it.
+    BotId;
+    /// A person or bot of a platform, as the platform names it.
+    UserId;
+    /// A message of a chat. Platforms give them again in other chats.
+    MessageId;
 }
 
 #[cfg(test)]

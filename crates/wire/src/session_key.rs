@@ -116,7 +116,7 @@ fn push_names(keys: &mut Vec<String>, source: &Source) {
     }
     let is_slack = source.platform == "slack";
     if is_slack && present(source.thread_id.as_deref()).is_none() && source.message_id.is_some() {
-        threads.push(Source { thread_id: source.message_id.clone(), ..source.clone() });
+        threads.push(Source { thread_id: source.message_id.as_deref().map(str::to_owned), ..source.clone() });
     }
     let scopes = [None, source.scope_id.as_deref().filter(|_| is_slack)];
     let profile = source.profile.as_deref().unwrap_or("main");

@@ -6,6 +6,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use crate::ids::GatewayId;
 use crate::secret::Secret;
 
 /// Tolerated clock difference: a token is accepted for this long after its expiry.
@@ -15,7 +16,7 @@ const TOKEN_MAX_BYTES: usize = 2048;
 
 /// A parsed token whose signature was not verified yet.
 pub struct Claimed {
-    pub gateway_id: String,
+    pub gateway_id: GatewayId,
     exp: u64,
     signed: String,
     signature: Vec<u8>,
@@ -49,7 +50,7 @@ pub fn claim(token: &str) -> Option<Claimed> {
         return None;
     }
     Some(Claimed {
-        gateway_id: gateway_id.to_owned(),
+        gateway_id: gateway_id.into(),
         exp: exp.parse().ok()?,
         signature: hex::decode(signature).ok()?,
         signed: signed.to_owned(),

@@ -17,7 +17,7 @@ use frontdesk_wire::api;
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::event::{AgentEnvelope, ContextLine, Media, PromptResponse, ReplyTo};
 use frontdesk_wire::frame::{FrameError, GatewayLine, PassthroughForward, push_delivery};
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, DeskFrame};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, DeskFrame, MessageId, UserId};
 use frontdesk_wire::{GatewayFrame, MessageEvent, Source, build_session_key};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -358,7 +358,7 @@ fn the_full_event_is_stable() {
         chat_id: "c-1".into(),
         chat_type: "thread".into(),
         chat_name: text("general"),
-        user_id: text("u-1"),
+        user_id: text("u-1").map(UserId::from),
         user_name: text("ada"),
         thread_id: text("t-1"),
         chat_topic: text("all things"),
@@ -366,8 +366,8 @@ fn the_full_event_is_stable() {
         message_is_edit: true,
         user_id_alt: text("u-alt"),
         chat_id_alt: text("c-alt"),
-        parent_chat_id: text("c-0"),
-        message_id: text("m-1"),
+        parent_chat_id: text("c-0").map(ChatId::from),
+        message_id: text("m-1").map(MessageId::from),
         profile: text("coder"),
         user_display_name: text("Ada L."),
         auto_thread_created: Some(true),
@@ -382,8 +382,8 @@ fn the_full_event_is_stable() {
         text: "/yes".into(),
         message_type: "command".into(),
         source,
-        message_id: text("m-1"),
-        reply_to_message_id: text("m-0"),
+        message_id: text("m-1").map(MessageId::from),
+        reply_to_message_id: text("m-0").map(MessageId::from),
         reply_to: Some(ReplyTo { text: text("before"), author: text("bob"), is_own: Some(false) }),
         media_urls: vec![url.clone()],
         media: vec![Media {
@@ -400,7 +400,7 @@ fn the_full_event_is_stable() {
             prompt_id: "p-1".into(),
             option_id: "yes".into(),
             label: text("Yes"),
-            prompt_message_id: text("m-0"),
+            prompt_message_id: text("m-0").map(MessageId::from),
         }),
         delivery: None,
     };
@@ -425,12 +425,19 @@ fn actions() -> Vec<(&'static str, Act)> {
     let (chat_id, message_id) = (ChatId::from("c"), "m".to_owned());
     let option = |id: &str, label: &str, style| PromptOption { id: id.into(), label: label.into(), style };
     vec![
-        ("action_send", Act::Send { chat_id: chat_id.clone(), content: "hello\n👋".into(), reply_to: text("m-1") }),
+        (
+            "action_send",
+            Act::Send {
+                chat_id: chat_id.clone(),
+                content: "hello\n👋".into(),
+                reply_to: text("m-1").map(MessageId::from),
+            },
+        ),
         (
             "action_edit",
-            Act::Edit { chat_id: chat_id.clone(), message_id: message_id.clone(), content: "better".into() },
+            Act::Edit { chat_id: chat_id.clone(), message_id: message_id.clone().into(), content: "better".into() },
         ),
-        ("action_delete", Act::Delete { chat_id: chat_id.clone(), message_id: message_id.clone() }),
+        ("action_delete", Act::Delete { chat_id: chat_id.clone(), message_id: message_id.clone().into() }),
         ("action_typing", Act::Typing { chat_id: chat_id.clone(), content: text("") }),
         (
             "action_follow_up",
@@ -449,7 +456,7 @@ fn actions() -> Vec<(&'static str, Act)> {
                 source_url: "https://desk.example/relay/media/9f".into(),
                 content: text("a caption"),
                 filename: text("a.png"),
-                reply_to: text("m-1"),
+                reply_to: text("m-1").map(MessageId::from),
             },
         ),
         (
@@ -461,16 +468,25 @@ fn actions() -> Vec<(&'static str, Act)> {
                 content: "Run it?".into(),
                 options: vec![option("yes", "Yes", text("primary")), option("no", "No", None)],
                 timeout_s: Some(120.0),
-                reply_to: text("m-1"),
+                reply_to: text("m-1").map(MessageId::from),
             },
         ),
         (
             "action_react",
-            Act::React { chat_id: chat_id.clone(), message_id: message_id.clone(), emoji: "👍".into(), remove: true },
+            Act::React {
+                chat_id: chat_id.clone(),
+                message_id: message_id.clone().into(),
+                emoji: "👍".into(),
+                remove: true,
+            },
         ),
         (
             "action_thread_create",
-            Act::ThreadCreate { chat_id: chat_id.clone(), thread_name: "plans".into(), message_id: Some(message_id) },
+            Act::ThreadCreate {
+                chat_id: chat_id.clone(),
+                thread_name: "plans".into(),
+                message_id: Some(message_id.into()),
+            },
         ),
         (
             "action_thread_rename",
@@ -493,7 +509,7 @@ fn every_op_round_trips() {
         assert_eq!(read.act, act, "{name}");
         assert_eq!(read.to_value(), value(name), "{name}");
         assert_eq!(format!("action_{}", act.op()), name);
-        assert_eq!(act.chat_id(), (act.op() != "follow_up").then_some("c"), "{name}");
+        assert_eq!(act.chat_id().map(ChatId::as_str), (act.op() != "follow_up").then_some("c"), "{name}");
         assert_eq!(Action::parse(&Action::from(act).to_value().to_string()).unwrap().act, read.act, "{name}");
     }
 }
@@ -594,7 +610,10 @@ fn results_omit_unset_fields() {
     both_ways("result_unknown_op", &ActionResult::refused(Code::UnsupportedOp, unknown));
     let late = ActionResult { ambiguous: true, ..ActionResult::refused(Code::Timeout, "timed out") };
     both_ways("result_ambiguous", &late);
-    let partial = ActionResult { message_id: text("m-9"), ..ActionResult::refused(Code::Partial, "2 of 3 parts went") };
+    let partial = ActionResult {
+        message_id: text("m-9").map(MessageId::from),
+        ..ActionResult::refused(Code::Partial, "2 of 3 parts went")
+    };
     both_ways("result_partial", &partial);
 }
 
@@ -605,7 +624,7 @@ fn relay_bodies_are_stable() {
     let ask: api::ProvisionRequest = keeps("provision_request");
     assert_eq!((ask.gateway_id.as_str(), ask.bot_id.as_str()), ("gw-1", "bot-1"));
     assert_eq!(ask.route_keys, ["guild-1", "guild-2"]);
-    assert_eq!((ask.instance_id, ask.wake_url), (text("inst-1"), text("https://wake.example/1")));
+    assert_eq!((ask.instance_id, ask.wake_url), (Some("inst-1".into()), text("https://wake.example/1")));
     let least: api::ProvisionRequest =
         serde_json::from_str(r#"{"gatewayId":"g","platform":"relay","color":"red"}"#).unwrap();
     assert!(least.bot_id.is_empty() && least.route_keys.is_empty() && least.instance_id.is_none());
@@ -1000,13 +1019,13 @@ fn an_agent_message_is_an_event_with_its_metadata() {
             chat_id: "agent:alice".into(),
             chat_type: "dm".into(),
             chat_name: text("alice"),
-            user_id: text("agent:alice"),
+            user_id: text("agent:alice").map(UserId::from),
             user_name: text("alice"),
             thread_id: text("dl_1"),
-            message_id: text("dl_1"),
+            message_id: text("dl_1").map(MessageId::from),
             ..Source::default()
         },
-        message_id: text("dl_1"),
+        message_id: text("dl_1").map(MessageId::from),
         delivery: Some(Box::new(envelope)),
         ..MessageEvent::default()
     };

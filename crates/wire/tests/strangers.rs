@@ -3,7 +3,7 @@
 
 use frontdesk_wire::lines::Lines;
 use frontdesk_wire::token::{Proof, SKEW_S, claim, mint};
-use frontdesk_wire::{Action, GatewayFrame, Secret, Source, build_session_key};
+use frontdesk_wire::{Action, GatewayFrame, Secret, Source, UserId, build_session_key};
 use proptest::prelude::*;
 
 /// Text that resembles frames: names of the contract mixed with JSON syntax.
@@ -138,7 +138,7 @@ proptest! {
         thread_id in any::<Option<String>>(),
     ) {
         let source = Source {
-            platform: platform.into(), chat_type: chat_type.into(), chat_id: chat_id.into(), user_id, thread_id, ..Source::default()
+            platform: platform.into(), chat_type: chat_type.into(), chat_id: chat_id.into(), user_id: user_id.map(UserId::from), thread_id, ..Source::default()
         };
         let start = format!("agent:main:{platform}:{chat_type}");
         prop_assert!(build_session_key(&source).starts_with(&start));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Body, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, Outcall, OutcallError};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -131,7 +131,7 @@ async fn read_message(stream: &mut TcpStream) -> Option<Asked> {
 pub(crate) struct Near;
 
 impl Near {
-    async fn ask(call: Call<'_>) -> Result<Answer, OutcallError> {
+    async fn ask(call: Call<'_>) -> Result<HttpAnswer, OutcallError> {
         let failed = || OutcallError::Failed("the connection failed".into());
         let (host, path) = call.url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap();
         let mut stream = TcpStream::connect(host).await.map_err(|_| failed())?;
@@ -149,7 +149,7 @@ impl Near {
         let status = answer.line.split(' ').nth(1).unwrap().parse().unwrap();
         let fits = answer.body.len() <= call.max_bytes;
         let body = if fits { answer.body } else { Vec::new() };
-        Ok(Answer { body, ..Answer::of(status) })
+        Ok(HttpAnswer { body, ..HttpAnswer::of(status) })
     }
 }
 
@@ -158,7 +158,7 @@ impl Outcall for Near {
         if url.starts_with("http://127.0.0.1:") { Ok(()) } else { Err(OutcallError::Refused) }
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             self.check(call.url)?;
             assert!(call.cut, "a response that is too long must not fail the call");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_connectors::HttpWebhook;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::conformance::agent_connector::{augment, template};
 use frontdesk_wire::agents::{AgentConnector, AgentStatus, Class, ConnectorSpec, DeliveryReceipt, Fault, WakeOpts};
@@ -127,7 +127,7 @@ async fn a_destination_that_is_refused_later_is_a_failure_without_details() {
         fn check(&self, _: &str) -> Result<(), OutcallError> {
             Ok(())
         }
-        fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
             Box::pin(async { Err(OutcallError::Refused) })
         }
     }

@@ -12,7 +12,7 @@ use crate::error::DeskError;
 /// An agent as shown to an operator.
 #[derive(Debug, Clone, Serialize)]
 pub struct AgentShown {
-    pub tenant: String,
+    pub tenant: TenantId,
     pub agent_id: String,
     pub agent_name: Option<String>,
     /// `instance` if a gateway connects under this id, otherwise `agent`.
@@ -32,22 +32,22 @@ pub struct AgentShown {
 
 impl AgentsPlane {
     /// Registered agents and instances of one tenant, or of all tenants.
-    pub fn agents_shown(&self, tenant: Option<&str>) -> Result<Vec<AgentShown>, DeskError> {
+    pub fn agents_shown(&self, tenant: Option<&TenantId>) -> Result<Vec<AgentShown>, DeskError> {
         let tenants: Vec<TenantId> = self.directory.read(|view| match tenant {
-            Some(name) if view.tenants.contains_key(name) => Ok(vec![name.into()]),
+            Some(name) if view.tenant(name).is_some() => Ok(vec![name.clone()]),
             Some(name) => Err(DeskError::NotFound(format!("tenant {name:?} not found"))),
-            None => Ok(view.tenants.keys().cloned().collect()),
+            None => Ok(view.tenants().map(|it| it.name.clone()).collect()),
         })?;
         let ids = tenants.iter().flat_map(|tenant| self.list(tenant).into_iter().map(move |it| (tenant, it.agent_id)));
         Ok(ids.map(|(tenant, id)| self.agent_shown_as(tenant, id)).collect())
     }
 
-    pub fn agent_shown(&self, tenant: &str, id: &str) -> Result<AgentShown, DeskError> {
+    pub fn agent_shown(&self, tenant: &TenantId, id: &str) -> Result<AgentShown, DeskError> {
         let found = self.agents_shown(Some(tenant))?.into_iter().find(|it| it.agent_id == id);
         found.ok_or_else(|| DeskError::NotFound(format!("tenant {tenant:?} has no agent {id:?}")))
     }
 
-    fn agent_shown_as(&self, tenant: &str, id: String) -> AgentShown {
+    fn agent_shown_as(&self, tenant: &TenantId, id: String) -> AgentShown {
         let (agent, instance) =
             self.directory.read(|view| (view.agent(tenant, &id).cloned(), view.instance(tenant, &id).cloned()));
         let instance = instance.filter(|it| it.left_ms.is_none());
@@ -64,7 +64,7 @@ impl AgentsPlane {
             seen_at: no.map_or(0, seen).max(instance.map_or(0, |it| self.delivery.sockets().presence(it.no).seen_ms)),
             created_at: agent.as_ref().map(|it| it.created_ms),
             agent_name: agent.and_then(|it| it.name.clone()),
-            tenant: tenant.into(),
+            tenant: tenant.clone(),
             agent_id: id,
         }
     }

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{Class, DeliveryPayload, Fault, Origin};
 
 /// The caller, as verified by its token. `caller` is the name it gives itself, used for attribution only.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct AgentsCaller<'a> {
-    pub tenant: &'a str,
+    pub tenant: &'a TenantId,
     pub operator: bool,
     pub caller: Option<&'a str>,
     /// The token is bound to this agent: it can read, answer and register only as this agent, which is always recorded
@@ -15,7 +16,16 @@ pub struct AgentsCaller<'a> {
     pub bound: Option<&'a str>,
 }
 
-impl AgentsCaller<'_> {
+impl<'a> AgentsCaller<'a> {
+    /// A caller of a tenant that has no name and no rights of an operator.
+    pub fn of(tenant: &'a TenantId) -> Self {
+        Self { tenant, operator: false, caller: None, bound: None }
+    }
+
+    pub fn operator(tenant: &'a TenantId) -> Self {
+        Self { operator: true, ..Self::of(tenant) }
+    }
+
     /// Refuses operations on another agent than the one that the token is bound to.
     pub(super) fn check_own(&self, id: &str, what: &str) -> Result<(), Fault> {
         let Some(own) = self.bound.filter(|own| *own != id) else { return Ok(()) };

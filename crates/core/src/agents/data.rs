@@ -37,8 +37,8 @@ pub struct TenantData {
 
 impl TenantStores {
     /// A tenant's data as a `DataStore`.
-    pub fn data(self: &Arc<Self>, tenant: &str) -> TenantData {
-        TenantData { stores: self.clone(), tenant: tenant.into(), caller: None }
+    pub fn data(self: &Arc<Self>, tenant: &TenantId) -> TenantData {
+        TenantData { stores: self.clone(), tenant: tenant.clone(), caller: None }
     }
 }
 

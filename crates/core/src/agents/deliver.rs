@@ -242,7 +242,7 @@ impl Messages {
             notice.event_id = stored.event.to_string();
             notice.platform = "agents".into();
             notice.chat_id = chat_of(from).into();
-            notice.message_id.clone_from(&stored.message.delivery_id);
+            notice.message_id = stored.message.delivery_id.as_str().into();
             let speaker = from.unwrap_or("the server");
             let summaries: Vec<String> = receipts.iter().map(summary).collect();
             notice.text =

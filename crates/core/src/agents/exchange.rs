@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use frontdesk_wire::agents::{AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin, Replied};
-use frontdesk_wire::{Act, Action, InstanceNo};
+use frontdesk_wire::{Act, Action, InstanceNo, TenantId};
 use futures_util::FutureExt as _;
 use futures_util::future::FusedFuture as _;
 use tokio::sync::{Notify, oneshot};
@@ -23,7 +23,7 @@ use crate::meters::{Meters, Why};
 use crate::outbound::Listener;
 use crate::port::BoxFuture;
 use crate::port::bus::{Bus, Hint, To};
-use crate::port::exchanges::{self, Answer, Exchange, Mention, Reply, ReplyOutcome};
+use crate::port::exchanges::{self, Exchange, Mention, Reply, ReplyOutcome, StoredAnswer};
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
 
@@ -59,12 +59,12 @@ pub struct BufferedReply {
 type Asker = oneshot::Sender<Result<BufferedReply, Fault>>;
 
 /// Channel to the waiting asker. Its receiver is dropped when the asker disconnects.
-pub struct Line {
+pub struct AnswerChannel {
     asker: Asker,
     reserve: Box<dyn Fn(usize) -> Option<Reservation> + Send + Sync>,
 }
 
-impl Line {
+impl AnswerChannel {
     /// `reserve`: memory for an answer of so many bytes. `None`: too many answers are unread.
     pub fn new(asker: Asker, reserve: impl Fn(usize) -> Option<Reservation> + Send + Sync + 'static) -> Self {
         Self { asker, reserve: Box::new(reserve) }
@@ -89,7 +89,7 @@ impl Line {
 }
 
 /// An asker that reads at once: there is always memory for it.
-impl From<Asker> for Line {
+impl From<Asker> for AnswerChannel {
     fn from(asker: Asker) -> Self {
         Self::new(asker, |_| Some(Box::new(())))
     }
@@ -178,7 +178,14 @@ impl Exchanges {
 
     /// Asks, and sends the answer to `line` as soon as it is known. An asker that disconnects frees its slot at once;
     /// the question is still handed to all connectors.
-    pub async fn ask(&self, who: AgentsCaller<'_>, address: &str, question: Question, timeout_ms: u64, line: Line) {
+    pub async fn ask(
+        &self,
+        who: AgentsCaller<'_>,
+        address: &str,
+        question: Question,
+        timeout_ms: u64,
+        line: AnswerChannel,
+    ) {
         let mut line = Some(line);
         let asked = self.ask_on(who, address, question, timeout_ms, &mut line).await;
         if let (Err(fault), Some(line)) = (asked, line) {
@@ -192,7 +199,7 @@ impl Exchanges {
         address: &str,
         question: Question,
         timeout_ms: u64,
-        line: &mut Option<Line>,
+        line: &mut Option<AnswerChannel>,
     ) -> Result<(), Fault> {
         let Question { payload, held } = question;
         let correlation_id = &check_question(&payload, timeout_ms)?.to_owned();
@@ -200,7 +207,7 @@ impl Exchanges {
         let payload = who.signed_own(payload)?;
         let asker = self.asker(who, &payload);
         let exchange = Exchange {
-            tenant: who.tenant.into(),
+            tenant: who.tenant.clone(),
             correlation_id: correlation_id.clone(),
             asker: asker.clone(),
             chat_id: super::deliver::chat_of_payload(&payload).into(),
@@ -316,7 +323,7 @@ impl Exchanges {
     }
 
     /// Whoever gives up asks the store once more: the agent may have been told in this moment that its reply was accepted.
-    async fn or_last_moment(&self, token: u64, outcome: Result<Answer, Fault>) -> Result<Answer, Fault> {
+    async fn or_last_moment(&self, token: u64, outcome: Result<StoredAnswer, Fault>) -> Result<StoredAnswer, Fault> {
         let Err(fault) = outcome else { return outcome };
         // It stays in the store until it has reached somebody.
         if let Some((_, answer)) = self.store.take_answers(vec![token]).await?.pop() {
@@ -336,7 +343,7 @@ impl Exchanges {
         &self,
         token: u64,
         fault: Fault,
-        line: &mut Option<Line>,
+        line: &mut Option<AnswerChannel>,
         to: &Addressee,
         correlation_id: &str,
     ) -> Result<(), Fault> {
@@ -353,7 +360,7 @@ impl Exchanges {
     /// replier knows its reply as accepted, so it goes to the asker's inbox. False: it has to be tried again.
     async fn close_answered(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         to: &Addressee,
         correlation_id: &str,
         token: u64,
@@ -409,7 +416,7 @@ impl Exchanges {
         names.find_map(|name| self.agents.find_agent(who.tenant, name).ok()).map(|(id, _)| id)
     }
 
-    async fn note_answered(&self, tenant: &str, agent: InstanceNo, correlation_id: &str) -> Result<(), Fault> {
+    async fn note_answered(&self, tenant: &TenantId, agent: InstanceNo, correlation_id: &str) -> Result<(), Fault> {
         match self.messages.question(tenant, agent, correlation_id).await? {
             Some((question, _)) => self.messages.close_question(tenant, question).await,
             None => Ok(()),
@@ -449,14 +456,14 @@ impl Exchanges {
     /// The row of the exchange decides whether it is the answer. The asker is notified here, or at its server.
     async fn take_reply(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         correlation_id: &str,
         agent: InstanceNo,
         content: String,
     ) -> Result<ReplyOutcome, StoreError> {
         let (me, now_ms) = (self.lease.me(), self.env.now_ms());
-        let answer = Answer { content, at_ms: now_ms };
-        let (tenant, correlation_id) = (tenant.into(), correlation_id.to_owned());
+        let answer = StoredAnswer { content, at_ms: now_ms };
+        let (tenant, correlation_id) = (tenant.clone(), correlation_id.to_owned());
         let reply = Reply { tenant, correlation_id, agent, answer: answer.clone(), desk: me };
         let outcome = self.store.answer_exchange(reply, self.lease.live(), now_ms).await?;
         match outcome {
@@ -528,7 +535,7 @@ impl Exchanges {
     /// Delivers a late reply to the asking agent. Returns whether this reply is in its inbox; only the first one is.
     async fn late_reply(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         id: &str,
         no: Option<InstanceNo>,
         correlation_id: &str,
@@ -619,7 +626,7 @@ fn no_answer(agent: &str, timeout_ms: u64) -> Fault {
     Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms)
 }
 
-fn reply_of(to: &Addressee, correlation_id: &str, answer: Answer) -> AgentReply {
+fn reply_of(to: &Addressee, correlation_id: &str, answer: StoredAnswer) -> AgentReply {
     AgentReply {
         correlation_id: correlation_id.to_owned(),
         content: answer.content,

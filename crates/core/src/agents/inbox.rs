@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
-use frontdesk_wire::{EventId, InboxSeq, InstanceId, InstanceNo};
+use frontdesk_wire::{EventId, InboxSeq, InstanceId, InstanceNo, TenantId};
 
 use super::AgentsPlane;
 use super::caller::AgentsCaller;
@@ -32,7 +32,7 @@ impl Inboxes {
     }
 
     /// Id of an agent and number of its inbox. `None`: the agent is known, but nothing was ever written to it.
-    pub fn inbox_of(&self, tenant: &str, address: &str) -> Result<(String, Option<InstanceNo>), Fault> {
+    pub fn inbox_of(&self, tenant: &TenantId, address: &str) -> Result<(String, Option<InstanceNo>), Fault> {
         let (id, _) = self.agents.find_agent(tenant, address)?;
         let no = self.agents.directory.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
         Ok((id, no))
@@ -54,7 +54,12 @@ impl Inboxes {
     }
 
     /// Reads an inbox for somebody other than the agent; does not count as presence of the agent.
-    pub async fn read_inbox_as_operator(&self, tenant: &str, address: &str, after: InboxSeq) -> Result<Inbox, Fault> {
+    pub async fn read_inbox_as_operator(
+        &self,
+        tenant: &TenantId,
+        address: &str,
+        after: InboxSeq,
+    ) -> Result<Inbox, Fault> {
         match self.inbox_of(tenant, address)?.1 {
             Some(no) => self.read_inbox(no, after).await,
             None => Ok(Inbox::default()),
@@ -84,7 +89,7 @@ impl Inboxes {
     }
 
     /// Recent messages between agents of this tenant, newest first.
-    pub async fn dispatches(&self, tenant: &str, limit: usize) -> Result<Vec<Dispatch>, Fault> {
+    pub async fn dispatches(&self, tenant: &TenantId, limit: usize) -> Result<Vec<Dispatch>, Fault> {
         let messages = self.inbox.recent_messages(tenant, limit).await?;
         let agents: Vec<Option<InstanceId>> = self.agents.directory.read(|view| {
             messages.iter().map(|it| view.agent_no(it.message.agent).map(|agent| agent.id.clone())).collect()

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use frontdesk_wire::agents::{Class, ConnectorReceipt, DeliveryMeta, Fault};
 use frontdesk_wire::event::AgentEnvelope;
-use frontdesk_wire::{EventId, InboxSeq, InstanceId, InstanceNo, MessageEvent, Source, build_session_key};
+use frontdesk_wire::{
+    ChatId, EventId, InboxSeq, InstanceId, InstanceNo, MessageEvent, MessageId, Source, TenantId, build_session_key,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -169,8 +171,9 @@ impl Messages {
     /// get it again under the same delivery id.
     pub(super) async fn ask_again(&self, to: &Addressee, message: &NewMessage<'_>, at_ms: u64) -> Result<(), Fault> {
         let mut receivers = Vec::new();
+        let message_id = MessageId::from(message.delivery_id);
         for instance in &to.relay {
-            if !self.ledger.owes(instance.no, message.delivery_id).await? {
+            if !self.ledger.owes(instance.no, &message_id).await? {
                 receivers.push(instance.no);
             }
         }
@@ -187,20 +190,20 @@ impl Messages {
     /// The newest question with this correlation id that an agent asked this agent: event number and asking agent.
     pub(super) async fn question(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         agent: InstanceNo,
         correlation_id: &str,
     ) -> Result<Option<(EventId, InstanceId)>, Fault> {
         let key = question_key(agent, correlation_id).into_bytes();
-        let found = self.ledger.event_named(tenant, key, QUESTION, None).await?;
+        let found = self.ledger.event_named(tenant, key, &QUESTION.into(), None).await?;
         // The mark of a question has the id of the asking agent in place of a chat.
         Ok(found.map(|it| (it.event, it.chat_id.as_str().into())))
     }
 
     /// Marks a question as answered, so that later replies are refused.
-    pub(super) async fn close_question(&self, tenant: &str, question: EventId) -> Result<(), Fault> {
+    pub(super) async fn close_question(&self, tenant: &TenantId, question: EventId) -> Result<(), Fault> {
         let dedup = [b"\0agent:".as_slice(), &reply_mark(question)].concat();
-        self.lease.accept(&*self.ledger, vec![mark(tenant, dedup, "", self.env.now_ms())]).await?;
+        self.lease.accept(&*self.ledger, vec![mark(tenant, dedup, ChatId::default(), self.env.now_ms())]).await?;
         Ok(())
     }
 
@@ -243,7 +246,7 @@ impl Messages {
     async fn forgotten(&self, event: EventId, mut message: InboxMessage) -> Result<StoredMessage, Fault> {
         // If the event expired just now as well, the message is no duplicate any more; the caller may repeat it.
         let first = self.ledger.event(event).await?.ok_or(StoreError::Conflict)?;
-        (message.delivery_id, message.receipts) = (first.message_id, String::new());
+        (message.delivery_id, message.receipts) = (first.message_id.to_string(), String::new());
         Ok(StoredMessage { place: InboxSeq::NONE, event, at_ms: first.at_ms, message })
     }
 
@@ -298,7 +301,7 @@ fn question_mark(to: &Addressee, message: &NewMessage<'_>, at_ms: u64) -> Option
     let by = message.asked_by?;
     let correlation_id = message.meta?.correlation_id.as_deref()?;
     let dedup = format!("{}:{}", question_key(to.agent.no, correlation_id), message.delivery_id);
-    Some(mark(&to.agent.tenant, dedup.into_bytes(), by, at_ms))
+    Some(mark(&to.agent.tenant, dedup.into_bytes(), by.into(), at_ms))
 }
 
 /// Dedup key of the late answer to a question. It does not depend on the content, so there is one per question.
@@ -307,7 +310,7 @@ pub(super) fn reply_mark(question: EventId) -> [u8; 16] {
 }
 
 /// An event without receivers, stored for its dedup key.
-fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
+fn mark(tenant: &TenantId, dedup: Vec<u8>, chat_id: ChatId, at_ms: u64) -> Acceptance {
     let delivery = Delivery {
         event: EventId::default(),
         at_ms,
@@ -315,7 +318,7 @@ fn mark(tenant: &str, dedup: Vec<u8>, chat_id: &str, at_ms: u64) -> Acceptance {
         json: String::new(),
         platform: PLATFORM.into(),
         bot: BOT.into(),
-        chat_id: chat_id.into(),
+        chat_id,
         session_key: "".into(),
         message_id: QUESTION.into(),
     };
@@ -344,7 +347,7 @@ fn event_of(message: &NewMessage<'_>, meta: Option<Value>) -> MessageEvent {
             platform: PLATFORM.into(),
             chat_type: "dm".into(),
             chat_name: Some(name.clone()),
-            user_id: Some(chat_id.clone()),
+            user_id: Some(chat_id.as_str().into()),
             user_name: Some(name),
             chat_id: chat_id.into(),
             // A busy gateway interrupts its turn for the next message of the same chat; its answer then fits neither

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, Fault};
-use frontdesk_wire::{InstanceId, InstanceNo, Secret};
+use frontdesk_wire::{InstanceId, InstanceNo, Secret, TenantId};
 use tokio::sync::Notify;
 
 use self::in_flight::{Carrying, InFlight};
@@ -49,7 +49,7 @@ use crate::vault::Sealer;
 
 pub use caller::AgentsCaller;
 pub use data::TenantData;
-pub use exchange::{BufferedReply, Exchanges, Line, Question, Reservation, TIMEOUT_MAX_MS};
+pub use exchange::{AnswerChannel, BufferedReply, Exchanges, Question, Reservation, TIMEOUT_MAX_MS};
 pub use handoffs::LOOK_EVERY;
 pub use inbox::{Inboxes, inbox_message, is_in_flight};
 pub use messages::Messages;
@@ -338,7 +338,7 @@ impl AgentsPlane {
         Ok(())
     }
 
-    fn check_count(&self, view: &View, tenant: &str) -> Result<(), Fault> {
+    fn check_count(&self, view: &View, tenant: &TenantId) -> Result<(), Fault> {
         let (there, max) = (view.tenant_index(tenant).map_or(0, |index| index.agents().len()), self.rules.agents_max);
         if max > 0 && there >= max {
             let text = format!("this tenant has {there} agents; delete some, or raise agents.per_tenant ({max})");
@@ -347,10 +347,10 @@ impl AgentsPlane {
         Ok(())
     }
 
-    fn new_agent(&self, view: &View, tenant: &str, id: &str) -> Agent {
+    fn new_agent(&self, view: &View, tenant: &TenantId, id: &str) -> Agent {
         Agent {
             no: self.new_agent_no(view),
-            tenant: tenant.into(),
+            tenant: tenant.clone(),
             id: id.into(),
             name: None,
             wake_url: None,
@@ -393,7 +393,7 @@ impl AgentsPlane {
     }
 
     /// Registered agents and instances, sorted by id.
-    pub fn list(&self, tenant: &str) -> Vec<AgentDescriptor> {
+    pub fn list(&self, tenant: &TenantId) -> Vec<AgentDescriptor> {
         let mut found: Vec<AgentDescriptor> = self.directory.read(|view| {
             let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
             let registered = index.agents().map(|it| describe(&it.id, it.name.clone()));
@@ -406,7 +406,7 @@ impl AgentsPlane {
     }
 
     /// Never fails: an unknown address has the status `unknown`.
-    pub fn status(&self, tenant: &str, address: &str) -> AgentStatus {
+    pub fn status(&self, tenant: &TenantId, address: &str) -> AgentStatus {
         let Ok((id, _)) = self.find_agent(tenant, address) else { return AgentStatus::Unknown };
         let (agent, instance) =
             self.directory.read(|view| (view.agent(tenant, &id).cloned(), view.instance(tenant, &id).cloned()));
@@ -442,7 +442,7 @@ impl AgentsPlane {
     }
 
     /// Splits an address into id and session.
-    pub(super) fn find_agent(&self, tenant: &str, address: &str) -> Result<(String, Option<String>), Fault> {
+    pub(super) fn find_agent(&self, tenant: &TenantId, address: &str) -> Result<(String, Option<String>), Fault> {
         self.directory.read(|view| {
             let known = |id: &str| {
                 view.agent(tenant, id).is_some()
@@ -460,7 +460,7 @@ impl AgentsPlane {
 
     /// Resolves an address for writing. An instance that is not registered as an agent is registered now, which creates
     /// its inbox.
-    pub(super) async fn addressee(&self, tenant: &str, address: &str) -> Result<Addressee, Fault> {
+    pub(super) async fn addressee(&self, tenant: &TenantId, address: &str) -> Result<Addressee, Fault> {
         let (id, session) = self.find_agent(tenant, address)?;
         let found = self.directory.read(|view| view.agent(tenant, &id).cloned());
         let agent = match found {
@@ -472,7 +472,7 @@ impl AgentsPlane {
         Ok(Addressee { agent, session, relay, ways, unread })
     }
 
-    async fn register_instance(&self, tenant: &str, id: &str) -> Result<Arc<Agent>, Fault> {
+    async fn register_instance(&self, tenant: &TenantId, id: &str) -> Result<Arc<Agent>, Fault> {
         let make = |view: &View, draft: &mut Draft| {
             if view.agent(tenant, id).is_none() {
                 draft.put(Fact::Agent(self.new_agent(view, tenant, id)));
@@ -489,7 +489,7 @@ impl AgentsPlane {
         let (mut names, mut ways) = (vec![agent.id.clone()], Vec::new());
         for spec in specs.iter().flatten().cloned() {
             match spec {
-                ConnectorSpec::Relay { instance } => names.push(instance.into()),
+                ConnectorSpec::Relay { instance } => names.push(instance),
                 other => ways.push(other),
             }
         }
@@ -525,7 +525,7 @@ impl AgentsPlane {
     }
 
     /// The secret that must sign deliveries to this agent. `Err`: it cannot be decrypted, so no signature is accepted.
-    pub fn webhook_secret(&self, tenant: &str, address: &str) -> Result<Option<Secret>, Fault> {
+    pub fn webhook_secret(&self, tenant: &TenantId, address: &str) -> Result<Option<Secret>, Fault> {
         let (id, _) = self.find_agent(tenant, address)?;
         let Some(agent) = self.directory.read(|view| view.agent(tenant, &id).cloned()) else { return Ok(None) };
         let Some(sealed) = &agent.webhook_secret else { return Ok(None) };

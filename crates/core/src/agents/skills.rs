@@ -36,8 +36,8 @@ pub struct TenantSkills {
 
 impl TenantStores {
     /// A tenant's skills as a `SkillStore`.
-    pub fn skills(self: &Arc<Self>, tenant: &str) -> TenantSkills {
-        TenantSkills { stores: self.clone(), tenant: tenant.into(), caller: None }
+    pub fn skills(self: &Arc<Self>, tenant: &TenantId) -> TenantSkills {
+        TenantSkills { stores: self.clone(), tenant: tenant.clone(), caller: None }
     }
 }
 

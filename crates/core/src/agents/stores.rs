@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{Class, Fault};
 
 use super::approval::ApprovalKey;
@@ -41,19 +42,24 @@ impl TenantStores {
     }
 
     /// Sets the approval rules of a tenant. Without a key nothing can be approved, so secured mode requires one.
-    pub async fn set_skill_rules(&self, tenant: &str, secured: bool, public_key_pem: &str) -> Result<(), DeskError> {
+    pub async fn set_skill_rules(
+        &self,
+        tenant: &TenantId,
+        secured: bool,
+        public_key_pem: &str,
+    ) -> Result<(), DeskError> {
         if secured || !public_key_pem.is_empty() {
             let checked = ApprovalKey::from_pem(public_key_pem);
             checked.map_err(|why| {
                 DeskError::BadRequest(format!("public_key_pem is not a valid Ed25519 public key in PEM: {why}"))
             })?;
         }
-        let fact = SkillRules { tenant: tenant.into(), secured, public_key_pem: public_key_pem.into() };
+        let fact = SkillRules { tenant: tenant.clone(), secured, public_key_pem: public_key_pem.into() };
         self.directory.put(|view| known_tenant(view, tenant).map(|()| Fact::SkillRules(fact.clone()))).await
     }
 
-    pub(super) fn approval(&self, tenant: &str) -> Approval {
-        let own = self.directory.read(|view| view.skill_rules.get(tenant).cloned());
+    pub(super) fn approval(&self, tenant: &TenantId) -> Approval {
+        let own = self.directory.read(|view| view.skill_rules(tenant).cloned());
         if self.directory.read(|view| view.unreadable().has("skill_rules", &[tenant])) {
             return Approval::Barred; // what it requires is not known here
         }

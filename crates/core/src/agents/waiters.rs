@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_wire::{InstanceNo, TenantId};
 use tokio::sync::oneshot;
 
-use crate::port::exchanges::Answer;
+use crate::port::exchanges::StoredAnswer;
 
 /// Exchanges in progress per process; each is an open request.
 const WAITERS_MAX: usize = 10_000;
@@ -18,7 +18,7 @@ const TENANT_WAITERS_MAX: usize = 2_500;
 struct Waiter {
     tenant: TenantId,
     agent: InstanceNo,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<StoredAnswer>,
 }
 
 /// By the token of the exchange.
@@ -38,7 +38,7 @@ impl Drop for Ticket {
 }
 
 /// Receives the answer. Closed without one: the asked agent was deleted.
-pub type Waiting = oneshot::Receiver<Answer>;
+pub type Waiting = oneshot::Receiver<StoredAnswer>;
 
 impl Waiters {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, Waiter>> {
@@ -46,14 +46,14 @@ impl Waiters {
     }
 
     /// `None`: too many wait already.
-    pub fn wait(&self, token: u64, tenant: &str, agent: InstanceNo) -> Option<(Ticket, Waiting)> {
+    pub fn wait(&self, token: u64, tenant: &TenantId, agent: InstanceNo) -> Option<(Ticket, Waiting)> {
         let mut all = self.all();
-        let own = || all.values().filter(|waiter| waiter.tenant == tenant).count();
+        let own = || all.values().filter(|waiter| waiter.tenant == *tenant).count();
         if all.len() >= WAITERS_MAX || own() >= TENANT_WAITERS_MAX {
             return None;
         }
         let (answer, waiting) = oneshot::channel();
-        all.insert(token, Waiter { tenant: tenant.into(), agent, answer });
+        all.insert(token, Waiter { tenant: tenant.clone(), agent, answer });
         drop(all);
         Some((Ticket { waiters: self.clone(), token }, waiting))
     }
@@ -64,7 +64,7 @@ impl Waiters {
     }
 
     /// Whoever has left finds the answer in the store.
-    pub fn answer(&self, token: u64, answer: Answer) {
+    pub fn answer(&self, token: u64, answer: StoredAnswer) {
         if let Some(waiter) = self.all().remove(&token) {
             let _ = waiter.answer.send(answer);
         }
@@ -88,23 +88,23 @@ impl Waiters {
 mod tests {
     use super::*;
 
-    fn said(content: &str) -> Answer {
-        Answer { content: content.into(), at_ms: 5 }
+    fn said(content: &str) -> StoredAnswer {
+        StoredAnswer { content: content.into(), at_ms: 5 }
     }
 
     #[tokio::test]
     async fn a_waiter_gets_the_answer_of_its_exchange() {
         let waiters = Waiters::default();
-        let (_first, answer) = waiters.wait(1, "t", InstanceNo(7)).unwrap();
-        let (second, _) = waiters.wait(2, "t", InstanceNo(7)).unwrap();
+        let (_first, answer) = waiters.wait(1, &"t".into(), InstanceNo(7)).unwrap();
+        let (second, _) = waiters.wait(2, &"t".into(), InstanceNo(7)).unwrap();
         drop(second);
         assert_eq!(waiters.tokens(), [1]);
         waiters.answer(2, said("nobody"));
         waiters.answer(1, said("yes"));
         waiters.answer(1, said("again"));
         assert_eq!(answer.await, Ok(said("yes")));
-        let (_gone, answer) = waiters.wait(3, "t", InstanceNo(7)).unwrap();
-        let _stays = waiters.wait(4, "t", InstanceNo(8)).unwrap();
+        let (_gone, answer) = waiters.wait(3, &"t".into(), InstanceNo(7)).unwrap();
+        let _stays = waiters.wait(4, &"t".into(), InstanceNo(8)).unwrap();
         waiters.forget(InstanceNo(7));
         assert!(answer.await.is_err() && waiters.len() == 1);
     }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn the_limit_per_tenant_leaves_room_for_other_tenants() {
         let waiters = Waiters::default();
-        let ask = |tenant: &str, token: u64| waiters.wait(token, tenant, InstanceNo(7));
+        let ask = |tenant: &str, token: u64| waiters.wait(token, &TenantId::from(tenant), InstanceNo(7));
         let max = u64::try_from(TENANT_WAITERS_MAX).unwrap();
         let mut held: Vec<_> = (0..max).map(|token| ask("t", token).unwrap()).collect();
         assert!(ask("t", max).is_none() && ask("u", max + 1).is_some());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_wire::InstanceNo;
 
 use super::{AgentsPlane, Messages};
-use crate::delivery::wake::{Ended, Waits, WakeTask, Waker};
+use crate::delivery::wake::{Waits, WakeOutcome, WakeTask, Waker};
 use crate::directory::facts::Agent;
 use crate::rules::WakeRules;
 
@@ -52,26 +52,26 @@ impl Messages {
         due.into_iter().map(|task| (task, waker.dials(task.of()))).collect()
     }
 
-    pub async fn run(&self, task: WakeTask, since: Option<u64>) -> (u64, Ended) {
+    pub async fn run(&self, task: WakeTask, since: Option<u64>) -> (u64, WakeOutcome) {
         let (WakeTask::Poke(agent, call) | WakeTask::Notice(agent, call)) = task;
-        let how = if came(&self.agents, agent, since) { Ended::NotNeeded } else { self.poke(agent).await };
-        if matches!(how, Ended::NotNeeded | Ended::NoWay) {
+        let how = if came(&self.agents, agent, since) { WakeOutcome::NotNeeded } else { self.poke(agent).await };
+        if matches!(how, WakeOutcome::NotNeeded | WakeOutcome::NoWay) {
             self.note_called(agent, false).await;
         }
         (call, how)
     }
 
-    async fn poke(&self, no: InstanceNo) -> Ended {
+    async fn poke(&self, no: InstanceNo) -> WakeOutcome {
         let found = self.directory.read(|view| view.agent_no(no).cloned());
         let Some((agent, url)) = found.and_then(|it: Arc<Agent>| it.wake_url.clone().map(|url| (it, url))) else {
-            return Ended::NoWay;
+            return WakeOutcome::NoWay;
         };
         match self.delivery.served().claim_wake(no).await {
             Ok(true) => {}
-            Ok(false) => return Ended::Answered, // another server calls it
+            Ok(false) => return WakeOutcome::Answered, // another server calls it
             Err(error) => {
                 tracing::warn!(%error, "claiming a wake failed; trying again");
-                return Ended::Failed;
+                return WakeOutcome::Failed;
             }
         }
         self.publish_poke(&agent, "waking", "its wake URL is being called");

@@ -1,5 +1,6 @@
 //! What a server reports of itself in the store, for whoever asks another one.
 
+use frontdesk_wire::BotId;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::ListenerFailure;
@@ -22,15 +23,15 @@ pub struct DeskReport {
 #[serde(default)]
 pub struct FailingListener {
     pub platform: String,
-    pub bot: String,
+    pub bot: BotId,
     pub why: String,
     pub at_ms: u64,
     pub is_final: bool,
 }
 
 impl DeskReport {
-    pub(crate) fn new(is_cut_off: bool, failing: Vec<(String, String, ListenerFailure)>) -> Self {
-        let listener = |(platform, bot, failure): (String, String, ListenerFailure)| {
+    pub(crate) fn new(is_cut_off: bool, failing: Vec<(String, BotId, ListenerFailure)>) -> Self {
+        let listener = |(platform, bot, failure): (String, BotId, ListenerFailure)| {
             let why = failure.why.chars().take(WHY_MAX_CHARS).collect();
             FailingListener { platform, bot, why, at_ms: failure.at_ms, is_final: failure.is_final }
         };

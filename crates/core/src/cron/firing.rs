@@ -164,7 +164,7 @@ impl CronPlane {
             bot: "desk".into(),
             chat_id: alarm.job_id.as_str().into(),
             session_key: format!("cron:{}", alarm.job_id).into(),
-            message_id: alarm.schedule_id.clone(),
+            message_id: alarm.schedule_id.as_str().into(),
         };
         // Prevents a second delivery after a crash between this commit and storing the result.
         let dedup = [b"\0cron:".as_slice(), &alarm.id.to_be_bytes(), &alarm.attempts.to_be_bytes()].concat();
@@ -198,7 +198,7 @@ impl CronPlane {
             let Some((tenant, name)) = self.directory.read(|view| view.owner_of_no(alarm.instance)) else { return };
             self.tail.publish(&tenant, step, |notice| {
                 notice.instance = name;
-                notice.message_id.clone_from(&alarm.schedule_id);
+                notice.message_id = alarm.schedule_id.as_str().into();
                 notice.text = format!("job {}: {note}", alarm.job_id);
             });
         }

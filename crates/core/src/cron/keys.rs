@@ -87,13 +87,13 @@ impl SigningKeys {
     async fn make_first(&self) -> Result<(), StoreError> {
         let alg = self.rules.fire_alg;
         // One that cannot be read by this version signs at newer servers: no second one is made beside it.
-        let has_one = self.directory.read(|view| {
-            view.unreadable().has_kind("signing_key") || view.signing_keys.values().any(|key| is_live(key, alg))
-        });
+        let has_one = self
+            .directory
+            .read(|view| view.unreadable().has_kind("signing_key") || view.signing_keys().any(|key| is_live(key, alg)));
         match has_one {
             true => self.read(),
             // Several servers may start at the same time; only one of them creates the key.
-            false => match self.make(|view| !view.signing_keys.values().any(|key| is_live(key, alg))).await {
+            false => match self.make(|view| !view.signing_keys().any(|key| is_live(key, alg))).await {
                 Ok(_) => Ok(()),
                 Err(DeskError::Store(error)) => Err(error),
                 Err(error) => Err(StoreError::Unavailable(error.to_string())),
@@ -117,7 +117,7 @@ impl SigningKeys {
             if !is_wanted(view) {
                 return Ok(());
             }
-            for old in view.signing_keys.values() {
+            for old in view.signing_keys() {
                 match old.retires_ms {
                     None => {
                         let retired = SigningKeyRecord { retires_ms: Some(now_ms + RETIRED_KEY_MS), ..(**old).clone() };
@@ -138,8 +138,7 @@ impl SigningKeys {
     /// Loads the valid keys; the one that signs comes first.
     pub(super) fn read(&self) -> Result<(), StoreError> {
         let now_ms = self.env.now_ms();
-        let mut keys: Vec<Arc<SigningKeyRecord>> =
-            self.directory.read(|view| view.signing_keys.values().cloned().collect());
+        let mut keys: Vec<Arc<SigningKeyRecord>> = self.directory.read(|view| view.signing_keys().cloned().collect());
         keys.retain(|key| key.retires_ms.is_none_or(|at| at > now_ms));
         keys.sort_by_key(|key| (key.retires_ms.is_some(), std::cmp::Reverse(key.made_ms)));
         let open = |key: &Arc<SigningKeyRecord>| {

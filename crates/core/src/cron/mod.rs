@@ -1,6 +1,7 @@
 //! Alarms: an agent arms one per job, the server calls the agent until the call is accepted, and stores the result.
 //! Alarms that are due soon are also kept in memory; the stored rows are authoritative.
 
+mod alarm_loop;
 mod buckets;
 mod clock;
 mod firing;
@@ -9,7 +10,6 @@ mod loading;
 pub mod retry;
 pub mod schedule;
 pub mod signing;
-mod turns;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,10 +42,10 @@ use crate::rules::Rules;
 use crate::tail::Tail;
 use crate::vault::Sealer;
 
+pub use alarm_loop::{AlarmLoop, ClaimRound, Claimed, PAUSE_MAX};
 pub use clock::ClockWatch;
 pub use keys::SigningKeys;
 pub use loading::Loading;
-pub use turns::{AlarmLoop, Claimed, PAUSE_MAX, Turn};
 
 /// Alarms due within this time are kept in memory; later ones are read from the store in time.
 const WINDOW_MS: u64 = 1_800_000;
@@ -119,19 +119,19 @@ impl AlarmClock {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn armed_of(&self, tenant: &str) -> u64 {
+    fn armed_of(&self, tenant: &TenantId) -> u64 {
         self.armed().get(tenant).copied().unwrap_or(0)
     }
 
-    fn note_armed(&self, tenant: &str) {
+    fn note_armed(&self, tenant: &TenantId) {
         let mut armed = self.armed();
         match armed.get_mut(tenant) {
             Some(count) => *count += 1,
-            None => drop(armed.insert(tenant.into(), 1)),
+            None => drop(armed.insert(tenant.clone(), 1)),
         }
     }
 
-    pub(super) fn note_ended(&self, tenant: &str, count: u64) {
+    pub(super) fn note_ended(&self, tenant: &TenantId, count: u64) {
         let mut armed = self.armed();
         let Some(left) = armed.get_mut(tenant) else { return };
         *left = left.saturating_sub(count);
@@ -258,7 +258,7 @@ impl CronPlane {
     }
 
     /// Arms an alarm and adds it to the schedule.
-    pub(crate) async fn arm(&self, tenant: &str, alarm: Alarm) -> Result<Arming, DeskError> {
+    pub(crate) async fn arm(&self, tenant: &TenantId, alarm: Alarm) -> Result<Arming, DeskError> {
         self.check_armed(tenant, &alarm).await?;
         let (instance, next_ms, lane) = (alarm.instance, alarm.next_ms, lane_of(&alarm.callback).to_owned());
         // Counted before it is stored, so that many at once cannot pass the limit together.
@@ -279,7 +279,7 @@ impl CronPlane {
     }
 
     /// Checks the quota. Changing the time of an armed job is always allowed.
-    async fn check_armed(&self, tenant: &str, alarm: &Alarm) -> Result<(), DeskError> {
+    async fn check_armed(&self, tenant: &TenantId, alarm: &Alarm) -> Result<(), DeskError> {
         let max = self.rules.armed_max;
         if max == 0 {
             return Ok(());
@@ -337,14 +337,14 @@ impl CronPlane {
 
     /// Cancels all alarms of an instance or agent that was removed. They are not fired any more in any case; what fails here
     /// is done when alarms are counted next.
-    pub(crate) async fn owner_removed(&self, tenant: &str, no: InstanceNo) {
+    pub(crate) async fn owner_removed(&self, tenant: &TenantId, no: InstanceNo) {
         match self.alarms.disarm_all(no, self.env.now_ms()).await {
             Ok(count) => {
                 self.clock.note_ended(tenant, count);
                 (0..count).for_each(|_| self.clock.schedule().note_stale());
             }
             Err(error) => {
-                tracing::warn!(%error, tenant, "cancelling the alarms of a removed agent failed; it is tried again within a minute");
+                tracing::warn!(%error, tenant = tenant.as_str(), "cancelling the alarms of a removed agent failed; it is tried again within a minute");
             }
         }
     }
@@ -381,7 +381,7 @@ impl CronPlane {
     }
 
     /// Armed alarms of a tenant: jobs of its instances and planned wakes of its agents.
-    pub async fn armed_of_tenant(&self, tenant: &str) -> Result<Vec<(InstanceId, Alarm)>, DeskError> {
+    pub async fn armed_of_tenant(&self, tenant: &TenantId) -> Result<Vec<(InstanceId, Alarm)>, DeskError> {
         let owners: Vec<(InstanceNo, InstanceId)> = self.directory.read(|view| {
             let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
             let instances = index.instances().map(|it| (it.no, it.name.clone()));
@@ -406,7 +406,7 @@ impl CronPlane {
 
     pub async fn alarm_history(&self, instance: &Instance, job_id: Option<&str>) -> Result<AlarmHistory, DeskError> {
         let ended = self.alarms.ended_alarms(instance.no, job_id, HISTORY_PAGE).await?;
-        let show = |it: crate::port::alarms::Ended| PastAlarm {
+        let show = |it: crate::port::alarms::EndedAlarm| PastAlarm {
             id: it.id,
             job_id: it.job_id,
             fire_at: it.fire_at,
@@ -446,7 +446,7 @@ impl CronPlane {
         self.schedule_alarm(next_ms, id, &self.directory.tenant_of_no(instance), lane);
     }
 
-    fn schedule_alarm(&self, next_ms: u64, id: u64, tenant: &str, lane: &str) {
+    fn schedule_alarm(&self, next_ms: u64, id: u64, tenant: &TenantId, lane: &str) {
         if next_ms > self.clock.loaded_until_ms.load(Ordering::Acquire) {
             return; // later than the window: read from the store in time
         }

@@ -4,6 +4,7 @@
 //! Tenants take turns, so that a tenant with ten thousand alarms does not delay others; a host that hangs delays
 //! only its own lanes.
 
+use frontdesk_wire::TenantId;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub struct Schedule {
     lane_of: HashMap<(u32, u32), u32>,
     hosts: Slots<Host>,
     host_of: HashMap<Arc<str>, u32>,
-    tenants: Slots<Turn>,
+    tenants: Slots<TenantLanes>,
     tenant_of: HashMap<Arc<str>, u32>,
     /// Tenants with due alarms, in the order of their turns.
     ring: VecDeque<u32>,
@@ -61,7 +62,7 @@ struct Host {
 }
 
 /// Lanes of one tenant with due alarms.
-struct Turn {
+struct TenantLanes {
     name: Arc<str>,
     all_lanes: usize,
     lanes: VecDeque<u32>,
@@ -133,7 +134,7 @@ impl Schedule {
         }
     }
 
-    pub fn add(&mut self, next_ms: u64, id: u64, tenant: &str, host: &str) {
+    pub fn add(&mut self, next_ms: u64, id: u64, tenant: &TenantId, host: &str) {
         let lane = self.lane(tenant, host);
         self.push(next_ms, id, lane);
     }
@@ -166,9 +167,9 @@ impl Schedule {
                 }
                 None => passed += 1, // the tenant or all its hosts are at their caps
             }
-            let Some(turn) = self.tenants.get(tenant) else { continue };
-            turn.waiting = !turn.lanes.is_empty();
-            if turn.waiting {
+            let Some(of_tenant) = self.tenants.get(tenant) else { continue };
+            of_tenant.waiting = !of_tenant.lanes.is_empty();
+            if of_tenant.waiting {
                 self.ring.push_back(tenant);
             }
         }
@@ -176,20 +177,20 @@ impl Schedule {
     }
 
     fn take_of(&mut self, tenant: u32) -> Option<Next> {
-        let turn = self.tenants.get(tenant).filter(|turn| turn.in_flight < self.caps.per_tenant)?;
-        for _ in 0..turn.lanes.len() {
-            let turn = self.tenants.get(tenant)?;
-            let at = turn.lanes.pop_front()?;
+        let of_tenant = self.tenants.get(tenant).filter(|of_tenant| of_tenant.in_flight < self.caps.per_tenant)?;
+        for _ in 0..of_tenant.lanes.len() {
+            let of_tenant = self.tenants.get(tenant)?;
+            let at = of_tenant.lanes.pop_front()?;
             let lane = self.lanes.get(at)?;
             let host = self.hosts.get(lane.host)?;
             let id = if host.in_flight < self.caps.per_host { lane.due.pop_front() } else { None };
             if !lane.due.is_empty() {
-                turn.lanes.push_back(at);
+                of_tenant.lanes.push_back(at);
             }
             if let Some(id) = id {
                 lane.held += 1;
                 host.in_flight += 1;
-                turn.in_flight += 1;
+                of_tenant.in_flight += 1;
                 self.firing.insert(id);
                 self.due -= 1;
                 return Some(Next { id, lane: at });
@@ -216,8 +217,8 @@ impl Schedule {
         if let Some(host) = self.hosts.get(host) {
             host.in_flight = host.in_flight.saturating_sub(1);
         }
-        if let Some(turn) = self.tenants.get(tenant) {
-            turn.in_flight = turn.in_flight.saturating_sub(1);
+        if let Some(of_tenant) = self.tenants.get(tenant) {
+            of_tenant.in_flight = of_tenant.in_flight.saturating_sub(1);
         }
     }
 
@@ -296,10 +297,10 @@ impl Schedule {
         lane.held -= 1;
         self.due += 1;
         let tenant = lane.tenant;
-        if was_empty && let Some(turn) = self.tenants.get(tenant) {
-            turn.lanes.push_back(at);
-            if !turn.waiting {
-                turn.waiting = true;
+        if was_empty && let Some(of_tenant) = self.tenants.get(tenant) {
+            of_tenant.lanes.push_back(at);
+            if !of_tenant.waiting {
+                of_tenant.waiting = true;
                 self.ring.push_back(tenant);
             }
         }
@@ -322,12 +323,12 @@ impl Schedule {
                 gone.and_then(|host| self.host_of.remove(&host.name));
             }
         }
-        if let Some(turn) = self.tenants.get(tenant) {
-            turn.all_lanes -= 1;
+        if let Some(of_tenant) = self.tenants.get(tenant) {
+            of_tenant.all_lanes -= 1;
             // In the ring only while a lane has due alarms; this was the last lane.
-            if turn.all_lanes == 0 && !turn.waiting {
+            if of_tenant.all_lanes == 0 && !of_tenant.waiting {
                 let gone = self.tenants.remove(tenant);
-                gone.and_then(|turn| self.tenant_of.remove(&turn.name));
+                gone.and_then(|of_tenant| self.tenant_of.remove(&of_tenant.name));
             }
         }
     }
@@ -337,8 +338,9 @@ impl Schedule {
             return *at;
         }
         let name: Arc<str> = name.into();
-        let turn = Turn { name: name.clone(), all_lanes: 0, lanes: VecDeque::new(), waiting: false, in_flight: 0 };
-        let at = self.tenants.put(turn);
+        let of_tenant =
+            TenantLanes { name: name.clone(), all_lanes: 0, lanes: VecDeque::new(), waiting: false, in_flight: 0 };
+        let at = self.tenants.put(of_tenant);
         self.tenant_of.insert(name, at);
         at
     }
@@ -353,14 +355,14 @@ impl Schedule {
         at
     }
 
-    fn lane(&mut self, tenant: &str, host: &str) -> u32 {
+    fn lane(&mut self, tenant: &TenantId, host: &str) -> u32 {
         let tenant = self.tenant(tenant);
         let host = self.host(host);
         if let Some(lane) = self.lane_of.get(&(tenant, host)) {
             return *lane;
         }
-        if let Some(turn) = self.tenants.get(tenant) {
-            turn.all_lanes += 1;
+        if let Some(of_tenant) = self.tenants.get(tenant) {
+            of_tenant.all_lanes += 1;
         }
         if let Some(host) = self.hosts.get(host) {
             host.lanes += 1;
@@ -385,7 +387,7 @@ mod tests {
     fn nothing_is_early_and_the_earliest_goes_first() {
         let mut schedule = Schedule::new(WIDE);
         for (at, id) in [(30, 3), (10, 1), (20, 2)] {
-            schedule.add(at, id, "t", "h");
+            schedule.add(at, id, &"t".into(), "h");
         }
         schedule.move_due(9);
         assert!(schedule.take(9).is_empty());
@@ -399,10 +401,10 @@ mod tests {
     fn tenants_take_turns_however_many_alarms_one_has() {
         let mut schedule = Schedule::new(WIDE);
         for id in 0..1_000 {
-            schedule.add(0, id, "big", "h");
+            schedule.add(0, id, &"big".into(), "h");
         }
-        schedule.add(1, 5_000, "small", "h");
-        schedule.add(1, 5_001, "small", "h");
+        schedule.add(1, 5_000, &"small".into(), "h");
+        schedule.add(1, 5_001, &"small".into(), "h");
         schedule.move_due(1);
         assert_eq!(ids(&schedule.take(5)), [0, 5_000, 1, 5_001, 2]);
     }
@@ -411,10 +413,10 @@ mod tests {
     fn a_host_at_its_cap_delays_no_other_host() {
         let mut schedule = Schedule::new(Caps { per_host: 2, ..WIDE });
         for id in 0..10 {
-            schedule.add(0, id, "a", "slow");
+            schedule.add(0, id, &"a".into(), "slow");
         }
-        schedule.add(0, 100, "a", "quick");
-        schedule.add(0, 200, "b", "slow");
+        schedule.add(0, 100, &"a".into(), "quick");
+        schedule.add(0, 200, &"b".into(), "slow");
         schedule.move_due(0);
         let mut taken = schedule.take(100);
         taken.sort_by_key(|next| next.id);
@@ -429,9 +431,9 @@ mod tests {
     fn a_tenant_whose_hosts_all_hang_leaves_room_for_another() {
         let mut schedule = Schedule::new(Caps { per_tenant: 3, ..WIDE });
         for id in 0..10 {
-            schedule.add(0, id, "big", &format!("hangs-{id}"));
+            schedule.add(0, id, &"big".into(), &format!("hangs-{id}"));
         }
-        schedule.add(0, 100, "small", "quick");
+        schedule.add(0, 100, &"small".into(), "quick");
         schedule.move_due(0);
         let taken = schedule.take(100);
         assert_eq!((taken.len(), taken.iter().filter(|next| next.id == 100).count()), (4, 1));
@@ -443,7 +445,7 @@ mod tests {
     fn the_total_cap_is_respected() {
         let mut schedule = Schedule::new(Caps { total: 3, ..WIDE });
         for id in 0..10 {
-            schedule.add(0, id, "a", "h");
+            schedule.add(0, id, &"a".into(), "h");
         }
         schedule.move_due(0);
         let first = schedule.take(100);
@@ -458,7 +460,7 @@ mod tests {
     fn every_alarm_is_taken_once() {
         let mut schedule = Schedule::new(Caps { total: 7, per_tenant: 3, per_host: 2 });
         for id in 0..500u64 {
-            schedule.add(id % 13, id, &format!("t{}", id % 5), &format!("h{}", id % 7));
+            schedule.add(id % 13, id, &(format!("t{}", id % 5)).into(), &format!("h{}", id % 7));
         }
         schedule.move_due(100);
         let mut seen = Vec::new();
@@ -480,7 +482,7 @@ mod tests {
         let mut schedule = Schedule::new(WIDE);
         for round in 0..50u64 {
             for id in 0..100 {
-                schedule.add(id, round * 100 + id, &format!("t{}", id % 3), &format!("{round}-{id}.example"));
+                schedule.add(id, round * 100 + id, &(format!("t{}", id % 3)).into(), &format!("{round}-{id}.example"));
             }
             schedule.move_due(1_000);
             for (at, next) in schedule.take(1_000).into_iter().enumerate() {
@@ -506,7 +508,7 @@ mod tests {
     fn entries_of_replaced_alarms_are_dropped_and_what_is_due_stays() {
         let mut schedule = Schedule::new(WIDE);
         for id in 0..2_000 {
-            schedule.add(100 + id, id, "t", "h");
+            schedule.add(100 + id, id, &"t".into(), "h");
             schedule.note_stale();
         }
         schedule.move_due(109);
@@ -518,7 +520,7 @@ mod tests {
         assert_eq!((schedule.len(), schedule.due(), schedule.in_flight(), schedule.next_ms()), (6, 6, 4, None));
         let unknown = schedule.unknown(0..12);
         assert_eq!(unknown, HashSet::from([10, 11]), "neither due nor being fired");
-        schedule.add(110, 10, "t", "h");
+        schedule.add(110, 10, &"t".into(), "h");
         assert_eq!(schedule.missing(0..12), HashSet::from([11]), "one of them waits for its time again");
         for next in firing {
             schedule.finished(next);

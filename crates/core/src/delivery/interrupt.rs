@@ -37,7 +37,7 @@ pub(crate) struct LiveTurns {
 
 /// An interrupt that a gateway asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct InterruptRequest {
     pub session_key: String,
     /// When, by the steady clock.
     pub at_ms: u64,
@@ -52,7 +52,7 @@ pub struct Interrupts {
     /// The current second, and how many were passed on in it.
     passed: Mutex<(u64, HashMap<TenantId, u32>)>,
     /// Asked for by other servers. A tenant is in it while somebody works on its interrupts.
-    asked: Mutex<HashMap<TenantId, VecDeque<Asked>>>,
+    asked: Mutex<HashMap<TenantId, VecDeque<InterruptRequest>>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
 }
@@ -129,7 +129,7 @@ impl Interrupts {
 
     /// Forwards an interrupt of a gateway to the instance of its tenant that runs the session, preferably the caller's
     /// own, at this server or another. True: it was sent from here.
-    pub async fn forward(&self, caller: &Caller, asked: &Asked) -> Result<bool, StoreError> {
+    pub async fn forward(&self, caller: &Caller, asked: &InterruptRequest) -> Result<bool, StoreError> {
         let found = self.forward_here(&caller.tenant, Some(caller.instance.no), asked).await;
         let may_be_elsewhere = !matches!(found, Ok(true)) && !self.served.is_alone() && !self.is_late(asked);
         if may_be_elsewhere && self.may_pass(&caller.tenant) {
@@ -164,7 +164,7 @@ impl Interrupts {
 
     /// Another server asks to interrupt a session of this tenant. True: the caller is to [work them off](Self::work_off).
     pub fn ask(&self, tenant: &TenantId, session_key: String) -> bool {
-        let new = Asked { session_key, at_ms: self.env.steady_ms() };
+        let new = InterruptRequest { session_key, at_ms: self.env.steady_ms() };
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let tenants = asked.len();
         let known = asked.get_mut(tenant);
@@ -203,7 +203,7 @@ impl Interrupts {
         }
     }
 
-    fn is_late(&self, asked: &Asked) -> bool {
+    fn is_late(&self, asked: &InterruptRequest) -> bool {
         self.env.steady_ms().saturating_sub(asked.at_ms) > AGE_MAX_MS
     }
 
@@ -211,9 +211,9 @@ impl Interrupts {
     /// comes first; the ledger is asked for one instance at a time.
     async fn forward_here(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         preferred: Option<InstanceNo>,
-        asked: &Asked,
+        asked: &InterruptRequest,
     ) -> Result<bool, StoreError> {
         let session_key = &*asked.session_key;
         let mut instances: Vec<InstanceNo> = self.directory.read(|view| {

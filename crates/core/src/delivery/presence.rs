@@ -131,7 +131,7 @@ impl DeliveryPlane {
         let Some(instance) = self.directory.read(|view| view.instance_no(instance_no).cloned()) else {
             return Ok(false);
         };
-        let wanted = self.directory.read(|view| view.tenants.get(&instance.tenant).is_some_and(|t| t.notices));
+        let wanted = self.directory.read(|view| view.tenant(&instance.tenant).is_some_and(|t| t.notices));
         let noticed_through = self.sockets.presence(instance_no).noticed_through;
         let mut rows = self.ledger.pending(instance_no, noticed_through, self.rules.window.max(1)).await?;
         let Some(last) = rows.last().map(|(seq, _)| *seq).filter(|_| wanted) else { return Ok(false) };

@@ -105,10 +105,10 @@ impl Served {
     }
 
     /// Whether the instance is served by this gateway, here or at another server.
-    pub fn is_served_by(&self, instance: InstanceNo, gateway: &str, presence: &Presence) -> bool {
+    pub fn is_served_by(&self, instance: InstanceNo, gateway: &GatewayId, presence: &Presence) -> bool {
         match self.sockets.socket(instance) {
-            Some(mailbox) => mailbox.gateway == gateway,
-            None => self.lease.is_other(presence.served_by) && presence.gateway == gateway,
+            Some(mailbox) => mailbox.gateway == *gateway,
+            None => self.lease.is_other(presence.served_by) && presence.gateway == *gateway,
         }
     }
 
@@ -207,7 +207,7 @@ impl Served {
 
     /// Sends an interrupt to the socket of the instance at this server. False: there is none, or its queue is full.
     pub(crate) fn interrupt_here(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> bool {
-        let frame = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.to_string() };
+        let frame = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.clone() };
         self.sockets.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Line(frame.line())))
     }
 

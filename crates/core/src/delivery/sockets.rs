@@ -11,7 +11,7 @@ use frontdesk_wire::{ChatId, Close, DeskNo, EventId, GatewayId, InstanceNo, Seq,
 use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
-use super::turns::Turns;
+use super::turns::RunningTurns;
 use super::window::Acks;
 use crate::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use crate::port::store::{Delivery, MadeRow, NewRow, Presence, SentTurn, SessionNo};
@@ -270,7 +270,7 @@ impl Mailbox {
 pub struct InstanceMemory {
     pub acks: Option<Acks>,
     pub presence: Presence,
-    turns: Turns,
+    turns: RunningTurns,
     /// Results that came after their socket had closed, for the next one.
     parked: VecDeque<(u64, String)>,
     /// Number of sockets it has opened.
@@ -313,7 +313,7 @@ pub struct Sockets {
     unserved: Mutex<BTreeMap<InstanceNo, Unserved>>,
     pub unserved_notify: Notify,
     /// When a refused connection of each gateway was last logged; unknown gateways share one entry.
-    refused_dials: Mutex<HashMap<String, u64>>,
+    refused_dials: Mutex<HashMap<GatewayId, u64>>,
 }
 
 impl Sockets {
@@ -323,12 +323,17 @@ impl Sockets {
     }
 
     /// The newest socket wins; the previous one is told to close, and returned so that the caller can wait for it.
-    pub fn attach(&self, instance: InstanceNo, gateway: &str, tenant: &str) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
+    pub fn attach(
+        &self,
+        instance: InstanceNo,
+        gateway: &GatewayId,
+        tenant: &TenantId,
+    ) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
         let mailbox = Arc::new(Mailbox {
             order: self.next_order(),
             session: AtomicU64::new(0),
-            gateway: gateway.into(),
-            tenant: tenant.into(),
+            gateway: gateway.clone(),
+            tenant: tenant.clone(),
             waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
             notify: Notify::new(),
             idle: AtomicBool::new(false),
@@ -396,9 +401,9 @@ impl Sockets {
     }
 
     /// Closes every socket of a gateway, or all of them.
-    pub fn close(&self, gateway: Option<&str>, why: Close) {
+    pub fn close(&self, gateway: Option<&GatewayId>, why: Close) {
         for mailbox in self.mailboxes.pin().values() {
-            if gateway.is_none_or(|id| mailbox.gateway == id) {
+            if gateway.is_none_or(|id| mailbox.gateway == *id) {
                 mailbox.order(Order::Close(why));
             }
         }
@@ -535,14 +540,14 @@ impl Sockets {
     }
 
     /// Whether to log a refused connection of this gateway: once a minute. `None`: unknown gateway.
-    pub fn may_log_refused_dial(&self, gateway: Option<&str>, steady_ms: u64) -> bool {
+    pub fn may_log_refused_dial(&self, gateway: Option<&GatewayId>, steady_ms: u64) -> bool {
         let mut logged = lock(&self.refused_dials);
         logged.retain(|_, at_ms| steady_ms.saturating_sub(*at_ms) < REFUSED_DIAL_MS);
-        let gateway = gateway.unwrap_or_default();
-        if logged.contains_key(gateway) || logged.len() >= REFUSED_DIALS_MAX {
+        let gateway = gateway.cloned().unwrap_or_default();
+        if logged.contains_key(&gateway) || logged.len() >= REFUSED_DIALS_MAX {
             return false;
         }
-        logged.insert(gateway.to_owned(), steady_ms);
+        logged.insert(gateway, steady_ms);
         true
     }
 

@@ -19,14 +19,14 @@ const ENTRY_BYTES: usize = 128;
 
 /// By session key: the chat, and when the newest row went out.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct RunningTurns {
     sessions: TextMap<Arc<str>, (ChatId, u64)>,
     bytes: usize,
     /// The socket for which the ledger was read. With another one, there may be rows that another server sent.
     complete_for: Option<u64>,
 }
 
-impl Turns {
+impl RunningTurns {
     pub(super) fn note(&mut self, session_key: &Arc<str>, chat_id: &ChatId, at_ms: u64) {
         match self.sessions.get_mut(session_key) {
             Some(known) if known.0 == *chat_id => known.1 = known.1.max(at_ms),
@@ -109,7 +109,7 @@ impl Turns {
     }
 }
 
-fn bytes_of(session_key: &str, chat_id: &str) -> usize {
+fn bytes_of(session_key: &str, chat_id: &ChatId) -> usize {
     session_key.len() + chat_id.len() + ENTRY_BYTES
 }
 
@@ -117,13 +117,13 @@ fn bytes_of(session_key: &str, chat_id: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn note(turns: &mut Turns, session_key: &str, at_ms: u64) {
+    fn note(turns: &mut RunningTurns, session_key: &str, at_ms: u64) {
         turns.note(&session_key.into(), &format!("chat of {session_key}").into(), at_ms);
     }
 
     #[test]
     fn the_latest_turn_of_a_session_counts() {
-        let mut turns = Turns::default();
+        let mut turns = RunningTurns::default();
         note(&mut turns, "a", 1_000);
         note(&mut turns, "b", 1_000);
         note(&mut turns, "a", 2_000);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn sessions_are_bounded_and_the_newest_stay() {
-        let mut turns = Turns::default();
+        let mut turns = RunningTurns::default();
         let now_ms = 10 * TURN_MS;
         for number in 0..100 {
             note(&mut turns, &format!("finished {number}"), number);
@@ -147,7 +147,7 @@ mod tests {
         assert!(turns.chat("finished 99", 0).is_none());
         let newest = 3 * TURN_SESSIONS_MAX - 1;
         assert!((newest - TURN_SESSIONS_MAX / 2 + 1..=newest).all(|it| turns.chat(&it.to_string(), 0).is_some()));
-        let mut turns = Turns::default();
+        let mut turns = RunningTurns::default();
         for number in 0..2 * TURN_SESSIONS_MAX {
             note(&mut turns, &number.to_string(), now_ms); // all at one time
             assert!(turns.sessions.len() <= TURN_SESSIONS_MAX);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn sessions_are_bounded_in_bytes() {
-        let mut turns = Turns::default();
+        let mut turns = RunningTurns::default();
         for number in 0..1_000 {
             note(&mut turns, &format!("{number}{}", "x".repeat(4_096)), 10 * TURN_MS + number);
             assert!(turns.bytes < BYTES_MAX + (16 << 10));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_absent_agent_keeps_its_newest_turns() {
-        let mut turns = Turns::default();
+        let mut turns = RunningTurns::default();
         for number in 0..10 {
             note(&mut turns, &number.to_string(), number);
         }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_the_ledger_has_is_added_once_for_each_socket() {
-        let mut turns = Turns::default();
+        let mut turns = RunningTurns::default();
         note(&mut turns, "a", 2_000);
         assert!(!turns.is_complete_for(1));
         let stored = |session_key: &str, chat: &str, at_ms| SentTurn {

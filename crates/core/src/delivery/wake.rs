@@ -42,7 +42,7 @@ impl WakeTask {
 
 /// How a wake task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum WakeOutcome {
     /// The wake URL answered, which does not mean that the agent comes.
     Answered,
     Failed,
@@ -298,7 +298,7 @@ impl Waker {
     }
 
     /// A wake task ended. Results for a wait that is over are ignored.
-    pub fn ended(&mut self, call: u64, how: Ended, now_ms: u64) {
+    pub fn ended(&mut self, call: u64, how: WakeOutcome, now_ms: u64) {
         let Some(Call { instance, tenant, wait, queue }) = self.calls.remove(&call) else { return };
         self.in_flight[queue as usize] -= 1;
         if queue != Queue::Notice
@@ -317,17 +317,17 @@ impl Waker {
             return;
         }
         let delay_ms = match how {
-            Ended::Answered => {
+            WakeOutcome::Answered => {
                 sleeper.failures = 0;
                 sleeper.unanswered += 1;
                 grow(self.rules.cooldown_ms, sleeper.unanswered - 1, self.rules.retry_max_ms)
             }
-            Ended::Failed => {
+            WakeOutcome::Failed => {
                 sleeper.failures += 1;
                 grow(RETRY_FIRST_MS, sleeper.failures - 1, self.rules.retry_max_ms)
             }
-            Ended::NoWay | Ended::Noticed => return,
-            Ended::NotNeeded => {
+            WakeOutcome::NoWay | WakeOutcome::Noticed => return,
+            WakeOutcome::NotNeeded => {
                 self.forget(instance);
                 self.poked.remove(&instance); // the URL was not called
                 return;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     /// Carries out the due calls with this result; returns the instances that were called.
-    fn poke(waker: &mut Waker, how: Ended, now_ms: u64) -> Vec<u64> {
+    fn poke(waker: &mut Waker, how: WakeOutcome, now_ms: u64) -> Vec<u64> {
         let mut poked = Vec::new();
         for task in waker.due(now_ms) {
             match task {
@@ -394,7 +394,7 @@ mod tests {
                     poked.push(instance.0);
                     waker.ended(call, how, now_ms);
                 }
-                WakeTask::Notice(_, call) => waker.ended(call, Ended::Noticed, now_ms),
+                WakeTask::Notice(_, call) => waker.ended(call, WakeOutcome::Noticed, now_ms),
             }
         }
         poked
@@ -410,31 +410,31 @@ mod tests {
     #[test]
     fn after_a_poke_that_brought_the_agent_the_next_message_pokes_at_once() {
         let mut waker = waker();
-        assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 0), [1]);
         waker.settled(InstanceNo(1));
         waker.mail_waits(InstanceNo(1), waits(0, 1, true), 5_000);
-        assert_eq!(poke(&mut waker, Ended::Answered, 5_000), [1]);
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 5_000), [1]);
     }
 
     #[test]
     fn an_agent_that_comes_and_leaves_the_same_mail_unacked_waits_for_the_cool_down() {
         let mut waker = waker();
-        assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 0), [1]);
         waker.settled(InstanceNo(1));
         waker.mail_waits(InstanceNo(1), waits(5_000, 1, false), 5_000);
-        assert!(poke(&mut waker, Ended::Answered, 5_000).is_empty());
+        assert!(poke(&mut waker, WakeOutcome::Answered, 5_000).is_empty());
         assert_eq!(waker.next_due_ms(), Some(30_000));
         waker.mail_waits(InstanceNo(1), waits(0, 1, true), 6_000);
-        assert_eq!(poke(&mut waker, Ended::Answered, 6_000), [1], "new mail does not wait for the cooldown");
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 6_000), [1], "new mail does not wait for the cooldown");
     }
 
     #[test]
     fn new_mail_does_not_speed_up_calls_to_an_agent_that_does_not_come() {
         let mut waker = waker();
-        assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 0), [1]);
         waker.mail_waits(InstanceNo(1), waits(1_000, 0, true), 1_000);
-        assert!(poke(&mut waker, Ended::Answered, 29_999).is_empty());
-        assert_eq!(poke(&mut waker, Ended::Answered, 30_000), [1]);
+        assert!(poke(&mut waker, WakeOutcome::Answered, 29_999).is_empty());
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 30_000), [1]);
     }
 
     #[test]
@@ -442,8 +442,8 @@ mod tests {
         let mut waker = waker();
         let Some(WakeTask::Poke(InstanceNo(1), call)) = waker.due(0).pop() else { panic!("no poke") };
         assert_eq!((waker.due(60_000), waker.in_flight()), (vec![], 1));
-        waker.ended(call, Ended::Failed, 60_000);
-        assert_eq!(poke(&mut waker, Ended::Failed, 61_000), [1]);
+        waker.ended(call, WakeOutcome::Failed, 60_000);
+        assert_eq!(poke(&mut waker, WakeOutcome::Failed, 61_000), [1]);
         assert_eq!(waker.in_flight(), 0);
     }
 
@@ -453,19 +453,19 @@ mod tests {
         let Some(WakeTask::Poke(InstanceNo(1), slow)) = waker.due(0).pop() else { panic!("no poke") };
         // The agent connected, went idle, and got another message while the call was still open.
         waker.mail_waits(InstanceNo(1), waits(0, 1, true), 5_000);
-        assert_eq!(poke(&mut waker, Ended::Failed, 5_000), [1]);
-        waker.ended(slow, Ended::Answered, 5_500);
-        assert_eq!(poke(&mut waker, Ended::Failed, 6_000), [1], "retried after a second, not after the cooldown");
+        assert_eq!(poke(&mut waker, WakeOutcome::Failed, 5_000), [1]);
+        waker.ended(slow, WakeOutcome::Answered, 5_500);
+        assert_eq!(poke(&mut waker, WakeOutcome::Failed, 6_000), [1], "retried after a second, not after the cooldown");
     }
 
     #[test]
     fn a_new_wake_url_is_called_at_once() {
-        for before in [Ended::NoWay, Ended::Failed, Ended::Answered] {
+        for before in [WakeOutcome::NoWay, WakeOutcome::Failed, WakeOutcome::Answered] {
             let mut waker = waker();
             assert_eq!(poke(&mut waker, before, 0), [1]);
             waker.url_changed(InstanceNo(1), 500);
-            assert_eq!(poke(&mut waker, Ended::Failed, 500), [1], "after {before:?}");
-            assert_eq!(poke(&mut waker, Ended::Failed, 1_500), [1], "it is retried like a first one");
+            assert_eq!(poke(&mut waker, WakeOutcome::Failed, 500), [1], "after {before:?}");
+            assert_eq!(poke(&mut waker, WakeOutcome::Failed, 1_500), [1], "it is retried like a first one");
         }
         // While the previous one is being called, and when nothing waited.
         let mut waker = waker();
@@ -474,13 +474,13 @@ mod tests {
             waker.url_changed(InstanceNo(1), 500);
             assert_eq!(waker.due(500), [], "one call at a time");
         }
-        waker.ended(previous, Ended::NoWay, 600);
-        assert_eq!(poke(&mut waker, Ended::Answered, 700), [1]);
+        waker.ended(previous, WakeOutcome::NoWay, 600);
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 700), [1]);
         waker.settled(InstanceNo(1));
         waker.url_changed(InstanceNo(1), 800);
-        assert_eq!(poke(&mut waker, Ended::Answered, 900), [0_u64; 0]);
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 900), [0_u64; 0]);
         waker.mail_waits(InstanceNo(1), waits(0, 1, false), 1_000);
-        assert_eq!(poke(&mut waker, Ended::Answered, 1_000), [1], "the cooldown was that of the previous one");
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 1_000), [1], "the cooldown was that of the previous one");
         assert_eq!(notices(&mut waker, 200_000), [1]);
         waker.url_changed(InstanceNo(1), 200_000);
         assert_eq!(notices(&mut waker, 200_000), [0_u64; 0], "people are told once per wait");
@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn not_needed_ends_the_wait() {
         let mut waker = waker();
-        assert_eq!(poke(&mut waker, Ended::NotNeeded, 0), [1]);
+        assert_eq!(poke(&mut waker, WakeOutcome::NotNeeded, 0), [1]);
         assert_eq!((waker.sleepers().count(), waker.next_due_ms()), (0, None), "no further poke, no notice");
     }
 
@@ -499,7 +499,7 @@ mod tests {
         let mut now = 0;
         let mut gaps = Vec::new();
         for _ in 0..12 {
-            assert_eq!(poke(&mut waker, Ended::Failed, now), [1]);
+            assert_eq!(poke(&mut waker, WakeOutcome::Failed, now), [1]);
             let next = waker.sleepers[&InstanceNo(1)].poke.unwrap().1;
             gaps.push(next - now);
             now = next;
@@ -511,9 +511,9 @@ mod tests {
     #[test]
     fn an_answered_poke_is_repeated_until_the_agent_connects() {
         let mut waker = waker();
-        assert_eq!(poke(&mut waker, Ended::Answered, 0), [1]);
-        assert!(poke(&mut waker, Ended::Answered, 29_999).is_empty());
-        assert_eq!(poke(&mut waker, Ended::Answered, 30_000), [1]);
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 0), [1]);
+        assert!(poke(&mut waker, WakeOutcome::Answered, 29_999).is_empty());
+        assert_eq!(poke(&mut waker, WakeOutcome::Answered, 30_000), [1]);
         assert_eq!(waker.next_due_ms(), Some(90_000), "with growing delays");
     }
 
@@ -521,7 +521,7 @@ mod tests {
     fn people_are_notified_once_per_wait() {
         let mut waker = Waker::new(RULES);
         waker.mail_waits(InstanceNo(1), waits(20_000, 0, true), 1_000);
-        assert_eq!(poke(&mut waker, Ended::NoWay, 1_000), [1]);
+        assert_eq!(poke(&mut waker, WakeOutcome::NoWay, 1_000), [1]);
         assert_eq!(waker.next_due_ms(), Some(101_000), "the mail had waited for 20 s");
         assert_eq!(notices(&mut waker, 101_000), [1]);
         assert_eq!(waker.due(500_000), []);
@@ -531,13 +531,13 @@ mod tests {
     fn a_short_connection_ends_a_wait() {
         let mut waker = waker();
         for now_ms in [0, 1_000, 3_000, 7_000, 15_000, 31_000, 63_000] {
-            assert_eq!(poke(&mut waker, Ended::Failed, now_ms), [1]);
+            assert_eq!(poke(&mut waker, WakeOutcome::Failed, now_ms), [1]);
         }
         assert_eq!(notices(&mut waker, 120_000), [1]);
         waker.mail_waits(InstanceNo(1), waits(120_001, 0, true), 120_001);
         assert_eq!(waker.due(120_001), [], "the same wait");
         waker.mail_waits(InstanceNo(1), waits(0, 1, true), 125_000);
-        assert_eq!(poke(&mut waker, Ended::NoWay, 125_000), [1], "a new wait starts without failures");
+        assert_eq!(poke(&mut waker, WakeOutcome::NoWay, 125_000), [1], "a new wait starts without failures");
         assert_eq!(notices(&mut waker, 245_000), [1], "people are told again");
     }
 
@@ -558,14 +558,14 @@ mod tests {
         assert_eq!((open.len(), waker.next_due_ms()), (POKES_MAX, Some(notices_ms)), "the rest waits");
         for now_ms in 0..300 {
             for call in open.drain(..) {
-                waker.ended(call, Ended::Failed, now_ms);
+                waker.ended(call, WakeOutcome::Failed, now_ms);
             }
             open.extend(calls(waker.due(now_ms)));
             assert!(open.len() <= POKES_MAX);
         }
         // All failed once; now their retries hang.
         for call in open.drain(..) {
-            waker.ended(call, Ended::Failed, 300);
+            waker.ended(call, WakeOutcome::Failed, 300);
         }
         open.extend(calls(waker.due(10_000)));
         assert_eq!(open.len(), RETRIES_MAX);
@@ -590,21 +590,21 @@ mod tests {
         waker.mail_waits(InstanceNo(2_000), Waits { tenant: &third, ..waits(0, 0, true) }, 2);
         assert!(waker.due(2).is_empty());
         let WakeTask::Poke(_, call) = hanging[0] else { panic!("a notice") };
-        waker.ended(call, Ended::Failed, 3);
+        waker.ended(call, WakeOutcome::Failed, 3);
         let next = waker.due(3);
         assert!(
             matches!(next[..], [WakeTask::Poke(instance, _)] if instance != InstanceNo(2_000)),
             "it is the turn of the first"
         );
         let WakeTask::Poke(_, call) = hanging[1] else { panic!("a notice") };
-        waker.ended(call, Ended::Failed, 4);
+        waker.ended(call, WakeOutcome::Failed, 4);
         let turns: Vec<u64> = waker.due(4).into_iter().map(|task| task.of().0).collect();
         assert!(turns[0] >= 1_000, "{turns:?}");
         // The wait of one that came is over, wherever it stood.
         waker.settled(InstanceNo(500));
         for task in hanging.iter().skip(2) {
             let WakeTask::Poke(_, call) = task else { panic!("a notice") };
-            waker.ended(*call, Ended::Failed, 5);
+            waker.ended(*call, WakeOutcome::Failed, 5);
         }
         assert!(waker.due(5).iter().all(|task| task.of() != InstanceNo(500)));
     }

@@ -6,7 +6,7 @@ use frontdesk_wire::InstanceNo;
 
 use super::DeliveryPlane;
 use super::sockets::Unserved;
-use super::wake::{Ended, Waits, WakeTask, Waker};
+use super::wake::{Waits, WakeOutcome, WakeTask, Waker};
 use crate::meters::Why;
 use crate::port::outcall::OutcallError;
 
@@ -67,10 +67,10 @@ impl DeliveryPlane {
     }
 
     /// Runs a wake task, unless the instance has connected and acked everything.
-    pub async fn run(&self, task: WakeTask) -> (u64, Ended) {
+    pub async fn run(&self, task: WakeTask) -> (u64, WakeOutcome) {
         let (WakeTask::Poke(instance, call) | WakeTask::Notice(instance, call)) = task;
         if !self.is_needed(instance).await {
-            return (call, Ended::NotNeeded);
+            return (call, WakeOutcome::NotNeeded);
         }
         let how = match task {
             WakeTask::Poke(..) => self.poke(instance).await,
@@ -78,7 +78,7 @@ impl DeliveryPlane {
                 if let Err(error) = self.notify_waiting(instance).await {
                     tracing::error!(%error, "sending notices that an agent is away failed");
                 }
-                Ended::Noticed
+                WakeOutcome::Noticed
             }
         };
         (call, how)
@@ -94,24 +94,24 @@ impl DeliveryPlane {
         }
     }
 
-    async fn poke(&self, instance_no: InstanceNo) -> Ended {
+    async fn poke(&self, instance_no: InstanceNo) -> WakeOutcome {
         let found = self.directory.read(|view| view.instance_no(instance_no).cloned());
-        let Some(instance) = found else { return Ended::NoWay };
+        let Some(instance) = found else { return WakeOutcome::NoWay };
         let Some(url) = &instance.wake_url else {
             self.meters.wakes.get_or_create(&Why { why: "no_wake_url" }).inc();
             self.publish_wake(instance_no, "wake_failed", "no wake URL; the agent must connect by itself").await;
-            return Ended::NoWay;
+            return WakeOutcome::NoWay;
         };
         let began_ms = self.env.steady_ms();
         match self.served.claim_wake(instance_no).await {
             Ok(true) if self.served.may_act() && self.env.steady_ms().saturating_sub(began_ms) < CLAIM_MS => {}
             // This server was cut off from the store: others may wake the agent. It claims again.
-            Ok(true) => return Ended::Failed,
+            Ok(true) => return WakeOutcome::Failed,
             // Another server calls it. If the agent does not come, this one looks again after the cool-down.
-            Ok(false) => return Ended::Answered,
+            Ok(false) => return WakeOutcome::Answered,
             Err(error) => {
                 tracing::warn!(%error, "claiming a wake failed; trying again");
-                return Ended::Failed;
+                return WakeOutcome::Failed;
             }
         }
         self.publish_wake(instance_no, "waking", "its wake URL is being called").await;
@@ -126,16 +126,16 @@ impl DeliveryPlane {
 
     /// Calls the wake URL with GET, without payload and signature, through the guarded client. Returns the result, and
     /// the reason of a failure.
-    pub(crate) async fn call_wake_url(&self, url: &str) -> (Ended, Option<String>) {
+    pub(crate) async fn call_wake_url(&self, url: &str) -> (WakeOutcome, Option<String>) {
         let (how, why, text) = match self.outcall.get(url, ANSWER_MAX_BYTES).await {
             // A response above the limit is still a response.
-            Ok(answer) if (200..300).contains(&answer.status) => (Ended::Answered, "answered", None),
-            Err(OutcallError::TooLarge(_)) => (Ended::Answered, "answered", None),
-            Ok(answer) => (Ended::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),
+            Ok(answer) if (200..300).contains(&answer.status) => (WakeOutcome::Answered, "answered", None),
+            Err(OutcallError::TooLarge(_)) => (WakeOutcome::Answered, "answered", None),
+            Ok(answer) => (WakeOutcome::Failed, "bad_status", Some(format!("its wake URL answered {}", answer.status))),
             Err(OutcallError::Refused) => {
-                (Ended::Failed, "refused", Some("its wake URL is not an allowed destination".into()))
+                (WakeOutcome::Failed, "refused", Some("its wake URL is not an allowed destination".into()))
             }
-            Err(error) => (Ended::Failed, "failed", Some(error.to_string())),
+            Err(error) => (WakeOutcome::Failed, "failed", Some(error.to_string())),
         };
         self.meters.wakes.get_or_create(&Why { why }).inc();
         (how, text)

@@ -2,8 +2,8 @@
 //!
 //! Secrets are shown once, and stored encrypted or hashed.
 
-use frontdesk_wire::InstanceId;
 use frontdesk_wire::api::{BindingNew, GrantName, RouteNew, TokenMade};
+use frontdesk_wire::{InstanceId, TenantId};
 
 use super::facts::{Binding, Enrollment, Fact, Route, Scope, Tenant, Token};
 use super::gateways::{check_id, known_tenant};
@@ -38,9 +38,9 @@ impl DirectoryPlane {
 
     pub async fn create_token(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         scope: Scope,
-        instance: Option<String>,
+        instance: Option<InstanceId>,
         ttl_s: Option<u64>,
     ) -> Result<TokenMade, DeskError> {
         if let Some(instance) = &instance {
@@ -55,9 +55,9 @@ impl DirectoryPlane {
         let fact = Token {
             id: id.clone(),
             hash: sha256_hex(&token),
-            tenant: tenant.into(),
+            tenant: tenant.clone(),
             scope,
-            instance: instance.map(InstanceId::from),
+            instance,
             created_ms: now_ms,
             expires_ms: ttl_s.map(|ttl_s| now_ms.saturating_add(ttl_s.saturating_mul(1000))),
         };
@@ -80,13 +80,13 @@ impl DirectoryPlane {
         Ok(TokenMade { id, token })
     }
 
-    pub async fn create_enrollment(&self, tenant: &str, ttl_s: Option<u64>) -> Result<TokenMade, DeskError> {
+    pub async fn create_enrollment(&self, tenant: &TenantId, ttl_s: Option<u64>) -> Result<TokenMade, DeskError> {
         let (id, token) = (self.env.random_hex(6), format!("fde_{}", self.env.random_hex(24)));
         let ttl_ms = ttl_s.map_or(ENROLLMENT_TTL_MS, |ttl_s| ttl_s.saturating_mul(1000));
         let fact = Enrollment {
             id: id.clone(),
             hash: sha256_hex(&token),
-            tenant: tenant.into(),
+            tenant: tenant.clone(),
             expires_ms: self.env.now_ms().saturating_add(ttl_ms),
             used_by: None,
         };
@@ -110,7 +110,7 @@ impl DirectoryPlane {
                 return Err(DeskError::Conflict(format!("{} {:?} is routed to another tenant", ask.platform, ask.key)));
             }
             let RouteNew { platform, key, tenant } = ask.clone();
-            Ok(Fact::Route(Route { platform, key, tenant: tenant.into() }))
+            Ok(Fact::Route(Route { platform, key, tenant }))
         })
         .await
     }
@@ -191,14 +191,7 @@ pub(super) fn link(view: &View, draft: &mut Draft, ask: BindingNew, now_ms: u64)
     let latest = view.links_anywhere(&platform, &user_id).last().map_or(0, |link| link.at_ms);
     let since_ms = links.iter().find(|link| link.instance == instance).map_or(now_ms, |link| link.since_ms);
     let at_ms = now_ms.max(latest + 1);
-    draft.put(Fact::Binding(Binding {
-        tenant: tenant.into(),
-        platform,
-        user_id,
-        instance: instance.into(),
-        at_ms,
-        since_ms,
-    }));
+    draft.put(Fact::Binding(Binding { tenant, platform, user_id, instance, at_ms, since_ms }));
 }
 
 /// Removes a link, and the DM default that names it.

@@ -89,11 +89,11 @@ impl DirectoryPlane {
     }
 
     /// The instance that a signed token names. A name used by several tenants is rejected.
-    pub fn prove_instance(&self, name: &str, tenant: Option<&str>) -> Option<ProvenInstance> {
+    pub fn prove_instance(&self, name: &str, tenant: Option<&TenantId>) -> Option<ProvenInstance> {
         self.registry.read(|view| {
             let mut named = view
                 .live_instances_named(name)
-                .filter(|it| tenant.is_none_or(|only| only == it.tenant))
+                .filter(|it| tenant.is_none_or(|only| *only == it.tenant))
                 .filter(|_| !view.unreadable().is_named_in(tenant, name));
             match (named.next(), named.next()) {
                 (Some(one), None) => Some(ProvenInstance::of(one)),
@@ -146,7 +146,7 @@ impl DirectoryPlane {
 }
 
 /// A gateway whose record cannot be read here is not told that it was revoked.
-fn unknown(view: &View, gateway: &str) -> Unproven {
+fn unknown(view: &View, gateway: &GatewayId) -> Unproven {
     let unreadable = view.unreadable();
     let of_instance = |it: &Arc<Gateway>| unreadable.has("instance", &[&it.tenant, &it.instance]);
     match unreadable.has("gateway", &[gateway]) || view.gateways.get(gateway).is_some_and(of_instance) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use frontdesk_wire::api::BotNew;
-use frontdesk_wire::{Secret, TenantId};
+use frontdesk_wire::{BotId, Secret, TenantId};
 use tokio::sync::Notify;
 
 use super::facts::{self, Fact};
@@ -54,8 +54,8 @@ impl Bots {
     }
 
     /// The bot as its adapter sees it. One that nobody added has neither settings nor secrets.
-    pub fn bot(&self, platform: &str, id: &str) -> Arc<Bot> {
-        self.added(platform, id).unwrap_or_else(|| Arc::new(Bot::bare(id)))
+    pub fn bot(&self, platform: &str, id: &BotId) -> Arc<Bot> {
+        self.added(platform, id).unwrap_or_else(|| Arc::new(Bot::bare(id.clone())))
     }
 
     pub(super) fn registry(&self) -> &Registry {
@@ -63,7 +63,7 @@ impl Bots {
     }
 
     /// The bot if it was added.
-    pub fn added(&self, platform: &str, id: &str) -> Option<Arc<Bot>> {
+    pub fn added(&self, platform: &str, id: &BotId) -> Option<Arc<Bot>> {
         let record = self.registry.read(|view| view.bot(platform, id).cloned())?;
         let key = facts::key(&[platform, id]);
         let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ impl Bots {
     }
 
     /// The listener of a part of a bot ended, or is well or no matter of this server any more (`None`).
-    pub fn note_listener(&self, platform: &str, id: &str, part: Part, failure: Option<ListenerFailure>) {
+    pub fn note_listener(&self, platform: &str, id: &BotId, part: Part, failure: Option<ListenerFailure>) {
         let mut failing = self.failing.write().unwrap_or_else(PoisonError::into_inner);
         let key = facts::key(&[platform, id]);
         if let Some(failure) = failure {
@@ -98,7 +98,7 @@ impl Bots {
     }
 
     /// Why the bot does not listen, or a part of it, as far as this server knows.
-    pub fn listener_failure(&self, platform: &str, id: &str) -> Option<ListenerFailure> {
+    pub fn listener_failure(&self, platform: &str, id: &BotId) -> Option<ListenerFailure> {
         let failing = self.failing.read().unwrap_or_else(PoisonError::into_inner);
         let parts = failing.get(&facts::key(&[platform, id]))?;
         // One that is not started again comes first: somebody must act.
@@ -113,12 +113,14 @@ impl Bots {
     }
 
     /// All bots whose listener fails at this server: platform, id and why.
-    pub(crate) fn failures(&self) -> Vec<(String, String, ListenerFailure)> {
+    pub(crate) fn failures(&self) -> Vec<(String, BotId, ListenerFailure)> {
         let failing: Vec<String> =
             self.failing.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
         let failures = failing.iter().filter_map(|key| {
             let (platform, id) = key.split_once('\u{1f}')?;
-            Some((platform.to_owned(), id.to_owned(), self.listener_failure(platform, id)?))
+            let id = BotId::from(id);
+            let failure = self.listener_failure(platform, &id)?;
+            Some((platform.to_owned(), id, failure))
         });
         let mut failures: Vec<_> = failures.collect();
         failures.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
@@ -126,7 +128,7 @@ impl Bots {
     }
 
     /// All bots of a platform that were added.
-    pub fn ids(&self, platform: &str) -> Vec<String> {
+    pub fn ids(&self, platform: &str) -> Vec<BotId> {
         let of_platform = |view: &View| {
             let bots = view.bots.values().filter(|it| it.platform == platform);
             bots.map(|it| it.id.clone()).collect()
@@ -140,13 +142,13 @@ impl Bots {
     }
 
     /// Whether this tenant may act as that bot. An empty id means its default bot on that platform.
-    pub fn resolve(&self, tenant: &str, platform: &str, bot: &str) -> Option<String> {
+    pub fn resolve(&self, tenant: &TenantId, platform: &str, bot: &str) -> Option<BotId> {
         let common = self.platforms.get(platform).and_then(|found| found.common_bot());
         if let Some(common) = common.filter(|common| bot.is_empty() || bot == *common) {
-            return Some(common.to_owned());
+            return Some(common.into());
         }
         self.registry.read(|view| {
-            let allowed = |it: &facts::Bot| it.platform == platform && it.tenant.as_deref().is_none_or(|t| t == tenant);
+            let allowed = |it: &facts::Bot| it.platform == platform && it.tenant.as_ref().is_none_or(|it| it == tenant);
             if bot.is_empty() {
                 return view.bots.values().find(|it| allowed(it)).map(|it| it.id.clone());
             }
@@ -167,7 +169,7 @@ impl Bots {
             secrets: ask.secrets.into_iter().map(seal).collect(),
             platform: ask.platform.clone(),
             id: ask.id.clone(),
-            tenant: ask.tenant.as_ref().map(TenantId::from),
+            tenant: ask.tenant.clone(),
             settings: ask.settings,
         };
         if let Some(name) = fact.secrets.keys().find(|name| is_granted(name)) {
@@ -193,7 +195,7 @@ impl Bots {
     }
 
     /// Keeps secrets that the platform of a bot got for it. A bot that is gone gets none.
-    pub async fn keep_granted(&self, platform: &str, id: &str, granted: &[GrantedSecret]) -> Result<(), DeskError> {
+    pub async fn keep_granted(&self, platform: &str, id: &BotId, granted: &[GrantedSecret]) -> Result<(), DeskError> {
         if granted.is_empty() {
             return Ok(());
         }
@@ -245,18 +247,18 @@ impl Bots {
             refusal.map_or(Ok(()), Err)?;
         }
         let secrets = ask.secrets.iter().map(|(name, value)| (name.clone(), Secret::new(value.as_str()))).collect();
-        let bot = Bot::new(ask.id.as_str(), ask.tenant.as_ref().map(TenantId::from), ask.settings.clone(), secrets);
+        let bot = Bot::new(ask.id.as_str(), ask.tenant.clone(), ask.settings.clone(), secrets);
         platform.check_bot(&bot)?;
         platform.clash(&bot, &self.all(&ask.platform))
     }
 
-    pub async fn remove(&self, platform: &str, id: &str) -> Result<(), DeskError> {
+    pub async fn remove(&self, platform: &str, id: &BotId) -> Result<(), DeskError> {
         let decide = |view: &View, draft: &mut Draft| {
             let bot = view
                 .bot(platform, id)
                 .ok_or_else(|| DeskError::NotFound(format!("bot {id:?} of {platform:?} not found")))?;
             draft.remove(&Fact::Bot((**bot).clone()));
-            for list in view.commands.values().filter(|it| it.platform == platform && it.bot == id) {
+            for list in view.commands.values().filter(|it| it.platform == platform && it.bot == *id) {
                 draft.remove(&Fact::Commands((**list).clone()));
             }
             Ok(())
@@ -288,7 +290,7 @@ impl Bots {
                 Ok(secret) => drop(secrets.insert(name.clone(), secret)),
                 Err(error) => {
                     let (platform, bot) = (&record.platform, &record.id);
-                    tracing::error!(%error, platform, bot, name, "opening a secret of a bot failed; add the bot again");
+                    tracing::error!(%error, platform, bot = bot.as_str(), name, "opening a secret of a bot failed; add the bot again");
                 }
             }
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::TenantId;
+use frontdesk_wire::{BotId, TenantId};
 use serde_json::Value;
 
 use super::Caller;
@@ -48,7 +48,7 @@ impl Offers {
     }
 
     /// Takes the command list of a gateway. Ignored for platforms without command lists.
-    pub(crate) fn note(&self, who: &Caller, platform: &str, bot: &str, manifest: &Value) {
+    pub(crate) fn note(&self, who: &Caller, platform: &str, bot: &BotId, manifest: &Value) {
         if !self.platforms.get(platform).is_some_and(|found| found.declares_commands()) {
             return;
         }
@@ -60,7 +60,7 @@ impl Offers {
             return;
         }
         let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
-        let list = OfferedCommands { platform: platform.into(), bot: bot.into(), tenant, instance, commands };
+        let list = OfferedCommands { platform: platform.into(), bot: bot.clone(), tenant, instance, commands };
         let (name, bytes) = (Fact::Commands(list.clone()).key(), list.bytes());
         let mut waiting = self.waiting();
         let before = waiting.lists.get(&name).map_or(0, OfferedCommands::bytes);
@@ -147,7 +147,11 @@ impl Offers {
             if all.len() + offered.len() < COMMANDS_MAX {
                 offered.entry(&command.name).or_insert(command);
             } else if !offered.contains_key(command.name.as_str()) {
-                tracing::debug!(platform, bot = bot.id, "commands were left out: the agents of a bot offer too many");
+                tracing::debug!(
+                    platform,
+                    bot = bot.id.as_str(),
+                    "commands were left out: the agents of a bot offer too many"
+                );
                 break;
             }
         }
@@ -188,7 +192,7 @@ impl OfferedCommands {
 }
 
 impl View {
-    fn commands_on<'a>(&'a self, platform: &str, bot: &str) -> impl Iterator<Item = &'a Arc<OfferedCommands>> {
+    fn commands_on<'a>(&'a self, platform: &str, bot: &BotId) -> impl Iterator<Item = &'a Arc<OfferedCommands>> {
         let prefix = key(&[platform, bot, ""]);
         let from = self.commands.range(prefix.clone()..);
         from.take_while(move |(name, _)| name.starts_with(&prefix)).map(|(_, list)| list)

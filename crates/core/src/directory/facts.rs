@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
-use frontdesk_wire::{GatewayId, InstanceId, InstanceNo, TenantId};
+use frontdesk_wire::{BotId, ChatId, GatewayId, InstanceId, InstanceNo, TenantId, UserId};
 use serde::{Deserialize, Serialize};
 
 use frontdesk_wire::cron::SigningAlg;
@@ -58,13 +58,13 @@ pub struct Enrollment {
     pub hash: String,
     pub tenant: TenantId,
     pub expires_ms: u64,
-    pub used_by: Option<String>,
+    pub used_by: Option<GatewayId>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Bot {
     pub platform: String,
-    pub id: String,
+    pub id: BotId,
     /// `None`: shared by all tenants.
     pub tenant: Option<TenantId>,
     pub settings: BTreeMap<String, String>,
@@ -85,7 +85,7 @@ pub struct Route {
 pub struct Binding {
     pub tenant: TenantId,
     pub platform: String,
-    pub user_id: String,
+    pub user_id: UserId,
     pub instance: InstanceId,
     /// When they were last linked; increases with every link of a user.
     pub at_ms: u64,
@@ -99,7 +99,7 @@ pub struct Binding {
 pub struct DmDefault {
     pub tenant: TenantId,
     pub platform: String,
-    pub user_id: String,
+    pub user_id: UserId,
     pub instance: InstanceId,
     pub at_ms: u64,
 }
@@ -112,7 +112,7 @@ pub struct LinkCode {
     pub platform: String,
     pub instance: InstanceId,
     pub expires_ms: u64,
-    pub used_by: Option<String>,
+    pub used_by: Option<UserId>,
 }
 
 /// A channel that an instance listens to, beyond its own users. The instance is not part of the key, so a channel has
@@ -122,7 +122,7 @@ pub struct Grant {
     pub tenant: TenantId,
     pub platform: String,
     pub scope: String,
-    pub channel: String,
+    pub channel: ChatId,
     pub instance: InstanceId,
     pub at_ms: u64,
 }
@@ -133,7 +133,7 @@ pub struct Principal {
     pub tenant: TenantId,
     pub instance: InstanceId,
     pub policy: PrincipalPolicy,
-    pub allow: BTreeSet<String>,
+    pub allow: BTreeSet<UserId>,
 }
 
 /// A key that signs alarm calls. The newest one signs; older ones stay valid until they retire.
@@ -232,7 +232,7 @@ pub struct SkillRules {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferedCommands {
     pub platform: String,
-    pub bot: String,
+    pub bot: BotId,
     pub tenant: TenantId,
     pub instance: InstanceId,
     pub commands: Vec<Command>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::api::{EnrollRequest, GatewayMade, GatewayNew, ProvisionReply, ProvisionRequest, Rotated};
-use frontdesk_wire::{InstanceId, InstanceNo, MessageEvent, Secret};
+use frontdesk_wire::{BotId, GatewayId, InstanceId, InstanceNo, MessageEvent, Secret, TenantId};
 
 use super::facts::{Enrollment, Fact, Gateway, GatewaySecret, Instance};
 use super::index::TenantIndex;
@@ -23,7 +23,7 @@ const ROUTE_KEYS_MAX: usize = 1000;
 const PLATFORMS_MAX: usize = 64;
 
 impl DirectoryPlane {
-    fn new_secret(&self, tenant: &str, gateway_id: &str) -> (Secret, GatewaySecret) {
+    fn new_secret(&self, tenant: &TenantId, gateway_id: &GatewayId) -> (Secret, GatewaySecret) {
         let value = Secret::new(self.env.random_hex(32));
         let id = self.env.random_hex(4);
         let sealed = self.sealer.seal(&*self.env, &value, &[tenant, "gateway", gateway_id, &id]);
@@ -50,14 +50,14 @@ impl DirectoryPlane {
         if let Some(url) = &ask.wake_url {
             self.outcall.check(url).map_err(|error| DeskError::BadRequest(format!("wakeUrl: {error}")))?;
         }
-        let instance = ask.instance_id.as_ref().map(InstanceId::from).or_else(|| who.instance.clone());
+        let instance = ask.instance_id.clone().or_else(|| who.instance.clone());
         let new = NewGateway {
             tenant: &who.tenant,
             bound: who.instance.as_deref(),
             gateway_id: &ask.gateway_id,
             instance,
             wake_url: ask.wake_url.clone(),
-            platform: Some((ask.platform.clone(), ask.bot_id.clone())),
+            platform: Some((ask.platform.clone(), ask.bot_id.to_string())),
             route_keys: ask.route_keys.clone(),
         };
         self.registry.write(|view, draft| self.put_gateway(view, draft, new.clone())).await.map_err(DeskError::from)
@@ -67,11 +67,11 @@ impl DirectoryPlane {
     pub async fn add_gateway(&self, ask: GatewayNew) -> Result<GatewayMade, DeskError> {
         let known = self.registry.read(|view| known_tenant(view, &ask.tenant));
         known?;
-        let who = Identity { tenant: ask.tenant.into(), instance: ask.instance.map(InstanceId::from) };
+        let who = Identity { tenant: ask.tenant, instance: ask.instance };
         let ask = ProvisionRequest {
             gateway_id: ask.id,
             platform: "relay".into(), // the platform for which gateways send hello by default
-            bot_id: String::new(),
+            bot_id: BotId::default(),
             gateway_endpoint: None,
             route_keys: Vec::new(),
             instance_id: None,
@@ -121,7 +121,7 @@ impl DirectoryPlane {
         check_id("gatewayId", gateway_id)?;
         let now_ms = self.env.now_ms();
         let known = view.gateways.get(gateway_id);
-        if known.is_some_and(|gateway| gateway.tenant != tenant) {
+        if known.is_some_and(|gateway| gateway.tenant != *tenant) {
             return Err(DeskError::Forbidden("this gatewayId is taken; choose another".into()));
         }
         if let (Some(bound), Some(gateway)) = (bound, known)
@@ -131,13 +131,13 @@ impl DirectoryPlane {
         }
         let instance = instance.unwrap_or_else(|| match known {
             Some(gateway) => gateway.instance.clone(),
-            None => gateway_id.into(), // without an instanceId the gatewayId names the instance
+            None => gateway_id.as_str().into(), // without an instanceId the gatewayId names the instance
         });
         check_id("instanceId", &instance)?;
         let mut gateway = known.map_or_else(
             || Gateway {
-                id: gateway_id.into(),
-                tenant: tenant.into(),
+                id: gateway_id.clone(),
+                tenant: tenant.clone(),
                 instance: instance.clone(),
                 secrets: Vec::new(),
                 platforms: Vec::new(),
@@ -177,8 +177,8 @@ impl DirectoryPlane {
         let reply = ProvisionReply {
             secret: secret.expose().into(),
             delivery_key: self.sealer.derive(&["delivery", tenant]),
-            tenant: tenant.into(),
-            gateway_id: gateway_id.into(),
+            tenant: tenant.clone(),
+            gateway_id: gateway_id.clone(),
             route_keys: gateway.route_keys.clone(),
         };
         draft.put(Fact::Gateway(gateway));
@@ -194,7 +194,7 @@ impl DirectoryPlane {
         &self,
         view: &View,
         draft: &mut Draft,
-        tenant: &str,
+        tenant: &TenantId,
         name: &str,
         wake_url: Option<String>,
         returns: bool,
@@ -203,7 +203,7 @@ impl DirectoryPlane {
             if let Some(other) = view.instances_named(name).first() {
                 tracing::warn!(
                     instance = name,
-                    tenant,
+                    tenant = tenant.as_str(),
                     owner = %other.tenant,
                     "instance id refused: another tenant has it"
                 );
@@ -215,7 +215,7 @@ impl DirectoryPlane {
             check_quota("instances", there, true, self.rules.instances_max, "relay.instances_per_tenant")?;
             draft.put(Fact::Instance(Instance {
                 no: InstanceNo::NONE, // assigned from the store
-                tenant: tenant.into(),
+                tenant: tenant.clone(),
                 name: name.into(),
                 wake_url,
                 left_ms: None,
@@ -249,7 +249,7 @@ impl DirectoryPlane {
         value
     }
 
-    pub async fn rotate(&self, gateway_id: &str) -> Result<Rotated, DeskError> {
+    pub async fn rotate(&self, gateway_id: &GatewayId) -> Result<Rotated, DeskError> {
         let decide = |view: &View, draft: &mut Draft| {
             let mut gateway = (**live_gateway(view, gateway_id)?).clone();
             let secret = self.add_secret(&mut gateway);
@@ -261,7 +261,7 @@ impl DirectoryPlane {
     }
 
     /// Revokes the credential at once and closes its sockets.
-    pub async fn revoke(&self, gateway_id: &str) -> Result<(), DeskError> {
+    pub async fn revoke(&self, gateway_id: &GatewayId) -> Result<(), DeskError> {
         let now_ms = self.env.now_ms();
         let decide = |view: &View, draft: &mut Draft| {
             let gateway = live_gateway(view, gateway_id)?;
@@ -295,9 +295,9 @@ impl DirectoryPlane {
     }
 
     /// An instance by name; the tenant is needed only if two tenants use the same name.
-    pub fn find_instance(&self, name: &str, tenant: Option<&str>) -> Result<Arc<Instance>, DeskError> {
+    pub fn find_instance(&self, name: &str, tenant: Option<&TenantId>) -> Result<Arc<Instance>, DeskError> {
         self.registry.read(|view| {
-            let of_tenant = |it: &&Arc<Instance>| tenant.is_none_or(|t| it.tenant == t);
+            let of_tenant = |it: &&Arc<Instance>| tenant.is_none_or(|t| it.tenant == *t);
             let mut found = view.instances_named(name).iter().filter(of_tenant);
             match (found.next(), found.next()) {
                 (Some(one), None) => Ok(one.clone()),
@@ -311,7 +311,7 @@ impl DirectoryPlane {
 }
 
 /// Error text; an agent without a socket has an inbox but is not an instance.
-fn no_instance(view: &View, name: &str, tenant: Option<&str>) -> String {
+fn no_instance(view: &View, name: &str, tenant: Option<&TenantId>) -> String {
     let mut tenants = view.tenants.keys().filter(|it| tenant.is_none_or(|tenant| tenant == it.as_str()));
     match tenants.find(|it| view.agent(it, name).is_some()) {
         Some(tenant) => format!(
@@ -343,10 +343,10 @@ fn check_quota(
 /// A request for a gateway.
 #[derive(Clone)]
 struct NewGateway<'a> {
-    tenant: &'a str,
+    tenant: &'a TenantId,
     /// The only instance that the caller may act for, if its identity is bound.
     bound: Option<&'a str>,
-    gateway_id: &'a str,
+    gateway_id: &'a GatewayId,
     instance: Option<InstanceId>,
     wake_url: Option<String>,
     platform: Option<(String, String)>,

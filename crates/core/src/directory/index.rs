@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use frontdesk_wire::InstanceId;
+use frontdesk_wire::{ChatId, InstanceId, UserId};
 
 use super::facts::{Agent, Binding, DmDefault, Gateway, Grant, Instance, Policy, Principal};
 use crate::hash::TextMap;
@@ -27,11 +27,11 @@ pub struct TenantIndex {
 /// Data of one tenant on one platform.
 #[derive(Default)]
 pub struct PlatformIndex {
-    people: TextMap<String, Person>,
+    people: TextMap<UserId, Person>,
     /// Links by instance; the first one is the oldest.
     owners: TextMap<InstanceId, Vec<Arc<Binding>>>,
     /// By channel; usually one scope per channel id.
-    grants: TextMap<String, Vec<Arc<Grant>>>,
+    grants: TextMap<ChatId, Vec<Arc<Grant>>>,
     relevance: TextMap<InstanceId, Relevance>,
 }
 
@@ -79,7 +79,7 @@ impl TenantIndex {
         if gateway.revoked_ms.is_none() { &mut self.gateways.0 } else { &mut self.gateways.1 }
     }
 
-    pub fn principal(&self, instance: &str) -> Option<&Arc<Principal>> {
+    pub fn principal(&self, instance: &InstanceId) -> Option<&Arc<Principal>> {
         self.principals.get(instance)
     }
 
@@ -89,20 +89,20 @@ impl TenantIndex {
 }
 
 impl PlatformIndex {
-    pub fn person(&self, user_id: &str) -> Option<&Person> {
+    pub fn person(&self, user_id: &UserId) -> Option<&Person> {
         self.people.get(user_id).filter(|person| !person.links.is_empty())
     }
 
     /// The user whose visibility applies to the instance: the one who was linked to it first.
-    pub fn owner(&self, instance: &str) -> Option<&Arc<Binding>> {
+    pub fn owner(&self, instance: &InstanceId) -> Option<&Arc<Binding>> {
         self.owners.get(instance)?.first()
     }
 
-    pub fn grant(&self, scope: &str, channel: &str) -> Option<&Arc<Grant>> {
+    pub fn grant(&self, scope: &str, channel: &ChatId) -> Option<&Arc<Grant>> {
         self.grants.get(channel)?.iter().find(|grant| grant.scope == scope)
     }
 
-    pub fn relevance(&self, instance: &str) -> Option<&Relevance> {
+    pub fn relevance(&self, instance: &InstanceId) -> Option<&Relevance> {
         self.relevance.get(instance)
     }
 
@@ -128,8 +128,8 @@ impl PlatformIndex {
         }
     }
 
-    pub(super) fn prefer(&mut self, user_id: &str, default: Option<Arc<DmDefault>>) {
-        self.people.entry(user_id.to_owned()).or_default().dm_default = default;
+    pub(super) fn prefer(&mut self, user_id: &UserId, default: Option<Arc<DmDefault>>) {
+        self.people.entry(user_id.clone()).or_default().dm_default = default;
     }
 
     pub(super) fn hold(&mut self, it: Arc<Grant>) {
@@ -149,7 +149,7 @@ impl PlatformIndex {
         self.relevance.insert(it.instance.clone(), Relevance::of(it));
     }
 
-    pub(super) fn clear_relevance(&mut self, instance: &str) {
+    pub(super) fn clear_relevance(&mut self, instance: &InstanceId) {
         self.relevance.remove(instance);
     }
 }
@@ -170,7 +170,7 @@ impl Relevance {
     }
 
     /// Whether messages in this place need not address the bot; `*` means everywhere, as in gateways.
-    pub fn is_free(&self, chat_id: &str, channel: &str) -> bool {
+    pub fn is_free(&self, chat_id: &ChatId, channel: &ChatId) -> bool {
         !self.free.is_empty() && ["*", chat_id, channel].iter().any(|place| self.free.contains(*place))
     }
 }

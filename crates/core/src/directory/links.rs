@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::api::BindingNew;
-use frontdesk_wire::{MessageEvent, Source};
+use frontdesk_wire::{MessageEvent, Source, TenantId};
 
 use super::admin::{link, unlink};
 use super::facts::{Binding, Fact, LinkCode};
@@ -95,7 +95,7 @@ enum Linked {
 
 impl Management {
     /// Carries out a command and returns the answer. `tenant` is set if the platform separates tenants.
-    pub(crate) async fn obey(&self, command: &DeskCommand, source: &Source, tenant: Option<&str>) -> String {
+    pub(crate) async fn obey(&self, command: &DeskCommand, source: &Source, tenant: Option<&TenantId>) -> String {
         let done = match command {
             DeskCommand::Link(code) => self.link_by_code(code, source, tenant).await,
             DeskCommand::Unlink(name) => self.unlink_author(name, source, tenant).await,
@@ -107,14 +107,14 @@ impl Management {
         })
     }
 
-    async fn link_by_code(&self, typed: &str, source: &Source, tenant: Option<&str>) -> Result<String, DeskError> {
+    async fn link_by_code(&self, typed: &str, source: &Source, tenant: Option<&TenantId>) -> Result<String, DeskError> {
         let author = source.user_id.clone().unwrap_or_default();
         if typed.is_empty() {
             return Ok(
                 "Send /link followed by your code, like this: /link ABCD-EFGH. Your agent gives you the code.".into()
             );
         }
-        let tries = short_hash(&["link tries", tenant.unwrap_or_default(), &source.platform, &author]);
+        let tries = short_hash(&["link tries", tenant.map_or("", TenantId::as_str), &source.platform, &author]);
         let now_ms = self.env.now_ms();
         if self.claims.tries(tries, now_ms).await? >= TRIES_MAX {
             self.count_link("limited", &author, source);
@@ -123,7 +123,7 @@ impl Management {
         let hash = self.hash_code(typed);
         let decide = |view: &View, draft: &mut Draft| {
             let known = view.link_codes.get(&hash).filter(|it| it.platform == source.platform);
-            let Some(code) = known.filter(|it| tenant.is_none_or(|tenant| it.tenant == tenant)) else {
+            let Some(code) = known.filter(|it| tenant.is_none_or(|tenant| it.tenant == *tenant)) else {
                 return Ok::<_, DeskError>(Linked::Wrong);
             };
             match &code.used_by {
@@ -136,8 +136,8 @@ impl Management {
             let ask = BindingNew {
                 platform: source.platform.clone(),
                 user_id: author.clone(),
-                tenant: code.tenant.clone().into(),
-                instance: code.instance.to_string(),
+                tenant: code.tenant.clone(),
+                instance: code.instance.clone(),
             };
             link(view, draft, ask, now_ms);
             Ok(Linked::Done(code.instance.to_string()))
@@ -160,8 +160,8 @@ impl Management {
         Ok(answer)
     }
 
-    async fn unlink_author(&self, name: &str, source: &Source, tenant: Option<&str>) -> Result<String, DeskError> {
-        let author = source.user_id.as_deref().unwrap_or_default();
+    async fn unlink_author(&self, name: &str, source: &Source, tenant: Option<&TenantId>) -> Result<String, DeskError> {
+        let author = source.user_id.clone().unwrap_or_default();
         let decide = |view: &View, draft: &mut Draft| {
             let links = links_of(view, source, tenant);
             let named: Vec<&Arc<Binding>> =
@@ -179,13 +179,13 @@ impl Management {
         };
         let (answer, gone) = self.directory.write(decide).await.map_err(DeskError::from)?;
         if gone {
-            self.count_link("unlinked", author, source);
+            self.count_link("unlinked", &author, source);
         }
         Ok(answer)
     }
 
-    fn who_is(&self, source: &Source, tenant: Option<&str>) -> String {
-        let author = source.user_id.as_deref().unwrap_or_default();
+    fn who_is(&self, source: &Source, tenant: Option<&TenantId>) -> String {
+        let author = source.user_id.clone().unwrap_or_default();
         self.directory.read(|view| {
             let links = links_of(view, source, tenant);
             let here = format!("You are {author} on {}.", source.platform);
@@ -195,7 +195,7 @@ impl Management {
             let tenant = tenant.or_else(|| tenant_of(view, &source.platform, &ChatLocation::of(source)));
             let preferred = tenant.and_then(|tenant| {
                 let there = view.tenant_index(tenant)?.on_platform(&source.platform)?;
-                there.person(author)?.preferred().map(|(link, _)| link.instance.clone())
+                there.person(&author)?.preferred().map(|(link, _)| link.instance.clone())
             });
             match (links.as_slice(), preferred) {
                 ([_, _, ..], Some(name)) => format!("{here} {} Direct messages go to {name}.", list(&links)),
@@ -216,11 +216,11 @@ impl Management {
 }
 
 /// Links of the author: of one tenant if the platform separates tenants, otherwise all.
-fn links_of(view: &View, source: &Source, tenant: Option<&str>) -> Vec<Arc<Binding>> {
-    let author = source.user_id.as_deref().unwrap_or_default();
+fn links_of(view: &View, source: &Source, tenant: Option<&TenantId>) -> Vec<Arc<Binding>> {
+    let author = source.user_id.clone().unwrap_or_default();
     match tenant {
-        Some(tenant) => view.links(tenant, &source.platform, author).to_vec(),
-        None => view.links_anywhere(&source.platform, author).to_vec(),
+        Some(tenant) => view.links(tenant, &source.platform, &author).to_vec(),
+        None => view.links_anywhere(&source.platform, &author).to_vec(),
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::Source;
+use frontdesk_wire::{ChatId, Source, TenantId, UserId};
 
 use super::facts::Binding;
 use super::view::View;
 
 /// Tenant of a chat on a shared platform: that of the scope, otherwise of the chat (or its parent, for a thread), and
 /// in a direct message the tenant in which the user is linked.
-pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &ChatLocation<'_>) -> Option<&'a str> {
-    let keys = [place.scope_id, Some(place.chat_id), place.parent_chat_id];
+pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &ChatLocation<'_>) -> Option<&'a TenantId> {
+    let keys = [place.scope_id, Some(place.chat_id.as_str()), place.parent_chat_id.map(ChatId::as_str)];
     if view.unreadable().bears_on_place(platform, &keys, place.person) {
         return None; // it may be somebody else's
     }
@@ -24,17 +24,17 @@ pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &ChatLocation<'_>) -
         default.filter(|it| it.instance == link.instance).map(|it| it.at_ms)
     };
     let preferred = links.iter().filter(|link| chosen(link).is_some()).max_by_key(chosen);
-    preferred.or_else(|| links.last()).map(|link| link.tenant.as_str())
+    preferred.or_else(|| links.last()).map(|link| &link.tenant)
 }
 
 /// A place, as the platform reports it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct ChatLocation<'a> {
     pub scope_id: Option<&'a str>,
-    pub chat_id: &'a str,
-    pub parent_chat_id: Option<&'a str>,
+    pub chat_id: &'a ChatId,
+    pub parent_chat_id: Option<&'a ChatId>,
     /// The user of a direct chat.
-    pub person: Option<&'a str>,
+    pub person: Option<&'a UserId>,
 }
 
 impl<'a> ChatLocation<'a> {
@@ -42,8 +42,8 @@ impl<'a> ChatLocation<'a> {
         Self {
             scope_id: source.scope_id.as_deref(),
             chat_id: &source.chat_id,
-            parent_chat_id: source.parent_chat_id.as_deref(),
-            person: source.user_id.as_deref().filter(|_| source.is_direct()),
+            parent_chat_id: source.parent_chat_id.as_ref(),
+            person: source.user_id.as_ref().filter(|_| source.is_direct()),
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::api::{DmDefaultAsk, LinkAsk, LinkOffer, PrincipalAsk, RelevancePolicy, ScopeAsk};
+use frontdesk_wire::{InstanceId, TenantId};
 
 use super::admin::{EXPIRED_STEP, unlink};
 use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal};
@@ -105,8 +106,8 @@ impl Management {
         check_scope(&ask)?;
         let decide = |view: &View, draft: &mut Draft| {
             let scope = Some(ask.scope_id.as_str()).filter(|scope| !scope.is_empty());
-            let place = ChatLocation { scope_id: scope, chat_id: &ask.channel_id, ..ChatLocation::default() };
-            if !apart && tenant_of(view, &ask.platform, &place) != Some(who.tenant.as_str()) {
+            let place = ChatLocation { scope_id: scope, chat_id: &ask.channel_id, parent_chat_id: None, person: None };
+            if !apart && tenant_of(view, &ask.platform, &place) != Some(&who.tenant) {
                 return Err(DeskError::Forbidden("this channel does not belong to this tenant".into()));
             }
             if held(view, who, &ask)? {
@@ -199,7 +200,7 @@ impl Management {
     /// Removes the instance: its gateways with their secrets and sockets, and everything that it held.
     pub async fn deprovision(&self, who: &ProvenInstance) -> Result<(), DeskError> {
         let now_ms = self.env.now_ms();
-        let own = |tenant: &str, instance: &str| tenant == who.tenant && instance == who.instance.name;
+        let own = |tenant: &TenantId, instance: &InstanceId| *tenant == who.tenant && *instance == who.instance.name;
         let decide = |view: &View, draft: &mut Draft| {
             let gateways = view.gateways.values().filter(|it| own(&it.tenant, &it.instance));
             let live: Vec<_> = gateways.filter(|it| it.revoked_ms.is_none()).cloned().collect();

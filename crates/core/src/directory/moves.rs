@@ -1,5 +1,7 @@
 //! A chat that goes on under another id: what our records say about it goes with it.
 
+use frontdesk_wire::BotId;
+
 use super::bots::Bots;
 use super::facts::{Fact, Grant, Policy, Route};
 use super::registry::{AmendError, Draft};
@@ -9,7 +11,7 @@ use crate::port::store::StoreError;
 impl Bots {
     /// Routes, grants and policies that name the chat. A bot that belongs to a tenant moves only that tenant's. A place
     /// that is routed to another tenant already stays with that tenant.
-    pub(crate) async fn move_chat(&self, platform: &str, bot: &str, from: &str, to: &str) -> Result<(), StoreError> {
+    pub(crate) async fn move_chat(&self, platform: &str, bot: &BotId, from: &str, to: &str) -> Result<(), StoreError> {
         let Some(bot) = self.added(platform, bot) else { return Ok(()) };
         let is_ours = |owner: &str| bot.tenant.as_deref().is_none_or(|tenant| tenant == owner);
         let decide = |view: &View, draft: &mut Draft| {
@@ -34,7 +36,7 @@ impl Bots {
                     let moved = |id: &str| if id == from { to.to_owned() } else { id.to_owned() };
                     draft.remove(&Fact::Grant((**grant).clone()));
                     let (scope, channel) = (moved(&grant.scope), moved(&grant.channel));
-                    draft.put(Fact::Grant(Grant { scope, channel, ..(**grant).clone() }));
+                    draft.put(Fact::Grant(Grant { scope, channel: channel.into(), ..(**grant).clone() }));
                 }
             }
             for policy in view.policies.values().filter(|it| it.policy.platform == platform && is_ours(&it.tenant)) {

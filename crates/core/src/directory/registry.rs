@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use frontdesk_wire::{GatewayId, InstanceNo};
+use frontdesk_wire::{GatewayId, InstanceNo, TenantId};
 
 use super::facts::Fact;
 use super::view::View;
@@ -82,7 +82,7 @@ impl Draft {
     }
 
     /// Bytes that a tenant's records have, and will have with these changes.
-    pub(super) fn bytes_of(&self, view: &View, tenant: &str) -> (usize, usize) {
+    pub(super) fn bytes_of(&self, view: &View, tenant: &TenantId) -> (usize, usize) {
         let (now, _) = view.bytes_of(tenant, "", "");
         let more: usize = self.puts.iter().map(|fact| fact.json().len()).sum();
         // What is replaced or removed, if it is this tenant's.
@@ -301,7 +301,7 @@ fn effect_of_put(view: &View, fact: &Fact) -> Option<Effect> {
             Some(Effect::AgentRemoved(before.no))
         }
         Fact::SigningKey(_) => Some(Effect::SigningKeysChanged),
-        Fact::Bot(now) => Some(Effect::BotChanged { platform: now.platform.clone(), id: now.id.clone() }),
+        Fact::Bot(now) => Some(Effect::BotChanged { platform: now.platform.clone(), id: now.id.to_string() }),
         _ => None,
     }
 }
@@ -313,7 +313,9 @@ fn effect_of_removal(view: &View, kind: &str, key: &str) -> Option<Effect> {
         "instance" => view.instances.get(key).map(|it| Effect::InstanceLeft(it.no)),
         "agent" => view.agent_by_key(key).map(|it| Effect::AgentRemoved(it.no)),
         "signing_key" => Some(Effect::SigningKeysChanged),
-        "bot" => view.bots.get(key).map(|it| Effect::BotChanged { platform: it.platform.clone(), id: it.id.clone() }),
+        "bot" => {
+            view.bots.get(key).map(|it| Effect::BotChanged { platform: it.platform.clone(), id: it.id.to_string() })
+        }
         _ => None,
     }
 }

@@ -1,12 +1,14 @@
 //! How much a tenant may put into the directory, all of which is in memory.
 
+use frontdesk_wire::TenantId;
+
 use super::registry::Draft;
 use super::view::View;
 use crate::error::DeskError;
 
 /// Called at the end of each decision that a tenant causes. What makes its records smaller is never refused. `max_bytes` 0: no
 /// limit.
-pub(crate) fn check_room(view: &View, draft: &Draft, tenant: &str, max_bytes: usize) -> Result<(), DeskError> {
+pub(crate) fn check_room(view: &View, draft: &Draft, tenant: &TenantId, max_bytes: usize) -> Result<(), DeskError> {
     let (now, then) = draft.bytes_of(view, tenant);
     if max_bytes == 0 || then <= max_bytes || then <= now {
         return Ok(());

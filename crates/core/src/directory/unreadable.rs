@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use frontdesk_wire::Source;
+use frontdesk_wire::{Source, TenantId, UserId};
 
 use super::facts::{Fact, Grant};
 
@@ -47,26 +47,33 @@ impl Unreadable {
     }
 
     /// Whether an instance or agent of this name is among them, in this tenant or in any.
-    pub fn is_named_in(&self, tenant: Option<&str>, name: &str) -> bool {
-        let is_it = |it: &[&str]| it.last() == Some(&name) && tenant.is_none_or(|tenant| it.first() == Some(&tenant));
+    pub fn is_named_in(&self, tenant: Option<&TenantId>, name: &str) -> bool {
+        let is_it =
+            |it: &[&str]| it.last() == Some(&name) && tenant.is_none_or(|tenant| it.first() == Some(&tenant.as_str()));
         !self.is_empty() && ["instance", "agent"].iter().any(|kind| self.any(kind, is_it))
     }
 
     /// Whether a record that decides on the tenant of a place is among them: by the keys of its routes, or by the user of a
     /// direct chat.
-    pub(super) fn bears_on_place(&self, platform: &str, keys: &[Option<&str>], person: Option<&str>) -> bool {
+    pub(super) fn bears_on_place(&self, platform: &str, keys: &[Option<&str>], person: Option<&UserId>) -> bool {
         if self.is_empty() {
             return false;
         }
-        let is_linked = |person| {
-            let of_person = |it: &[&str]| it.get(1..3) == Some(&[platform, person]);
+        let is_linked = |person: &UserId| {
+            let of_person = |it: &[&str]| it.get(1..3) == Some(&[platform, person.as_str()]);
             self.any("binding", of_person) || self.any("dm_default", of_person)
         };
         keys.iter().flatten().any(|key| self.has("route", &[platform, key])) || person.is_some_and(is_linked)
     }
 
     /// The kind of a record among them that decides who gets an event of this author. `grant` is the one of the channel.
-    pub fn bears_on(&self, tenant: &str, source: &Source, author: &str, grant: Option<&Grant>) -> Option<&'static str> {
+    pub fn bears_on(
+        &self,
+        tenant: &TenantId,
+        source: &Source,
+        author: &str,
+        grant: Option<&Grant>,
+    ) -> Option<&'static str> {
         if self.is_empty() {
             return None;
         }
@@ -180,15 +187,15 @@ mod tests {
             ("policy", &["t", "q", "i"], false),
         ];
         for (kind, parts, bears) in cases {
-            let found = unreadable(kind, parts).bears_on("t", &source(), "ann", Some(&grant()));
+            let found = unreadable(kind, parts).bears_on(&"t".into(), &source(), "ann", Some(&grant()));
             assert_eq!(found.is_some(), bears, "{kind} {parts:?}");
         }
-        assert_eq!(Unreadable::default().bears_on("t", &source(), "ann", None), None);
+        assert_eq!(Unreadable::default().bears_on(&"t".into(), &source(), "ann", None), None);
     }
 
     #[test]
     fn a_place_whose_owner_cannot_be_read_belongs_to_nobody() {
-        let (keys, person) = ([Some("s"), Some("c"), None], Some("ann"));
+        let (keys, person) = ([Some("s"), Some("c"), None], Some(&"ann".into()));
         for (kind, parts) in [("route", ["p", "s"].as_slice()), ("binding", &["t", "p", "ann", "i"])] {
             assert!(unreadable(kind, parts).bears_on_place("p", &keys, person), "{kind}");
         }

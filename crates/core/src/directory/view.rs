@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use frontdesk_wire::{GatewayId, InstanceId, InstanceNo, TenantId};
+use frontdesk_wire::{GatewayId, InstanceId, InstanceNo, TenantId, UserId};
 
 use super::facts::{
     Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, OfferedCommands, Policy,
@@ -28,22 +28,22 @@ pub struct View {
     pub(super) directory_version: u64,
     known: HashMap<(&'static str, String), Known>,
     pub(super) unreadable: Unreadable,
-    pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
-    pub tokens: BTreeMap<String, Arc<Token>>,
-    pub enrollments: HashMap<String, Arc<Enrollment>>,
-    pub bots: BTreeMap<String, Arc<Bot>>,
-    pub routes: BTreeMap<String, Arc<Route>>,
-    pub bindings: BTreeMap<String, Arc<Binding>>,
-    pub gateways: BTreeMap<GatewayId, Arc<Gateway>>,
-    pub instances: BTreeMap<String, Arc<Instance>>,
-    pub policies: BTreeMap<String, Arc<Policy>>,
-    pub grants: BTreeMap<String, Arc<Grant>>,
-    pub principals: BTreeMap<String, Arc<Principal>>,
-    pub dm_defaults: BTreeMap<String, Arc<DmDefault>>,
-    pub link_codes: HashMap<String, Arc<LinkCode>>,
-    pub signing_keys: BTreeMap<String, Arc<SigningKeyRecord>>,
-    pub skill_rules: HashMap<String, Arc<SkillRules>>,
-    pub commands: BTreeMap<String, Arc<OfferedCommands>>,
+    pub(super) tenants: BTreeMap<TenantId, Arc<Tenant>>,
+    pub(super) tokens: BTreeMap<String, Arc<Token>>,
+    pub(super) enrollments: HashMap<String, Arc<Enrollment>>,
+    pub(super) bots: BTreeMap<String, Arc<Bot>>,
+    pub(super) routes: BTreeMap<String, Arc<Route>>,
+    pub(super) bindings: BTreeMap<String, Arc<Binding>>,
+    pub(super) gateways: BTreeMap<GatewayId, Arc<Gateway>>,
+    pub(super) instances: BTreeMap<String, Arc<Instance>>,
+    pub(super) policies: BTreeMap<String, Arc<Policy>>,
+    pub(super) grants: BTreeMap<String, Arc<Grant>>,
+    pub(super) principals: BTreeMap<String, Arc<Principal>>,
+    pub(super) dm_defaults: BTreeMap<String, Arc<DmDefault>>,
+    pub(super) link_codes: HashMap<String, Arc<LinkCode>>,
+    pub(super) signing_keys: BTreeMap<String, Arc<SigningKeyRecord>>,
+    pub(super) skill_rules: HashMap<String, Arc<SkillRules>>,
+    pub(super) commands: BTreeMap<String, Arc<OfferedCommands>>,
     agent_by_no: HashMap<InstanceNo, Arc<Agent>>,
     token_by_hash: HashMap<String, Arc<Token>>,
     instance_by_no: HashMap<InstanceNo, Arc<Instance>>,
@@ -51,7 +51,7 @@ pub struct View {
     /// Platform, then key, to route.
     routed: TextMap<String, TextMap<String, Arc<Route>>>,
     /// Platform, then user: links in all tenants, for direct messages to a shared bot.
-    linked: TextMap<String, TextMap<String, Vec<Arc<Binding>>>>,
+    linked: TextMap<String, TextMap<UserId, Vec<Arc<Binding>>>>,
     /// Names are unique in a server, but databases of the first release may have one name in several tenants.
     instances_named: HashMap<InstanceId, Vec<Arc<Instance>>>,
 }
@@ -62,11 +62,11 @@ impl View {
     }
 
     /// Index of a known tenant.
-    pub fn tenant_index(&self, tenant: &str) -> Option<&TenantIndex> {
+    pub fn tenant_index(&self, tenant: &TenantId) -> Option<&TenantIndex> {
         self.by_tenant.get(tenant).filter(|index| index.known)
     }
 
-    pub fn instance(&self, tenant: &str, name: &str) -> Option<&Arc<Instance>> {
+    pub fn instance(&self, tenant: &TenantId, name: &str) -> Option<&Arc<Instance>> {
         self.by_tenant.get(tenant)?.instance(name)
     }
 
@@ -74,7 +74,7 @@ impl View {
         self.instance_by_no.get(&no)
     }
 
-    pub fn agent(&self, tenant: &str, id: &str) -> Option<&Arc<Agent>> {
+    pub fn agent(&self, tenant: &TenantId, id: &str) -> Option<&Arc<Agent>> {
         self.by_tenant.get(tenant)?.agents.get(id)
     }
 
@@ -98,7 +98,7 @@ impl View {
     }
 
     /// The bytes of all records of a tenant, and those of one record, if it is one of them.
-    pub(super) fn bytes_of(&self, tenant: &str, kind: &'static str, key: &str) -> (usize, usize) {
+    pub(super) fn bytes_of(&self, tenant: &TenantId, kind: &'static str, key: &str) -> (usize, usize) {
         let all = self.by_tenant.get(tenant).map_or(0, |index| index.bytes);
         let own = self.known.get(&(kind, key.to_owned())).filter(|known| known.tenant.as_deref() == Some(tenant));
         (all, own.map_or(0, |known| known.bytes))
@@ -114,7 +114,8 @@ impl View {
         &self.unreadable
     }
 
-    fn facts(&self) -> Vec<Fact> {
+    /// All records, for tests.
+    pub fn facts(&self) -> Vec<Fact> {
         let agents = self.by_tenant.values().flat_map(|index| index.agents.values());
         let mut facts: Vec<Fact> = agents.map(|it| Fact::Agent((**it).clone())).collect();
         facts.extend(self.tenants.values().map(|it| Fact::Tenant((**it).clone())));
@@ -143,7 +144,59 @@ impl View {
 
     pub(super) fn agent_by_key(&self, key: &str) -> Option<&Arc<Agent>> {
         let (tenant, id) = key.split_once('\u{1f}')?;
-        self.agent(tenant, id)
+        self.agent(&tenant.into(), id)
+    }
+
+    pub fn tenant(&self, name: &str) -> Option<&Arc<Tenant>> {
+        self.tenants.get(name)
+    }
+
+    pub fn tenants(&self) -> impl ExactSizeIterator<Item = &Arc<Tenant>> {
+        self.tenants.values()
+    }
+
+    pub fn token(&self, id: &str) -> Option<&Arc<Token>> {
+        self.tokens.get(id)
+    }
+
+    pub fn tokens(&self) -> impl Iterator<Item = &Arc<Token>> {
+        self.tokens.values()
+    }
+
+    pub fn gateway(&self, id: &str) -> Option<&Arc<Gateway>> {
+        self.gateways.get(id)
+    }
+
+    pub fn gateways(&self) -> impl Iterator<Item = &Arc<Gateway>> {
+        self.gateways.values()
+    }
+
+    pub fn instances(&self) -> impl Iterator<Item = &Arc<Instance>> {
+        self.instances.values()
+    }
+
+    pub fn bots(&self) -> impl Iterator<Item = &Arc<Bot>> {
+        self.bots.values()
+    }
+
+    pub fn routes(&self) -> impl Iterator<Item = &Arc<Route>> {
+        self.routes.values()
+    }
+
+    pub fn bindings(&self) -> impl Iterator<Item = &Arc<Binding>> {
+        self.bindings.values()
+    }
+
+    pub fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.grants.values()
+    }
+
+    pub fn signing_keys(&self) -> impl Iterator<Item = &Arc<SigningKeyRecord>> {
+        self.signing_keys.values()
+    }
+
+    pub fn skill_rules(&self, tenant: &TenantId) -> Option<&Arc<SkillRules>> {
+        self.skill_rules.get(tenant.as_str())
     }
 
     /// All records with versions, for comparison with the store.
@@ -170,17 +223,17 @@ impl View {
     }
 
     /// All instances of this tenant that the user is linked to, newest link last.
-    pub fn links(&self, tenant: &str, platform: &str, user_id: &str) -> &[Arc<Binding>] {
+    pub fn links(&self, tenant: &TenantId, platform: &str, user_id: &UserId) -> &[Arc<Binding>] {
         let there = self.by_tenant.get(tenant).and_then(|index| index.on_platform(platform));
         there.and_then(|there| there.person(user_id)).map_or(&[], |person| person.links.as_slice())
     }
 
     /// The same for all tenants.
-    pub fn links_anywhere(&self, platform: &str, user_id: &str) -> &[Arc<Binding>] {
+    pub fn links_anywhere(&self, platform: &str, user_id: &UserId) -> &[Arc<Binding>] {
         self.linked.get(platform).and_then(|people| people.get(user_id)).map_or(&[], Vec::as_slice)
     }
 
-    pub fn dm_default(&self, tenant: &str, platform: &str, user_id: &str) -> Option<&Arc<DmDefault>> {
+    pub fn dm_default(&self, tenant: &TenantId, platform: &str, user_id: &UserId) -> Option<&Arc<DmDefault>> {
         self.by_tenant.get(tenant)?.on_platform(platform)?.person(user_id)?.dm_default.as_ref()
     }
 
@@ -342,8 +395,8 @@ impl View {
         }
     }
 
-    fn on_platform(&mut self, tenant: &str, platform: &str) -> &mut PlatformIndex {
-        let platforms = &mut self.by_tenant.entry(tenant.into()).or_default().platforms;
+    fn on_platform(&mut self, tenant: &TenantId, platform: &str) -> &mut PlatformIndex {
+        let platforms = &mut self.by_tenant.entry(tenant.clone()).or_default().platforms;
         platforms.entry(platform.to_owned()).or_default()
     }
 }

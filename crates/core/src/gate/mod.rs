@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use frontdesk_wire::api::PrincipalPolicy;
-use frontdesk_wire::{InstanceNo, Source};
+use frontdesk_wire::{InstanceId, InstanceNo, Source, TenantId, UserId};
 
 use crate::directory::View;
 use crate::directory::facts::{Binding, Grant, Instance};
@@ -24,7 +24,7 @@ pub use stored::{StoredVerdict, read_verdict};
 /// The event to decide on.
 #[derive(Clone, Copy)]
 pub struct GateInput<'a> {
-    pub tenant: &'a str,
+    pub tenant: &'a TenantId,
     pub source: &'a Source,
     /// The bot was mentioned, replied to, or called by a command.
     pub addressed: bool,
@@ -77,7 +77,7 @@ impl From<Option<bool>> for Sees {
 /// What the platform reported about who can see the chat.
 #[derive(Default)]
 pub struct KnownVisibility<'a> {
-    said: Vec<(String, Sees)>,
+    said: Vec<(UserId, Sees)>,
     /// Cached reports.
     earlier: Option<Earlier<'a>>,
 }
@@ -93,11 +93,11 @@ impl<'a> KnownVisibility<'a> {
         Self { earlier: Some(Earlier { cache, spot, now_ms }), ..Self::default() }
     }
 
-    pub fn note(&mut self, viewer: String, sees: impl Into<Sees>) {
+    pub fn note(&mut self, viewer: UserId, sees: impl Into<Sees>) {
         self.said.push((viewer, sees.into()));
     }
 
-    fn of(&self, viewer: &str) -> Option<Sees> {
+    fn of(&self, viewer: &UserId) -> Option<Sees> {
         let said = self.said.iter().find(|(known, _)| known == viewer).map(|(_, sees)| *sees);
         let earlier = || self.earlier.as_ref().and_then(|it| it.cache.known(it.spot, viewer, it.now_ms));
         said.or_else(earlier)
@@ -108,18 +108,18 @@ impl<'a> KnownVisibility<'a> {
 #[derive(Debug)]
 pub enum Decision {
     Verdict(Verdict),
-    Ask(Vec<String>),
+    Ask(Vec<UserId>),
 }
 
 #[derive(Debug, Default)]
 pub struct Verdict {
-    pub lines: Vec<Line>,
+    pub lines: Vec<VerdictLine>,
 }
 
 /// One instance that was considered (`None`: there was none) and the rule that decided. Stored with every event, so
 /// it is short; the explanation is built on request.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct VerdictLine {
     pub instance: Option<Arc<Instance>>,
     pub delivered: bool,
     pub layer: Layer,
@@ -138,7 +138,7 @@ impl Verdict {
 
     /// A button answers the agent that asked, whoever else would receive a message of that person.
     pub fn only_for(&mut self, owner: InstanceNo) {
-        let others = |line: &&mut Line| line.delivered && line.instance.as_ref().is_none_or(|it| it.no != owner);
+        let others = |line: &&mut VerdictLine| line.delivered && line.instance.as_ref().is_none_or(|it| it.no != owner);
         for line in self.lines.iter_mut().filter(others) {
             (line.delivered, line.layer, line.rule, line.value) = (false, Layer::Owner, "prompt", "".into());
         }
@@ -147,12 +147,12 @@ impl Verdict {
     /// A report on an action: for the instance that acted, whoever may write to it.
     pub fn report(instance: Arc<Instance>) -> Self {
         let (layer, rule) = (Layer::Owner, "sender");
-        Self { lines: vec![Line { instance: Some(instance), delivered: true, layer, rule, value: "".into() }] }
+        Self { lines: vec![VerdictLine { instance: Some(instance), delivered: true, layer, rule, value: "".into() }] }
     }
 
     /// Nobody gets it, and no instance was considered.
     pub fn withheld(layer: Layer, rule: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
-        Self { lines: vec![Line { instance: None, delivered: false, layer, rule, value: value.into() }] }
+        Self { lines: vec![VerdictLine { instance: None, delivered: false, layer, rule, value: value.into() }] }
     }
 }
 
@@ -163,7 +163,7 @@ pub fn evaluate(view: &View, input: &GateInput<'_>, known: &KnownVisibility<'_>)
         let rule = if view.unreadable().has("tenant", &[input.tenant]) { "unreadable" } else { "known" };
         return withheld(Layer::Tenant, rule, input.tenant);
     };
-    let Some(author) = source.user_id.as_deref().filter(|id| !id.is_empty()) else {
+    let Some(author) = source.user_id.as_ref().filter(|id| !id.is_empty()) else {
         return withheld(Layer::Owner, "author", "");
     };
     let there = index.on_platform(&source.platform);
@@ -198,13 +198,13 @@ struct Evaluation<'a> {
     there: &'a PlatformIndex,
     input: &'a GateInput<'a>,
     known: &'a KnownVisibility<'a>,
-    lines: Vec<Line>,
-    ask: Vec<String>,
+    lines: Vec<VerdictLine>,
+    ask: Vec<UserId>,
 }
 
 impl Evaluation<'_> {
     /// The author's own instance, subject only to visibility. Their other instances are passed over.
-    fn own(&mut self, person: &Person, grant: Option<&Arc<Grant>>, author: &str) {
+    fn own(&mut self, person: &Person, grant: Option<&Arc<Grant>>, author: &UserId) {
         if self.input.to_every_link {
             for link in &person.links {
                 self.own_by(link, author);
@@ -220,18 +220,18 @@ impl Evaluation<'_> {
         }
     }
 
-    fn own_by(&mut self, link: &Binding, author: &str) {
+    fn own_by(&mut self, link: &Binding, author: &UserId) {
         match self.index.instance(&link.instance) {
             None => self.note(None, false, Layer::Owner, "instance", link.instance.to_string()),
             Some(instance) => match self.blind(author) {
-                Some(rule) => self.note(Some(instance), false, Layer::Visibility, rule, author.to_owned()),
-                None => self.note(Some(instance), true, Layer::Owner, "linked", author.to_owned()),
+                Some(rule) => self.note(Some(instance), false, Layer::Visibility, rule, author.to_string()),
+                None => self.note(Some(instance), true, Layer::Owner, "linked", author.to_string()),
             },
         }
     }
 
     /// The holder of the channel, for an author who is not linked to it.
-    fn holder(&mut self, grant: &Grant, author: &str) {
+    fn holder(&mut self, grant: &Grant, author: &UserId) {
         let Some(instance) = self.index.instance(&grant.instance) else { return };
         let principal = self.index.principal(&grant.instance);
         let policy = principal.map_or(PrincipalPolicy::OwnerOnly, |it| it.policy);
@@ -247,29 +247,29 @@ impl Evaluation<'_> {
             return self.note(Some(instance), false, Layer::Visibility, "owner", "");
         };
         if let Some(rule) = self.blind(&owner.user_id) {
-            return self.note(Some(instance), false, Layer::Visibility, rule, owner.user_id.clone());
+            return self.note(Some(instance), false, Layer::Visibility, rule, owner.user_id.to_string());
         }
         if let Some((rule, value)) = self.irrelevant(&grant.instance) {
             return self.note(Some(instance), false, Layer::Relevance, rule, value);
         }
-        self.note(Some(instance), true, Layer::Scope, "granted", grant.channel.clone());
+        self.note(Some(instance), true, Layer::Scope, "granted", grant.channel.to_string());
     }
 
     /// Why this user cannot see the chat; `None` if they can, or if it must be asked first.
-    fn blind(&mut self, viewer: &str) -> Option<&'static str> {
+    fn blind(&mut self, viewer: &UserId) -> Option<&'static str> {
         match self.known.of(viewer) {
             Some(Sees::Yes) => None,
             Some(Sees::No) => Some("can_see"),
             Some(Sees::Unknown) => Some("unknown"),
             None => {
-                self.ask.push(viewer.to_owned());
+                self.ask.push(viewer.clone());
                 None
             }
         }
     }
 
     /// Why the event is not relevant for the instance. Without a policy, everything written by people is.
-    fn irrelevant(&self, instance: &str) -> Option<(&'static str, &'static str)> {
+    fn irrelevant(&self, instance: &InstanceId) -> Option<(&'static str, &'static str)> {
         let source = self.input.source;
         let policy = self.there.relevance(instance);
         if source.is_bot && !policy.is_some_and(|it| it.allow_other_bots) {
@@ -288,7 +288,7 @@ impl Evaluation<'_> {
         rule: &'static str,
         value: impl Into<Cow<'static, str>>,
     ) {
-        self.lines.push(Line { instance: instance.cloned(), delivered, layer, rule, value: value.into() });
+        self.lines.push(VerdictLine { instance: instance.cloned(), delivered, layer, rule, value: value.into() });
     }
 }
 

@@ -1,17 +1,18 @@
 //! The stored form of a verdict, and its explanation.
 
 use frontdesk_wire::api::{Considered, VerdictBrief};
+use frontdesk_wire::{InstanceId, TenantId};
 use serde::Serialize;
 use serde::ser::{SerializeTuple as _, Serializer};
 
-use super::{Layer, Line, Verdict};
+use super::{Layer, Verdict, VerdictLine};
 
 /// Stored as the outcome of an event that stopped a turn.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 /// Shown to the sender of such an event.
 pub(crate) const STOPPED: &str = "interrupt sent";
 
-impl Serialize for Line {
+impl Serialize for VerdictLine {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut row = to.serialize_tuple(5)?;
         row.serialize_element(self.instance.as_ref().map_or("", |it| it.name.as_str()))?;
@@ -30,7 +31,7 @@ impl Verdict {
     }
 
     /// For the sender of the event: who got it, or why nobody did.
-    pub fn brief(&self, tenant: &str, platform: &str) -> VerdictBrief {
+    pub fn brief(&self, tenant: &TenantId, platform: &str) -> VerdictBrief {
         let decisive = self.lines.iter().find(|line| line.delivered).or_else(|| self.lines.first());
         let text = decisive.map_or_else(String::new, |line| {
             let instance = line.instance.as_ref().map_or("", |it| it.name.as_str());
@@ -49,13 +50,13 @@ pub struct StoredVerdict {
     pub instances: Vec<Considered>,
 }
 
-pub fn read_verdict(stored: &str, tenant: &str) -> Option<StoredVerdict> {
+pub fn read_verdict(stored: &str, tenant: &TenantId) -> Option<StoredVerdict> {
     type Row = (String, bool, String, String, String);
     let (outcome, platform, rows): (String, String, Vec<Row>) = serde_json::from_str(stored).ok()?;
     let line = |(instance, delivered, layer, rule, value): Row| Considered {
         text: explain(tenant, &platform, &instance, &layer, &rule, &value),
         outcome: if delivered { "delivered".into() } else { "withheld".into() },
-        instance,
+        instance: instance.into(),
         layer,
         rule,
         value,
@@ -77,8 +78,8 @@ impl StoredVerdict {
     }
 
     /// What one instance may know: its own line, and nothing about others.
-    pub fn for_instance(self, instance: &str) -> Considered {
-        let mut own = self.instances.iter().find(|line| line.instance == instance).cloned();
+    pub fn for_instance(self, instance: &InstanceId) -> Considered {
+        let mut own = self.instances.iter().find(|line| line.instance == *instance).cloned();
         let nobody = self.instances.iter().find(|line| line.instance.is_empty());
         if let Some(line) = own.as_mut().filter(|line| line.layer == Layer::Owner.name() && line.outcome == "withheld")
         {
@@ -86,7 +87,7 @@ impl StoredVerdict {
             line.text = "the author's messages here go to another of their agents".into();
         }
         own.unwrap_or_else(|| Considered {
-            instance: instance.into(),
+            instance: instance.clone(),
             outcome: "withheld".into(),
             layer: nobody.map_or_else(|| Layer::Scope.name().into(), |line| line.layer.clone()),
             rule: nobody.map_or_else(|| "granted".into(), |line| line.rule.clone()),
@@ -101,7 +102,7 @@ impl StoredVerdict {
 }
 
 /// Explains a line to a reader.
-fn explain(tenant: &str, platform: &str, instance: &str, layer: &str, rule: &str, value: &str) -> String {
+fn explain(tenant: &TenantId, platform: &str, instance: &str, layer: &str, rule: &str, value: &str) -> String {
     match (layer, rule) {
         ("tenant", "known") => format!("tenant {value:?} not found"),
         ("tenant", "route") => format!(

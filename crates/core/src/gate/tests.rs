@@ -1,6 +1,6 @@
 //! Truth tables per layer.
 
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, TenantId, UserId};
 
 use crate::directory::{ChatLocation, tenant_of};
 use frontdesk_wire::api::RelevancePolicy;
@@ -19,7 +19,7 @@ fn link(user: &str, instance: &str, at_ms: u64) -> Fact {
     Fact::Binding(Binding {
         tenant: TENANT.into(),
         platform,
-        user_id,
+        user_id: user_id.into(),
         instance: instance.into(),
         at_ms,
         since_ms: at_ms,
@@ -28,11 +28,18 @@ fn link(user: &str, instance: &str, at_ms: u64) -> Fact {
 
 fn grant(scope: &str, channel: &str, instance: &str) -> Fact {
     let [platform, scope, channel] = [PLATFORM, scope, channel].map(str::to_owned);
-    Fact::Grant(Grant { tenant: TENANT.into(), platform, scope, channel, instance: instance.into(), at_ms: 1 })
+    Fact::Grant(Grant {
+        tenant: TENANT.into(),
+        platform,
+        scope,
+        channel: channel.into(),
+        instance: instance.into(),
+        at_ms: 1,
+    })
 }
 
 fn principal(instance: &str, policy: PrincipalPolicy, allow: &[&str]) -> Fact {
-    let allow = allow.iter().map(|it| (*it).to_owned()).collect();
+    let allow = allow.iter().map(|it| UserId::from(*it)).collect();
     Fact::Principal(Principal { tenant: TENANT.into(), instance: instance.into(), policy, allow })
 }
 
@@ -74,7 +81,7 @@ fn said_by(user: &str, chat_type: &str) -> Source {
 
 /// Decides like the server, where everybody sees everything except those named.
 fn ruled(view: &View, source: &Source, addressed: bool, blind: &[(&str, Option<bool>)]) -> Verdict {
-    let input = GateInput { tenant: TENANT, source, addressed, to_every_link: false };
+    let input = GateInput { tenant: &TenantId::from(TENANT), source, addressed, to_every_link: false };
     let mut known = KnownVisibility::default();
     loop {
         match evaluate(view, &input, &known) {
@@ -91,7 +98,7 @@ fn ruled(view: &View, source: &Source, addressed: bool, blind: &[(&str, Option<b
 
 /// `a+ b-principal/policy`: which instances were considered, and which rule decided.
 fn summary(verdict: &Verdict) -> String {
-    let line = |line: &Line| {
+    let line = |line: &VerdictLine| {
         let name = line.instance.as_ref().map_or("nobody", |it| it.name.as_str());
         match line.delivered {
             true => format!("{name}+"),
@@ -119,7 +126,7 @@ fn users_reach_their_own_agent_and_strangers_none() {
     let source = said_by("ann", "dm");
     let Decision::Verdict(verdict) = evaluate(
         &view,
-        &GateInput { tenant: "other", source: &source, addressed: true, to_every_link: false },
+        &GateInput { tenant: &"other".into(), source: &source, addressed: true, to_every_link: false },
         &KnownVisibility::default(),
     ) else {
         panic!("an unknown tenant needs nobody's eyes")
@@ -139,7 +146,13 @@ fn an_instance_open_to_any_gets_nothing_of_unlinked_authors() {
 fn several_links_the_channels_holder_then_the_dm_default_then_the_latest() {
     let dm_default = |to: &str| {
         let [platform, user_id] = [PLATFORM, "ann"].map(str::to_owned);
-        Fact::DmDefault(DmDefault { tenant: TENANT.into(), platform, user_id, instance: to.into(), at_ms: 9 })
+        Fact::DmDefault(DmDefault {
+            tenant: TENANT.into(),
+            platform,
+            user_id: user_id.into(),
+            instance: to.into(),
+            at_ms: 9,
+        })
     };
     let (dm, group) = (said_by("ann", "dm"), said_by("ann", "group"));
     let view = world([link("ann", "b", 5)]);
@@ -300,7 +313,7 @@ fn the_tenant_comes_from_the_place_of_the_event() {
     };
     view.apply(route("guild", "acme"), 1);
     view.apply(route("chat9", "other"), 1);
-    let tenant = |view: &View, source: &Source| tenant_of(view, PLATFORM, &ChatLocation::of(source)).map(str::to_owned);
+    let tenant = |view: &View, source: &Source| tenant_of(view, PLATFORM, &ChatLocation::of(source)).cloned();
     let mut source = said_by("eve", "group");
     assert_eq!(tenant(&view, &source).as_deref(), Some("acme"));
     source.set_scope(Some("guild2".into()));
@@ -321,7 +334,7 @@ fn the_tenant_comes_from_the_place_of_the_event() {
         Fact::Binding(Binding {
             tenant: tenant.into(),
             platform,
-            user_id,
+            user_id: user_id.into(),
             instance: "x".into(),
             at_ms,
             since_ms: at_ms,
@@ -331,7 +344,13 @@ fn the_tenant_comes_from_the_place_of_the_event() {
     assert_eq!(tenant(&view, &dm("ann")).as_deref(), Some("other"));
     let [platform, user_id] = [PLATFORM, "ann"].map(str::to_owned);
     view.apply(
-        Fact::DmDefault(DmDefault { tenant: TENANT.into(), platform, user_id, instance: "a".into(), at_ms: 9 }),
+        Fact::DmDefault(DmDefault {
+            tenant: TENANT.into(),
+            platform,
+            user_id: user_id.into(),
+            instance: "a".into(),
+            at_ms: 9,
+        }),
         1,
     );
     assert_eq!(tenant(&view, &dm("ann")).as_deref(), Some("acme"));
@@ -342,7 +361,8 @@ fn stored_lines_are_explained_in_words() {
     let any = principal("team", PrincipalPolicy::Any, &[]);
     let view = world([grant("guild", "general", "team"), any, policy("team", true, &[], false), link("ann", "b", 0)]);
     let verdict = ruled(&view, &said_by("ann", "group"), false, &[]);
-    let read = read_verdict(&verdict.to_stored(verdict.outcome(), PLATFORM), TENANT).expect("readable");
+    let read =
+        read_verdict(&verdict.to_stored(verdict.outcome(), PLATFORM), &TenantId::from(TENANT)).expect("readable");
     assert_eq!(read.outcome, "delivered");
     let texts: Vec<&str> = read.instances.iter().map(|line| line.text.as_str()).collect();
     assert_eq!(
@@ -353,7 +373,7 @@ fn stored_lines_are_explained_in_words() {
             "the bot was not addressed, and \"team\" requires that here",
         ]
     );
-    assert_eq!(verdict.brief(TENANT, PLATFORM).text, texts[0]);
+    assert_eq!(verdict.brief(&TenantId::from(TENANT), PLATFORM).text, texts[0]);
     for layer in ["tenant", "owner", "scope", "principal", "visibility", "relevance"] {
         let all = [Layer::Tenant, Layer::Owner, Layer::Scope, Layer::Principal, Layer::Visibility, Layer::Relevance];
         assert!(all.iter().any(|known| known.name() == layer));
@@ -364,17 +384,20 @@ fn stored_lines_are_explained_in_words() {
 fn an_instance_sees_only_its_own_line() {
     let view = world([link("ann", "b", 0)]);
     let verdict = ruled(&view, &said_by("ann", "group"), false, &[]);
-    let read = || read_verdict(&verdict.to_stored(verdict.outcome(), PLATFORM), TENANT).expect("readable");
-    let own = read().for_instance("a");
+    let read =
+        || read_verdict(&verdict.to_stored(verdict.outcome(), PLATFORM), &TenantId::from(TENANT)).expect("readable");
+    let own = read().for_instance(&"a".into());
     assert_eq!((own.outcome.as_str(), own.layer.as_str()), ("delivered", "owner"));
-    let other = read().for_instance("b");
+    let other = read().for_instance(&"b".into());
     assert_eq!((other.outcome.as_str(), other.rule.as_str(), other.value.as_str()), ("withheld", "latest", ""));
     assert!(!other.text.contains("\"a\""), "{}", other.text);
-    let third = read().for_instance("team");
+    let third = read().for_instance(&"team".into());
     assert_eq!((third.layer.as_str(), third.rule.as_str(), third.value.as_str()), ("scope", "granted", ""));
     assert!(!third.text.contains("\"ann\""));
     let nobody = ruled(&view, &said_by("eve", "group"), false, &[]);
-    let nobody = read_verdict(&nobody.to_stored("withheld", PLATFORM), TENANT).expect("readable").for_instance("team");
+    let nobody = read_verdict(&nobody.to_stored("withheld", PLATFORM), &TenantId::from(TENANT))
+        .expect("readable")
+        .for_instance(&"team".into());
     assert_eq!((nobody.layer.as_str(), nobody.rule.as_str(), nobody.value.as_str()), ("owner", "linked", ""));
     assert!(!nobody.text.contains("\"eve\""));
 }

@@ -4,6 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use frontdesk_wire::{BotId, ChatId, TenantId, UserId};
+
 use super::Sees;
 use crate::hash::TextMap;
 
@@ -45,47 +47,47 @@ impl Ages {
 /// Nested maps, so that lookups build no keys.
 #[derive(Default)]
 struct Cached {
-    by_tenant: TextMap<String, OfTenant>,
+    by_tenant: TextMap<TenantId, OfTenant>,
     answers: usize,
 }
 
 #[derive(Default)]
 struct OfTenant {
-    chats: TextMap<String, Vec<CachedChat>>,
+    chats: TextMap<ChatId, Vec<CachedChat>>,
     answers: usize,
 }
 
 /// One chat of one tenant; the same chat id means something else on another platform or bot.
 struct CachedChat {
     platform: String,
-    bot: String,
+    bot: BotId,
     /// By user: the answer, and until when it is valid.
-    viewers: TextMap<String, (Sees, u64)>,
+    viewers: TextMap<UserId, (Sees, u64)>,
 }
 
 /// A chat, as a tenant sees it.
 #[derive(Clone, Copy)]
 pub struct Spot<'a> {
-    tenant: &'a str,
+    tenant: &'a TenantId,
     platform: &'a str,
-    bot: &'a str,
-    chat_id: &'a str,
+    bot: &'a BotId,
+    chat_id: &'a ChatId,
 }
 
 /// A chat about which the platform is asked, with the ages of the cache at that time.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct VisibilityLookup<'a> {
     spot: Spot<'a>,
     ages: [u64; 2],
 }
 
 impl<'a> Spot<'a> {
-    pub fn new(tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Self {
+    pub fn new(tenant: &'a TenantId, platform: &'a str, bot: &'a BotId, chat_id: &'a ChatId) -> Self {
         Self { tenant, platform, bot, chat_id }
     }
 
     fn is_at(&self, chat: &CachedChat) -> bool {
-        chat.platform == self.platform && chat.bot == self.bot
+        chat.platform == self.platform && chat.bot == *self.bot
     }
 }
 
@@ -105,8 +107,8 @@ impl OfTenant {
 
 impl VisibilityCache {
     /// Called before the platform is asked: an answer that a change overtakes is not kept.
-    pub fn asked<'a>(&self, spot: Spot<'a>) -> Asked<'a> {
-        Asked { spot, ages: self.ages_of(spot) }
+    pub fn asked<'a>(&self, spot: Spot<'a>) -> VisibilityLookup<'a> {
+        VisibilityLookup { spot, ages: self.ages_of(spot) }
     }
 
     fn ages_of(&self, spot: Spot<'_>) -> [u64; 2] {
@@ -115,14 +117,14 @@ impl VisibilityCache {
     }
 
     /// `None`: the platform must be asked.
-    pub fn known(&self, spot: Spot<'_>, viewer: &str, now_ms: u64) -> Option<Sees> {
+    pub fn known(&self, spot: Spot<'_>, viewer: &UserId, now_ms: u64) -> Option<Sees> {
         let cached = self.cached();
         let chats = cached.by_tenant.get(spot.tenant)?.chats.get(spot.chat_id)?;
         let (sees, until_ms) = chats.iter().find(|chat| spot.is_at(chat))?.viewers.get(viewer)?;
         (*until_ms > now_ms).then_some(*sees)
     }
 
-    pub fn keep(&self, asked: Asked<'_>, viewer: &str, sees: Sees, now_ms: u64, life_ms: u64) {
+    pub fn keep(&self, asked: VisibilityLookup<'_>, viewer: &UserId, sees: Sees, now_ms: u64, life_ms: u64) {
         let (mut cached, spot) = (self.cached(), asked.spot);
         if self.ages_of(spot) != asked.ages {
             return;
@@ -131,26 +133,26 @@ impl VisibilityCache {
             *cached = Cached::default();
         }
         let Cached { by_tenant, answers } = &mut *cached;
-        let tenant = by_tenant.entry(spot.tenant.to_owned()).or_default();
+        let tenant = by_tenant.entry(spot.tenant.clone()).or_default();
         if tenant.answers >= TENANT_MAX {
             *answers -= tenant.answers;
             *tenant = OfTenant::default();
         }
-        let chats = tenant.chats.entry(spot.chat_id.to_owned()).or_default();
+        let chats = tenant.chats.entry(spot.chat_id.clone()).or_default();
         let at = chats.iter().position(|chat| spot.is_at(chat)).unwrap_or_else(|| {
-            let (platform, bot) = (spot.platform.to_owned(), spot.bot.to_owned());
+            let (platform, bot) = (spot.platform.to_owned(), spot.bot.clone());
             chats.push(CachedChat { platform, bot, viewers: TextMap::default() });
             chats.len() - 1
         });
         let life_ms = if sees == Sees::Unknown { life_ms.min(UNKNOWN_LIFE_MS) } else { life_ms };
-        if chats[at].viewers.insert(viewer.to_owned(), (sees, now_ms + life_ms)).is_none() {
+        if chats[at].viewers.insert(viewer.clone(), (sees, now_ms + life_ms)).is_none() {
             tenant.answers += 1;
             *answers += 1;
         }
     }
 
     /// Called when the members of a chat changed.
-    pub fn forget(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
+    pub fn forget(&self, tenant: &TenantId, platform: &str, bot: &BotId, chat_id: &ChatId) {
         self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
         let spot = Spot::new(tenant, platform, bot, chat_id);
         let mut cached = self.cached();
@@ -161,18 +163,20 @@ impl VisibilityCache {
     }
 
     /// The same for every tenant that may see this chat of a shared bot.
-    pub fn forget_chat(&self, platform: &str, bot: &str, chat_id: &str) {
+    pub fn forget_chat(&self, platform: &str, bot: &BotId, chat_id: &ChatId) {
         self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
-        let spot = Spot::new("", platform, bot, chat_id);
+        let nobody = TenantId::default();
+        let spot = Spot::new(&nobody, platform, bot, chat_id);
         let mut cached = self.cached();
         let Cached { by_tenant, answers } = &mut *cached;
         *answers -= by_tenant.values_mut().map(|tenant| tenant.forget(&spot)).sum::<usize>();
     }
 
     /// One user came to a chat or left it. What is known of the others stays.
-    pub fn forget_viewer(&self, platform: &str, bot: &str, chat_id: &str, viewer: &str) {
+    pub fn forget_viewer(&self, platform: &str, bot: &BotId, chat_id: &ChatId, viewer: &UserId) {
         self.ages.of(chat_id).fetch_add(1, Ordering::AcqRel);
-        let spot = Spot::new("", platform, bot, chat_id);
+        let nobody = TenantId::default();
+        let spot = Spot::new(&nobody, platform, bot, chat_id);
         let mut cached = self.cached();
         let Cached { by_tenant, answers } = &mut *cached;
         for tenant in by_tenant.values_mut() {
@@ -189,20 +193,20 @@ impl VisibilityCache {
     }
 
     /// What one user can see changed, in any chat of this bot.
-    pub fn forget_person(&self, platform: &str, bot: &str, viewer: &str) {
+    pub fn forget_person(&self, platform: &str, bot: &BotId, viewer: &UserId) {
         self.bot_ages.of((platform, bot)).fetch_add(1, Ordering::AcqRel);
         self.forget_where(|chat| {
-            let is_gone = chat.platform == platform && chat.bot == bot && chat.viewers.remove(viewer).is_some();
+            let is_gone = chat.platform == platform && chat.bot == *bot && chat.viewers.remove(viewer).is_some();
             usize::from(is_gone)
         });
     }
 
     /// Roles or channels of a whole scope changed. A chat does not tell its scope, so all chats of the bot are asked about
     /// again.
-    pub fn forget_bot(&self, platform: &str, bot: &str) {
+    pub fn forget_bot(&self, platform: &str, bot: &BotId) {
         self.bot_ages.of((platform, bot)).fetch_add(1, Ordering::AcqRel);
         self.forget_where(|chat| {
-            let is_meant = chat.platform == platform && chat.bot == bot;
+            let is_meant = chat.platform == platform && chat.bot == *bot;
             if is_meant { std::mem::take(&mut chat.viewers).len() } else { 0 }
         });
     }
@@ -234,79 +238,87 @@ mod tests {
 
     const LIFE_MS: u64 = 30_000;
 
+    /// Its ids live as long as the tests.
+    fn spot(tenant: &str, platform: &'static str, bot: &str, chat_id: &str) -> Spot<'static> {
+        let ids: &'static (TenantId, BotId, ChatId) = Box::leak(Box::new((tenant.into(), bot.into(), chat_id.into())));
+        Spot::new(&ids.0, platform, &ids.1, &ids.2)
+    }
+
     #[test]
     fn an_answer_expires_and_is_for_one_place_and_user() {
         let cache = VisibilityCache::default();
-        let spot = cache.asked(Spot::new("t", "p", "b", "c"));
-        cache.keep(spot, "ann", Sees::Yes, 1_000, LIFE_MS);
-        cache.keep(spot, "bob", Sees::No, 20_000, LIFE_MS);
-        cache.keep(spot, "gus", Sees::Unknown, 30_000, LIFE_MS);
-        assert_eq!(cache.known(spot.spot, "ann", 30_999), Some(Sees::Yes));
-        assert_eq!(cache.known(spot.spot, "bob", 30_999), Some(Sees::No));
-        assert_eq!(cache.known(spot.spot, "gus", 30_999), Some(Sees::Unknown), "asked, but unknown");
-        assert_eq!(cache.known(spot.spot, "eve", 30_999), None);
+        let spot = cache.asked(spot("t", "p", "b", "c"));
+        cache.keep(spot, &"ann".into(), Sees::Yes, 1_000, LIFE_MS);
+        cache.keep(spot, &"bob".into(), Sees::No, 20_000, LIFE_MS);
+        cache.keep(spot, &"gus".into(), Sees::Unknown, 30_000, LIFE_MS);
+        assert_eq!(cache.known(spot.spot, &"ann".into(), 30_999), Some(Sees::Yes));
+        assert_eq!(cache.known(spot.spot, &"bob".into(), 30_999), Some(Sees::No));
+        assert_eq!(cache.known(spot.spot, &"gus".into(), 30_999), Some(Sees::Unknown), "asked, but unknown");
+        assert_eq!(cache.known(spot.spot, &"eve".into(), 30_999), None);
         for (tenant, platform, bot, chat) in
             [("t2", "p", "b", "c"), ("t", "p2", "b", "c"), ("t", "p", "b2", "c"), ("t", "p", "b", "c2")]
         {
-            assert_eq!(cache.known(Spot::new(tenant, platform, bot, chat), "ann", 30_999), None);
+            assert_eq!(cache.known(self::spot(tenant, platform, bot, chat), &"ann".into(), 30_999), None);
         }
-        assert_eq!(cache.known(spot.spot, "ann", 31_000), None, "expired");
-        assert_eq!(cache.known(spot.spot, "gus", 32_000), None, "unknown answers expire sooner");
-        cache.keep(spot, "ann", Sees::No, 31_000, LIFE_MS);
-        assert_eq!(cache.known(spot.spot, "ann", 31_001), Some(Sees::No));
+        assert_eq!(cache.known(spot.spot, &"ann".into(), 31_000), None, "expired");
+        assert_eq!(cache.known(spot.spot, &"gus".into(), 32_000), None, "unknown answers expire sooner");
+        cache.keep(spot, &"ann".into(), Sees::No, 31_000, LIFE_MS);
+        assert_eq!(cache.known(spot.spot, &"ann".into(), 31_001), Some(Sees::No));
     }
 
     #[test]
     fn people_who_come_and_go_do_not_disable_the_cache_for_others() {
         let cache = VisibilityCache::default();
-        let (spot, other) =
-            (cache.asked(Spot::new("t", "p", "b", "c")), cache.asked(Spot::new("t", "p", "b", "elsewhere")));
-        cache.keep(spot, "ann", Sees::Yes, 0, LIFE_MS);
-        cache.keep(spot, "eve", Sees::No, 0, LIFE_MS);
-        cache.forget_viewer("p", "b", "c", "eve");
-        assert_eq!((cache.known(spot.spot, "ann", 1), cache.known(spot.spot, "eve", 1)), (Some(Sees::Yes), None));
-        cache.keep(spot, "eve", Sees::No, 0, LIFE_MS);
-        assert_eq!(cache.known(spot.spot, "eve", 1), None, "the answer was requested before the change");
-        cache.keep(other, "ann", Sees::Yes, 0, LIFE_MS);
-        assert_eq!(cache.known(other.spot, "ann", 1), Some(Sees::Yes), "nothing changed there");
-        cache.forget_viewer("p", "b", "c", "ann");
-        cache.forget_viewer("p", "b", "elsewhere", "ann");
+        let (spot, other) = (cache.asked(spot("t", "p", "b", "c")), cache.asked(spot("t", "p", "b", "elsewhere")));
+        cache.keep(spot, &"ann".into(), Sees::Yes, 0, LIFE_MS);
+        cache.keep(spot, &"eve".into(), Sees::No, 0, LIFE_MS);
+        cache.forget_viewer("p", &"b".into(), &"c".into(), &"eve".into());
+        assert_eq!(
+            (cache.known(spot.spot, &"ann".into(), 1), cache.known(spot.spot, &"eve".into(), 1)),
+            (Some(Sees::Yes), None)
+        );
+        cache.keep(spot, &"eve".into(), Sees::No, 0, LIFE_MS);
+        assert_eq!(cache.known(spot.spot, &"eve".into(), 1), None, "the answer was requested before the change");
+        cache.keep(other, &"ann".into(), Sees::Yes, 0, LIFE_MS);
+        assert_eq!(cache.known(other.spot, &"ann".into(), 1), Some(Sees::Yes), "nothing changed there");
+        cache.forget_viewer("p", &"b".into(), &"c".into(), &"ann".into());
+        cache.forget_viewer("p", &"b".into(), &"elsewhere".into(), &"ann".into());
         assert!(cache.cached().by_tenant.values().all(|it| it.chats.is_empty()), "chats without answers are forgotten");
     }
 
     #[test]
     fn an_answer_requested_before_a_change_is_not_stored() {
         let cache = VisibilityCache::default();
-        let asked = cache.asked(Spot::new("t", "p", "b", "c"));
-        cache.keep(asked, "ann", Sees::Yes, 0, LIFE_MS);
-        cache.forget("t", "p", "b", "c");
-        assert_eq!(cache.known(asked.spot, "ann", 1), None);
-        cache.keep(asked, "ann", Sees::Yes, 1, LIFE_MS); // requested before the change
-        assert_eq!(cache.known(asked.spot, "ann", 2), None);
-        let again = cache.asked(Spot::new("t", "p", "b", "c"));
-        cache.keep(again, "ann", Sees::No, 2, LIFE_MS);
-        assert_eq!(cache.known(again.spot, "ann", 3), Some(Sees::No));
+        let asked = cache.asked(spot("t", "p", "b", "c"));
+        cache.keep(asked, &"ann".into(), Sees::Yes, 0, LIFE_MS);
+        cache.forget(&"t".into(), "p", &"b".into(), &"c".into());
+        assert_eq!(cache.known(asked.spot, &"ann".into(), 1), None);
+        cache.keep(asked, &"ann".into(), Sees::Yes, 1, LIFE_MS); // requested before the change
+        assert_eq!(cache.known(asked.spot, &"ann".into(), 2), None);
+        let again = cache.asked(spot("t", "p", "b", "c"));
+        cache.keep(again, &"ann".into(), Sees::No, 2, LIFE_MS);
+        assert_eq!(cache.known(again.spot, &"ann".into(), 3), Some(Sees::No));
     }
 
     #[test]
     fn a_change_of_one_bot_leaves_what_is_known_of_others() {
         let cache = VisibilityCache::default();
         let places = [("t", "p", "b", "c"), ("t", "p", "b", "d"), ("t", "p", "b2", "c"), ("t", "p2", "b", "c")];
-        let spots = places.map(|(tenant, platform, bot, chat)| cache.asked(Spot::new(tenant, platform, bot, chat)));
-        let keep = |spots: [Asked<'_>; 4]| {
+        let spots = places.map(|(tenant, platform, bot, chat)| cache.asked(spot(tenant, platform, bot, chat)));
+        let keep = |spots: [VisibilityLookup<'_>; 4]| {
             for (spot, viewer) in spots.into_iter().flat_map(|spot| [(spot, "ann"), (spot, "eve")]) {
-                cache.keep(spot, viewer, Sees::Yes, 0, LIFE_MS);
+                cache.keep(spot, &viewer.into(), Sees::Yes, 0, LIFE_MS);
             }
         };
-        let known = |viewer: &str| spots.map(|spot| cache.known(spot.spot, viewer, 1).is_some());
+        let known = |viewer: &str| spots.map(|spot| cache.known(spot.spot, &viewer.into(), 1).is_some());
         keep(spots);
-        cache.forget_person("p", "b", "eve");
+        cache.forget_person("p", &"b".into(), &"eve".into());
         assert_eq!((known("ann"), known("eve")), ([true; 4], [false, false, true, true]));
         keep(spots);
         assert_eq!(known("eve"), [false, false, true, true], "these answers were requested before the change");
-        cache.forget_bot("p", "b");
+        cache.forget_bot("p", &"b".into());
         assert_eq!((known("ann"), known("eve")), ([false, false, true, true], [false, false, true, true]));
-        keep(places.map(|(tenant, platform, bot, chat)| cache.asked(Spot::new(tenant, platform, bot, chat))));
+        keep(places.map(|(tenant, platform, bot, chat)| cache.asked(spot(tenant, platform, bot, chat))));
         assert_eq!((known("ann"), known("eve")), ([true; 4], [true; 4]));
         let cached = cache.cached();
         assert_eq!((cached.answers, cached.by_tenant["t"].answers), (8, 8));
@@ -322,23 +334,24 @@ mod tests {
             assert_eq!(cached.answers, really);
             really
         };
-        cache.keep(cache.asked(Spot::new("other", "p", "b", "c")), "eve", Sees::Yes, 0, LIFE_MS);
+        cache.keep(cache.asked(spot("other", "p", "b", "c")), &"eve".into(), Sees::Yes, 0, LIFE_MS);
+        let one = spot("t", "p", "b", "c");
         for viewer in 0..TENANT_MAX {
-            cache.keep(cache.asked(Spot::new("t", "p", "b", "c")), &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
+            cache.keep(cache.asked(one), &viewer.to_string().into(), Sees::Yes, 0, LIFE_MS);
         }
         for chat in 0..TENANT_MAX {
-            cache.keep(cache.asked(Spot::new("t", "p", "b", &chat.to_string())), "ann", Sees::Yes, 0, LIFE_MS);
+            cache.keep(cache.asked(spot("t", "p", "b", &chat.to_string())), &"ann".into(), Sees::Yes, 0, LIFE_MS);
         }
         assert!(counted() <= TENANT_MAX + 1);
-        assert_eq!(cache.known(Spot::new("other", "p", "b", "c"), "eve", 1), Some(Sees::Yes));
+        assert_eq!(cache.known(spot("other", "p", "b", "c"), &"eve".into(), 1), Some(Sees::Yes));
         for tenant in 0..=ALL_MAX / 1_000 {
-            let tenant = format!("t{tenant}");
+            let one = spot(&format!("t{tenant}"), "p", "b", "c");
             for viewer in 0..1_000 {
-                cache.keep(cache.asked(Spot::new(&tenant, "p", "b", "c")), &viewer.to_string(), Sees::Yes, 0, LIFE_MS);
+                cache.keep(cache.asked(one), &viewer.to_string().into(), Sees::Yes, 0, LIFE_MS);
             }
         }
         assert!(counted() <= ALL_MAX);
-        cache.forget_chat("p", "b", "c");
+        cache.forget_chat("p", &"b".into(), &"c".into());
         assert_eq!(counted(), 0, "of every tenant");
     }
 }

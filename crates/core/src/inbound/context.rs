@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::event::ContextLine;
-use frontdesk_wire::{InstanceNo, MessageEvent};
+use frontdesk_wire::{InstanceId, InstanceNo, MessageEvent, TenantId};
 use serde_json::json;
 
 use super::{InboundPlane, Marks};
@@ -31,7 +31,7 @@ pub(super) enum Context {
 impl InboundPlane {
     pub(super) async fn context(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         marks: &Marks<'_>,
         event: &MessageEvent,
         receivers: &[Arc<Instance>],
@@ -81,11 +81,11 @@ impl InboundPlane {
     /// The instances that received each line as an event, from the stored verdicts.
     async fn had_by(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         marks: &Marks<'_>,
         event: &MessageEvent,
         lines: &[Nearby],
-    ) -> Result<Vec<Vec<String>>, StoreError> {
+    ) -> Result<Vec<Vec<InstanceId>>, StoreError> {
         let dedups = lines.iter().map(|line| marks.dedup(&event.source, &line.message_id, "")).collect();
         let receivers = |record: Option<crate::port::store::EventRecord>| {
             let read = record.and_then(|record| gate::read_verdict(&record.verdict, &record.tenant));
@@ -128,7 +128,12 @@ mod tests {
     use super::*;
 
     fn said(number: usize, text: &str) -> Nearby {
-        Nearby { message_id: format!("m{number}"), user_id: "ann".into(), text: text.into(), ..Nearby::default() }
+        Nearby {
+            message_id: format!("m{number}").into(),
+            user_id: "ann".into(),
+            text: text.into(),
+            ..Nearby::default()
+        }
     }
 
     #[test]

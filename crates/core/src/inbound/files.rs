@@ -1,7 +1,7 @@
 //! Files of an event. Those at the platform get an id of this desk, and their handles are sealed.
 
-use frontdesk_wire::MessageEvent;
 use frontdesk_wire::event::{Media, media_kind, media_message_type};
+use frontdesk_wire::{MessageEvent, TenantId};
 
 use super::InboundPlane;
 use crate::error::DeskError;
@@ -26,7 +26,7 @@ impl InboundPlane {
     pub(super) fn add_remote_media(
         &self,
         files: Vec<RemoteFile>,
-        tenant: &str,
+        tenant: &TenantId,
         event: &mut MessageEvent,
         now_ms: u64,
     ) -> Vec<EventFile> {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_wire::Secret;
+use frontdesk_wire::{ChatId, Secret};
 
 use super::{BotInlet, InboundPlane};
 use crate::error::DeskError;
@@ -49,7 +49,7 @@ impl InboundPlane {
         self: &Arc<Self>,
         platform: &str,
         bot: &Bot,
-        chat_id: &str,
+        chat_id: &ChatId,
         but: Option<&str>,
     ) -> Result<(), DeskError> {
         let groups = ChatGroups {
@@ -100,7 +100,7 @@ impl InboundPlane {
         let (name, bot) = (first.platform.clone(), first.bot.clone());
         let known = self.platforms.get(&name).zip(self.directory.bots().added(&name, &bot));
         let Some((platform, bot)) = known else {
-            tracing::warn!(platform = name, bot, "fragments of a removed bot were dropped");
+            tracing::warn!(platform = name, bot = bot.as_str(), "fragments of a removed bot were dropped");
             return Ok(self.fragments.joined(claim.number).await?);
         };
         let open = |it: &Fragment| self.sealer.open(&it.sealed, &[SEAL_KIND, &name, &bot.id, &it.id]);
@@ -110,7 +110,7 @@ impl InboundPlane {
                 tracing::error!(
                     %error,
                     platform = name,
-                    bot = bot.id,
+                    bot = bot.id.as_str(),
                     "fragments of an event could not be decrypted; the event is lost"
                 );
                 return Ok(self.fragments.joined(claim.number).await?);

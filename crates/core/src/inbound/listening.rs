@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::{EventId, MessageEvent, TenantId};
+use frontdesk_wire::{BotId, EventId, MessageEvent, TenantId};
 
 use super::{Evaluated, InboundPlane, Marks};
 use crate::directory::check_source;
@@ -17,7 +17,7 @@ use crate::port::store::{Acceptance, Delivery, JournalEntry, Outcome, StoreError
 pub struct BotInlet {
     inbound: Arc<InboundPlane>,
     platform: String,
-    bot: String,
+    bot: BotId,
     account: String,
     part: Part,
     /// Of the duty to listen as this bot, in this part.
@@ -25,8 +25,8 @@ pub struct BotInlet {
 }
 
 /// The row of a part's cursor. The id of a bot has no control character, so no other bot has this row.
-fn row_of(bot: &str, part: Part) -> String {
-    if part.is_whole() { bot.to_owned() } else { format!("{bot}\u{1f}{part}") }
+fn row_of(bot: &BotId, part: Part) -> String {
+    if part.is_whole() { bot.to_string() } else { format!("{bot}\u{1f}{part}") }
 }
 
 impl InboundPlane {
@@ -60,8 +60,7 @@ impl InboundPlane {
         let message_id = intake.event.message_id.as_deref().unwrap_or_default();
         let edit = intake.edit();
         let marks = Marks { tenant_source: &intake.tenant_source, bot: &intake.bot, mark: &intake.mark };
-        let tenant =
-            self.directory.read(|view| super::tenant_of(view, &intake.tenant_source, source).map(str::to_owned));
+        let tenant = self.directory.read(|view| super::tenant_of(view, &intake.tenant_source, source).cloned());
         let delivery = Delivery {
             event: EventId::default(),
             at_ms: self.env.now_ms(),
@@ -71,9 +70,9 @@ impl InboundPlane {
             bot: intake.bot.clone(),
             chat_id: cut(&source.chat_id).into(),
             session_key: "".into(),
-            message_id: cut(message_id),
+            message_id: cut(message_id).into(),
         };
-        Refused { tenant: tenant.unwrap_or_default().into(), dedup: marks.dedup(source, message_id, edit), delivery }
+        Refused { tenant: tenant.unwrap_or_default(), dedup: marks.dedup(source, message_id, edit), delivery }
     }
 }
 
@@ -115,13 +114,13 @@ impl BotInlet {
         if !inbound.reports.may_report([&self.platform, &self.bot, &entry.chat_id], inbound.env.now_ms()) {
             tracing::warn!(
                 platform = self.platform,
-                bot = self.bot,
+                bot = self.bot.as_str(),
                 instance = %entry.instance,
                 "an agent was not notified of a failed message: too many failed in this chat; see the journal"
             );
             return Ok(());
         }
-        event.message_id = Some(format!("undelivered-{}.{}", entry.at_ms, entry.id));
+        event.message_id = Some(format!("undelivered-{}.{}", entry.at_ms, entry.id).into());
         let proof = Verified::by("the vendor's report on an action of the journal");
         let tenant_source = TenantSource::Tenant(entry.tenant.clone());
         let mut intake = Intake::new(proof, tenant_source, self.bot.clone(), event);
@@ -143,7 +142,7 @@ impl Inlet for BotInlet {
             for mut intake in intakes {
                 // Known from here on, so that a refusal is recorded under the same id.
                 let given = intake.event.message_id.take().filter(|id| !id.is_empty());
-                intake.event.message_id = given.or_else(|| Some(inbound.env.random_hex(16)));
+                intake.event.message_id = given.or_else(|| Some(inbound.env.random_hex(16).into()));
                 let refused = inbound.refused(&intake);
                 let is_by_platform = intake.refused.is_some();
                 let one = match intake.refused.take().map_or_else(|| check_source(&intake.event), reason) {
@@ -159,9 +158,9 @@ impl Inlet for BotInlet {
                         let (platform, bot, message_id) = (&self.platform, &self.bot, &refused.delivery.message_id);
                         // What a platform refuses, people cause; it is recorded like the rest.
                         if is_by_platform {
-                            tracing::debug!(%error, platform, bot, message_id, "an event was refused");
+                            tracing::debug!(%error, platform, bot = bot.as_str(), message_id = message_id.as_str(), "an event was refused");
                         } else {
-                            tracing::warn!(%error, platform, bot, message_id, "an event was refused");
+                            tracing::warn!(%error, platform, bot = bot.as_str(), message_id = message_id.as_str(), "an event was refused");
                         }
                         evaluated.push(refused.evaluated(error.to_string()));
                         refusals.push(Some(error));
@@ -185,7 +184,13 @@ impl Inlet for BotInlet {
                 }
                 Change::ChatMoved { from, to } => {
                     inbound.directory.bots().move_chat(platform, bot, &from, &to).await?;
-                    tracing::info!(platform, bot, from, to, "a chat got a new id");
+                    tracing::info!(
+                        platform,
+                        bot = bot.as_str(),
+                        from = from.as_str(),
+                        to = to.as_str(),
+                        "a chat got a new id"
+                    );
                     inbound.visibility.forget_chat(platform, bot, &from);
                     inbound.visibility.forget_chat(platform, bot, &to);
                 }
@@ -230,7 +235,7 @@ impl Inlet for BotInlet {
         let Gap { since_ms, until_ms, reason } = gap;
         let reason = self.part.describe(&reason);
         self.inbound.meters.listener_gaps.inc();
-        tracing::error!(platform, bot, since_ms, until_ms, reason, "events of a platform were missed");
+        tracing::error!(platform, bot = bot.as_str(), since_ms, until_ms, reason, "events of a platform were missed");
     }
 
     fn save_cursor(&self, cursor: String) -> BoxFuture<'_, Result<(), StoreError>> {

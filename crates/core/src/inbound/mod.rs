@@ -16,7 +16,8 @@ use std::time::Duration;
 use frontdesk_wire::api::{Explanation, VerdictBrief};
 use frontdesk_wire::event::ContextLine;
 use frontdesk_wire::{
-    ChatId, DeskNo, EventId, InstanceNo, MessageEvent, Source, TenantId, build_session_key, session_names, turn_names,
+    BotId, ChatId, DeskNo, EventId, InstanceId, InstanceNo, MessageEvent, MessageId, Source, TenantId, UserId,
+    build_session_key, session_names, turn_names,
 };
 use tokio::sync::Notify;
 
@@ -65,7 +66,7 @@ struct Evaluated {
     /// It only stops these turns.
     stops: Option<LiveTurns>,
     /// The id of a press whose dedup key is that of its prompt.
-    press: Option<String>,
+    press: Option<MessageId>,
     pending: Option<PendingCommand>,
 }
 
@@ -75,7 +76,7 @@ struct PendingCommand {
     source: Source,
     /// `None` if the platform does not separate tenants.
     tenant: Option<TenantId>,
-    bot: String,
+    bot: BotId,
     /// The author sees the receipt: nothing is sent to the chat.
     is_interaction: bool,
 }
@@ -170,7 +171,7 @@ impl InboundPlane {
                 self.count(&verdict);
             } else {
                 self.meters.events_duplicate.inc();
-                brief = self.brief_of_repeated(accepted.event, press.as_deref(), brief).await;
+                brief = self.brief_of_repeated(accepted.event, press.as_ref(), brief).await;
             }
             let mut step = match (accepted.fresh, brief.outcome.as_str()) {
                 (false, _) => "duplicate",
@@ -215,7 +216,7 @@ impl InboundPlane {
     }
 
     /// Fields for the event stream, copied only if somebody watches it.
-    fn watch(&self, it: &Acceptance) -> Option<(TenantId, String, ChatId, String)> {
+    fn watch(&self, it: &Acceptance) -> Option<(TenantId, String, ChatId, MessageId)> {
         let d = &it.delivery;
         (self.tail.is_watched())
             .then(|| (it.tenant.clone(), d.platform.clone(), d.chat_id.clone(), d.message_id.clone()))
@@ -229,7 +230,7 @@ impl InboundPlane {
         files::check(&intake.remote_media)?;
         let message_id = match event.message_id.take().filter(|id| !id.is_empty()) {
             Some(id) => id,
-            None => self.env.random_hex(16),
+            None => self.env.random_hex(16).into(),
         };
         event.message_id = Some(message_id.clone());
         event.source.message_id = Some(message_id.clone());
@@ -238,10 +239,10 @@ impl InboundPlane {
         let marks = Marks { tenant_source, bot: &bot, mark: &mark };
         let dedup = marks.dedup(source, &message_id, edit_of(&event, edit_id.as_deref()));
         let command = DeskCommand::parse(&event).filter(|_| !from_program);
-        let found = self.directory.read(|view| tenant_of(view, tenant_source, source).map(str::to_owned));
+        let found = self.directory.read(|view| tenant_of(view, tenant_source, source).cloned());
         let mut verdict = match (&found, &command) {
             (_, Some(command)) => Verdict::withheld(Layer::Owner, "desk", command.name()),
-            (Some(tenant), None) if intake.reports_to.is_some() => self.report(tenant, intake.reports_to.as_deref()),
+            (Some(tenant), None) if let Some(instance) = &intake.reports_to => self.report(tenant, instance),
             (None, None) => Verdict::withheld(Layer::Tenant, "route", discriminator(tenant_source, source)),
             (Some(tenant), None) => self.ruled(tenant, &bot, source, addressed, from_program, asking).await?,
         };
@@ -297,7 +298,6 @@ impl InboundPlane {
         let stored = verdict.to_stored(outcome, &delivery.platform);
         let receivers = receivers.iter().map(|instance| instance.no).collect();
         let chat = chat.map(|line| Box::new(line_of(*line, &delivery, brief.outcome == "delivered")));
-        let tenant = tenant.into();
         let acceptance = Acceptance {
             tenant,
             attempt: 0,
@@ -342,10 +342,9 @@ impl InboundPlane {
         }
     }
 
-    fn report(&self, tenant: &str, instance: Option<&str>) -> Verdict {
-        let name = instance.unwrap_or_default();
-        let found = self.directory.read(|view| view.instance(tenant, name).cloned());
-        found.map_or_else(|| Verdict::withheld(Layer::Owner, "sender", name.to_owned()), Verdict::report)
+    fn report(&self, tenant: &TenantId, instance: &InstanceId) -> Verdict {
+        let found = self.directory.read(|view| view.instance(tenant, instance).cloned());
+        found.map_or_else(|| Verdict::withheld(Layer::Owner, "sender", instance.to_string()), Verdict::report)
     }
 
     /// A press of a button reaches the agent that asked, and no other one of that person.
@@ -353,11 +352,11 @@ impl InboundPlane {
         &self,
         verdict: &mut Verdict,
         event: &MessageEvent,
-        tenant: &str,
-        bot: &str,
+        tenant: &TenantId,
+        bot: &BotId,
     ) -> Result<(), StoreError> {
         let Some(press) = &event.prompt_response else { return Ok(()) };
-        let chats_of = if self.platforms.keeps_tenants_apart(&event.source.platform) { tenant } else { "" };
+        let chats_of = self.platforms.keeps_tenants_apart(&event.source.platform).then_some(tenant);
         let ids = prompts::of_press(chats_of, &event.source, press);
         if let Some(prompt) = self.journal.entry_of_receipt(&event.source.platform, bot, ids).await? {
             let owner = self.directory.read(|view| view.instance(&prompt.tenant, &prompt.instance).map(|it| it.no));
@@ -369,8 +368,8 @@ impl InboundPlane {
     /// The gate's verdict. Asks the platform who can see the chat where the gate needs it.
     async fn ruled(
         &self,
-        tenant: &str,
-        bot: &str,
+        tenant: &TenantId,
+        bot: &BotId,
         source: &Source,
         addressed: bool,
         from_program: bool,
@@ -406,10 +405,10 @@ impl InboundPlane {
     /// Whether this person can see the chat, as the platform says.
     async fn look_for(
         &self,
-        tenant: &str,
-        bot: &str,
+        tenant: &TenantId,
+        bot: &BotId,
         source: &Source,
-        viewer: &str,
+        viewer: &UserId,
         limit: Duration,
     ) -> Result<Sees, StoreError> {
         let Some(platform) = self.platforms.get(&source.platform) else { return Ok(Sees::Unknown) };
@@ -428,7 +427,7 @@ impl InboundPlane {
     }
 
     /// Call when the members of a chat changed: the platform is asked again.
-    pub fn drop_cached_visibility(&self, tenant: &str, platform: &str, bot: &str, chat_id: &str) {
+    pub fn drop_cached_visibility(&self, tenant: &TenantId, platform: &str, bot: &BotId, chat_id: &ChatId) {
         self.visibility.forget(tenant, platform, bot, chat_id);
     }
 
@@ -436,7 +435,7 @@ impl InboundPlane {
     /// the event is not stored, only its verdict.
     async fn forms(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         marks: &Marks<'_>,
         mut event: MessageEvent,
         handover: &Handover,
@@ -481,10 +480,11 @@ impl InboundPlane {
     /// Runs a command and answers in the chat in the name of the server.
     async fn run(&self, pending: &PendingCommand) -> String {
         let PendingCommand { command, source, tenant, bot, is_interaction } = pending;
-        let answer = self.management.obey(command, source, tenant.as_deref()).await;
+        let answer = self.management.obey(command, source, tenant.as_ref()).await;
+        let tenant = tenant.clone().unwrap_or_default();
         if let Some(platform) = self.platforms.get(&source.platform).filter(|_| !is_interaction) {
             let bot = self.directory.bots().bot(&source.platform, bot);
-            let acting_as = ActingAs::new(tenant.as_deref().unwrap_or_default(), &bot);
+            let acting_as = ActingAs::new(&tenant, &bot);
             let said = notice_in_time(&**platform, acting_as, &source.chat_id, &answer).await;
             if !said.success {
                 tracing::warn!(
@@ -503,15 +503,15 @@ impl InboundPlane {
         let record = self.ledger.event(event).await?.ok_or_else(absent)?;
         let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let (outcome, instances) = (read.outcome, read.instances);
-        Ok(Explanation { event_id: event.to_string(), tenant: record.tenant.into(), outcome, instances })
+        Ok(Explanation { event_id: event.to_string(), tenant: record.tenant, outcome, instances })
     }
 
     /// Why this instance did or did not get a message: its own line only.
     pub async fn why(
         &self,
         who: &ProvenInstance,
-        message_id: &str,
-        chat_id: Option<&str>,
+        message_id: &MessageId,
+        chat_id: Option<&ChatId>,
     ) -> Result<Explanation, DeskError> {
         check_id("message_id", message_id)?;
         let absent = || {
@@ -528,7 +528,7 @@ impl InboundPlane {
         let line = read.for_instance(&who.instance.name);
         Ok(Explanation {
             event_id: record.event.to_string(),
-            tenant: record.tenant.into(),
+            tenant: record.tenant,
             outcome: line.outcome.clone(),
             instances: vec![line],
         })
@@ -548,8 +548,8 @@ impl InboundPlane {
     fn seal_capability(
         &self,
         raw: RawCapability,
-        tenant: &str,
-        bot: &str,
+        tenant: &TenantId,
+        bot: &BotId,
         source: &Source,
         receivers: &[Arc<Instance>],
         now_ms: u64,
@@ -558,16 +558,16 @@ impl InboundPlane {
         let mut session_keys = session_names(source);
         for receiver in receivers.iter().filter(|_| raw.is_awaited) {
             // A message that replies to the event is found by it, any other by the chat alone.
-            let message_id = source.message_id.as_deref();
+            let message_id = source.message_id.as_ref();
             session_keys.extend([None, message_id].map(|reply_to| answer_key(receiver.no, &source.chat_id, reply_to)));
         }
         SealedCapability {
             sealed: self.sealer.seal(&*self.env, &raw.value, &[tenant, &raw.kind, &id]),
             id,
-            tenant: tenant.into(),
+            tenant: tenant.clone(),
             session_keys,
             platform: source.platform.clone(),
-            bot: bot.into(),
+            bot: bot.clone(),
             chat_id: source.chat_id.clone(),
             expires_ms: now_ms + raw.ttl_ms.min(self.rules.vault_ttl_ms),
             kind: raw.kind,
@@ -584,11 +584,11 @@ struct Asking {
 }
 
 /// The tenant of an event, from the directory.
-fn tenant_of<'a>(view: &'a View, tenant_source: &'a TenantSource, source: &Source) -> Option<&'a str> {
+fn tenant_of<'a>(view: &'a View, tenant_source: &'a TenantSource, source: &Source) -> Option<&'a TenantId> {
     match tenant_source {
         TenantSource::Tenant(tenant) => Some(tenant),
         TenantSource::Shared => directory::tenant_of(view, &source.platform, &ChatLocation::of(source)),
-        TenantSource::Path(path) => view.route(&source.platform, path).map(|route| route.tenant.as_str()),
+        TenantSource::Path(path) => view.route(&source.platform, path).map(|route| &route.tenant),
     }
 }
 
@@ -597,7 +597,7 @@ fn discriminator(tenant_source: &TenantSource, source: &Source) -> String {
     match tenant_source {
         TenantSource::Tenant(tenant) => tenant.to_string(),
         TenantSource::Path(path) => path.clone(),
-        TenantSource::Shared => source.scope_id.clone().unwrap_or_else(|| source.channel().to_owned()),
+        TenantSource::Shared => source.scope_id.clone().unwrap_or_else(|| source.channel().to_string()),
     }
 }
 
@@ -615,7 +615,7 @@ fn line_of(line: ChatLine, delivery: &Delivery, reaches: bool) -> ChatWrite {
 /// The part of a message's origin that its dedup key depends on.
 pub(super) struct Marks<'a> {
     tenant_source: &'a TenantSource,
-    bot: &'a str,
+    bot: &'a BotId,
     mark: &'a str,
 }
 
@@ -643,7 +643,7 @@ impl Marks<'_> {
 }
 
 /// Keys of answers to prompts begin with that of their chat.
-fn answers_in(chat_id: &str) -> Vec<u8> {
+fn answers_in(chat_id: &ChatId) -> Vec<u8> {
     [b"answer in ".as_slice(), &short_hash(&[chat_id])].concat()
 }
 

@@ -1,7 +1,7 @@
 //! What may happen once, whichever server does it.
 
 use frontdesk_wire::api::VerdictBrief;
-use frontdesk_wire::{EventId, InstanceNo, MessageEvent};
+use frontdesk_wire::{BotId, EventId, InstanceNo, MessageEvent, MessageId, TenantId};
 
 use super::{InboundPlane, Marks};
 use crate::error::DeskError;
@@ -19,17 +19,17 @@ const NOT_KNOWN: &str = "It is not known who has answered this.";
 impl InboundPlane {
     /// Whether nobody has claimed this name before. It is kept as the dedup key of an event that nobody receives, and
     /// forgotten with those: names are for things that end within hours.
-    pub async fn claim_once(&self, tenant: &str, kind: &str, name: &str) -> Result<bool, StoreError> {
+    pub async fn claim_once(&self, tenant: &TenantId, kind: &str, name: &str) -> Result<bool, StoreError> {
         let delivery = Delivery {
             event: EventId::default(),
             at_ms: self.env.now_ms(),
             passthrough: false,
             json: "{}".into(),
             platform: kind.into(),
-            bot: String::new(),
+            bot: BotId::default(),
             chat_id: "".into(),
             session_key: "".into(),
-            message_id: String::new(),
+            message_id: MessageId::default(),
         };
         let dedup = [b"once ".as_slice(), &short_hash(&[tenant, kind, name])].concat();
         let event = Acceptance::unreceived(tenant, dedup, delivery, r#"{"outcome":"claimed"}"#.into());
@@ -42,12 +42,12 @@ impl InboundPlane {
     pub(super) async fn key_of(
         &self,
         own: Vec<u8>,
-        tenant: &str,
+        tenant: &TenantId,
         marks: &Marks<'_>,
         event: &MessageEvent,
         press_of: Option<&str>,
         reaches: bool,
-    ) -> Result<(Vec<u8>, Option<String>), StoreError> {
+    ) -> Result<(Vec<u8>, Option<MessageId>), StoreError> {
         let (Some(prompt), Some(id)) = (press_of, &event.message_id) else { return Ok((own, None)) };
         let of_prompt = marks.answer(&event.source, prompt);
         let mut known = self.ledger.events_marked(tenant, vec![own.clone(), of_prompt.clone()]).await?.into_iter();
@@ -62,12 +62,12 @@ impl InboundPlane {
     pub(super) async fn brief_of_repeated(
         &self,
         event: EventId,
-        press: Option<&str>,
+        press: Option<&MessageId>,
         own: VerdictBrief,
     ) -> VerdictBrief {
         let withheld = |text: &str| VerdictBrief { outcome: "withheld".into(), text: text.into(), delivery: None };
         match (press, self.earlier_brief(event).await) {
-            (Some(press), Ok(Some((message_id, earlier)))) if press == message_id => earlier,
+            (Some(press), Ok(Some((message_id, earlier)))) if *press == message_id => earlier,
             (Some(_), Ok(_)) => withheld(ANSWERED),
             (None, Ok(earlier)) => earlier.map_or(own, |(_, brief)| brief),
             (press, Err(error)) => {
@@ -78,7 +78,7 @@ impl InboundPlane {
     }
 
     /// The message id of an event, and what was decided about it.
-    async fn earlier_brief(&self, event: EventId) -> Result<Option<(String, VerdictBrief)>, DeskError> {
+    async fn earlier_brief(&self, event: EventId) -> Result<Option<(MessageId, VerdictBrief)>, DeskError> {
         let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
         let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };
         let sockets = self.delivery.sockets();

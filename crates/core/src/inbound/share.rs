@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use frontdesk_wire::BotId;
+
 use crate::port::platform::Part;
 
 /// How long a part is left to the others.
@@ -19,7 +21,7 @@ const GIVE_AFTER_MAX_MS: u64 = 3_600_000;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartName {
     pub platform: String,
-    pub bot: String,
+    pub bot: BotId,
     /// The whole of a bot with several parts does not listen: it keeps their number.
     pub part: Part,
 }
@@ -49,7 +51,7 @@ pub struct Share {
     /// Parts that were given away.
     given: HashSet<PartName>,
     /// (platform, bot) of which this server has more than its share.
-    over: HashMap<(String, String), Over>,
+    over: HashMap<(String, BotId), Over>,
 }
 
 struct Over {
@@ -62,8 +64,8 @@ fn share(count: u32, live: usize) -> usize {
     (count as usize).div_ceil(live.max(1))
 }
 
-fn bot_of(name: &PartName) -> (String, String) {
-    (name.platform.clone(), name.bot.clone())
+fn bot_of(name: &PartName) -> (String, BotId) {
+    (name.platform.clone(), name.bot.to_string().into())
 }
 
 impl Share {
@@ -114,7 +116,7 @@ impl Share {
     pub fn forget_others(&mut self, is_wanted: impl Fn(&PartName) -> bool) {
         self.left.retain(|name, _| is_wanted(name));
         self.given.retain(&is_wanted);
-        let part_of = |(platform, bot): &(String, String)| PartName {
+        let part_of = |(platform, bot): &(String, BotId)| PartName {
             platform: platform.clone(),
             bot: bot.clone(),
             part: Part::WHOLE,

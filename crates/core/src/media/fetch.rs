@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use frontdesk_wire::Secret;
+use frontdesk_wire::{Secret, TenantId};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{sleep, timeout};
 
@@ -30,7 +30,7 @@ enum Broken {
 impl MediaPlane {
     /// Gets a file from its platform, unless it was fetched in the meantime. Concurrent callers share one fetch. Run it
     /// to its end even if the client disconnects: the next caller then finds the file in the store.
-    pub async fn fetch(&self, tenant: &str, id: &str) -> Result<(MediaItem, MediaBody), FetchError> {
+    pub async fn fetch(&self, tenant: &TenantId, id: &str) -> Result<(MediaItem, MediaBody), FetchError> {
         let ended = loop {
             match self.fetches.join(tenant, id) {
                 Joined::Full => break Err(FetchError::Busy),
@@ -50,7 +50,7 @@ impl MediaPlane {
         self.store.media_get(tenant, id, self.env.now_ms()).await?.ok_or(FetchError::Absent)
     }
 
-    async fn fetch_one(&self, tenant: &str, id: &str) -> Result<(), FetchError> {
+    async fn fetch_one(&self, tenant: &TenantId, id: &str) -> Result<(), FetchError> {
         // Read here and not earlier: the file may have been stored while this fetch waited for its turn.
         let Some(remote) = self.store.media_remote(tenant, id, self.env.now_ms()).await? else { return Ok(()) };
         let fetched = self.fetch_through(tenant, id, &remote).await;
@@ -58,12 +58,12 @@ impl MediaPlane {
         self.meters.media_fetches.get_or_create(&Why { why: outcome }).inc();
         if let Err(error) = &fetched {
             let (platform, bot, event) = (&remote.platform, &remote.bot, remote.event.to_string());
-            tracing::warn!(%error, platform, bot, event, tenant, "fetching a file from its platform failed");
+            tracing::warn!(%error, platform, bot = bot.as_str(), event, tenant = tenant.as_str(), "fetching a file from its platform failed");
         }
         fetched
     }
 
-    async fn fetch_through(&self, tenant: &str, id: &str, remote: &RemoteItem) -> Result<(), FetchError> {
+    async fn fetch_through(&self, tenant: &TenantId, id: &str, remote: &RemoteItem) -> Result<(), FetchError> {
         let max = self.rules.media_max_bytes;
         if remote.size.is_some_and(|size| size > max as u64) {
             return Err(FetchError::TooLarge(max));
@@ -76,7 +76,7 @@ impl MediaPlane {
         let (body, broken) = bounded(body, max);
         let item = MediaItem {
             id: id.to_owned(),
-            tenant: tenant.into(),
+            tenant: tenant.clone(),
             mime: better_mime(&mime, &remote.mime).to_owned(),
             filename: filename.as_deref().and_then(clean_filename).or_else(|| remote.filename.clone()),
             size: 0,

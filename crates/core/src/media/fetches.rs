@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use frontdesk_wire::TenantId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::error::FetchError;
@@ -19,7 +20,7 @@ type Ended = Option<Result<(), FetchError>>;
 pub(super) struct Fetches(Mutex<HashMap<String, Fetch>>);
 
 struct Fetch {
-    tenant: String,
+    tenant: TenantId,
     ended: watch::Receiver<Ended>,
     waiters: Arc<Semaphore>,
 }
@@ -45,7 +46,7 @@ pub(super) struct Follower {
 }
 
 impl Fetches {
-    pub(super) fn join(&self, tenant: &str, id: &str) -> Joined<'_> {
+    pub(super) fn join(&self, tenant: &TenantId, id: &str) -> Joined<'_> {
         let mut all = self.all();
         if let Some(fetch) = all.get(id) {
             let waiter = fetch.waiters.clone().try_acquire_owned();
@@ -53,7 +54,7 @@ impl Fetches {
                 Joined::Follow(Follower { ended: fetch.ended.clone(), _waiter: waiter })
             });
         }
-        let own = all.values().filter(|fetch| fetch.tenant == tenant).count();
+        let own = all.values().filter(|fetch| fetch.tenant == *tenant).count();
         if all.len() >= FETCHES_MAX || own >= FETCHES_PER_TENANT {
             return Joined::Full;
         }
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     fn lead<'a>(fetches: &'a Fetches, tenant: &str, id: &str) -> Leader<'a> {
-        let Joined::Lead(leader) = fetches.join(tenant, id) else { panic!("{id} is not free") };
+        let Joined::Lead(leader) = fetches.join(&TenantId::from(tenant), id) else { panic!("{id} is not free") };
         leader
     }
 
@@ -102,7 +103,9 @@ mod tests {
     async fn those_who_come_later_get_the_same_end() {
         let fetches = Fetches::default();
         let first = lead(&fetches, "acme", "f");
-        let (Joined::Follow(one), Joined::Follow(two)) = (fetches.join("acme", "f"), fetches.join("acme", "f")) else {
+        let (Joined::Follow(one), Joined::Follow(two)) =
+            (fetches.join(&"acme".into(), "f"), fetches.join(&"acme".into(), "f"))
+        else {
             panic!("it is fetched twice");
         };
         first.end(Err(FetchError::Gone("deleted".into())));
@@ -117,7 +120,7 @@ mod tests {
     async fn a_fetch_that_is_given_up_lets_another_begin() {
         let fetches = Fetches::default();
         let first = lead(&fetches, "acme", "f");
-        let Joined::Follow(waiting) = fetches.join("acme", "f") else { panic!("it is fetched twice") };
+        let Joined::Follow(waiting) = fetches.join(&"acme".into(), "f") else { panic!("it is fetched twice") };
         drop(first);
         assert_eq!(waiting.end().await, None);
         drop(lead(&fetches, "acme", "f"));
@@ -128,12 +131,12 @@ mod tests {
         let fetches = Fetches::default();
         let _first = lead(&fetches, "acme", "f");
         let mut waiting = Vec::new();
-        while let Joined::Follow(follower) = fetches.join("acme", "f") {
+        while let Joined::Follow(follower) = fetches.join(&"acme".into(), "f") {
             waiting.push(follower);
         }
         assert_eq!(waiting.len(), WAITERS_MAX);
         waiting.pop();
-        assert!(matches!(fetches.join("acme", "f"), Joined::Follow(_)));
+        assert!(matches!(fetches.join(&"acme".into(), "f"), Joined::Follow(_)));
     }
 
     #[test]
@@ -144,10 +147,10 @@ mod tests {
             for number in 0..FETCHES_PER_TENANT {
                 held.push(lead(&fetches, &format!("t{tenant}"), &format!("{tenant}-{number}")));
             }
-            assert!(matches!(fetches.join(&format!("t{tenant}"), "one more"), Joined::Full));
+            assert!(matches!(fetches.join(&format!("t{tenant}").into(), "one more"), Joined::Full));
         }
-        assert!(matches!(fetches.join("another", "f"), Joined::Full));
+        assert!(matches!(fetches.join(&"another".into(), "f"), Joined::Full));
         held.pop();
-        assert!(matches!(fetches.join("another", "f"), Joined::Lead(_)));
+        assert!(matches!(fetches.join(&"another".into(), "f"), Joined::Lead(_)));
     }
 }

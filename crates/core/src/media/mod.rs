@@ -96,7 +96,7 @@ impl MediaPlane {
         Ok((id, put))
     }
 
-    pub async fn find(&self, tenant: &str, id: &str) -> Result<Found, StoreError> {
+    pub async fn find(&self, tenant: &TenantId, id: &str) -> Result<Found, StoreError> {
         let now_ms = self.env.now_ms();
         if let Some((item, body)) = self.store.media_get(tenant, id, now_ms).await? {
             return Ok(Found::Here(item, body));

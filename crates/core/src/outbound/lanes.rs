@@ -1,10 +1,10 @@
 //! Works off the actions of a session, lane by lane. Each is answered: on its socket, or on the next.
 
 use frontdesk_wire::frame::DeskFrame;
-use frontdesk_wire::{ActionResult, Code};
+use frontdesk_wire::{ActionResult, ChatId, Code};
 
 use super::OutboundPlane;
-use super::sending::{Asked, WAIT_MAX_MS};
+use super::sending::{ActionRequest, WAIT_MAX_MS};
 use crate::delivery::session::{Job, Lane, Refused};
 use crate::delivery::sockets::{Mailbox, Order};
 use crate::directory::Caller;
@@ -13,21 +13,21 @@ impl OutboundPlane {
     /// Does the actions of a lane until there is none.
     pub async fn work_off(&self, caller: &Caller, mailbox: &Mailbox, lane: &Lane) {
         while let Some((job, replaced)) = lane.next() {
-            let Job { request_id, candidates, identities, action, asked_ms, room } = job;
+            let Job { request_id, identity, alternatives, identities, action, asked_ms, room } = job;
             let result = if self.env.steady_ms().saturating_sub(asked_ms) > WAIT_MAX_MS {
                 let text = "it waited too long behind other actions of this socket, and was not sent";
-                let (platform, bot) = candidates.first().cloned().unwrap_or_default();
-                let chat_id = action.act.chat_id().unwrap_or_default();
+                let (platform, bot) = &identity;
+                let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
                 let result = ActionResult::refused(Code::RateLimited, text);
-                let refused = Refused::new(&platform, &bot, action.act.op(), chat_id, result);
+                let refused = Refused::new(platform, bot, action.act.op(), chat_id, result);
                 if let Some(noting) = self.note_refused(caller, &refused) {
                     noting.await;
                 }
                 refused.result
             } else {
-                let (platform, bot) = self.speaking_as(caller, &candidates, &action).await;
-                let asked = Asked { ms: asked_ms, replaced: replaced.len() };
-                self.act_for(caller, (platform, bot), &identities, action, asked).await
+                let meant = self.speaking_as(caller, &identity, &alternatives, &action).await;
+                let asked = ActionRequest { ms: asked_ms, replaced: replaced.len() };
+                self.act_for(caller, meant, &identities, action, asked).await
             };
             // An edit that a later one replaced ends as that one does.
             for request_id in replaced.into_iter().chain([request_id]) {

@@ -11,15 +11,15 @@ mod typing;
 use std::sync::{Arc, OnceLock};
 
 use frontdesk_wire::action::check_prompt;
-use frontdesk_wire::{Act, Action, ActionResult, Code, DeskNo, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code, DeskNo, MessageId, Secret, TenantId};
 
 use self::pacing::Pacer;
-use self::sending::{Asked, Sending};
+use self::sending::{ActionRequest, Sending};
 pub use self::typing::TypingAgain;
 use self::typing::{Typing, TypingKey, ends_typing, to_repeat};
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
-use crate::delivery::session::Refused;
+use crate::delivery::session::{Identity, Refused};
 use crate::directory::{Caller, ChatLocation, DirectoryPlane, View, tenant_of};
 use crate::env::Env;
 use crate::lease::Lease;
@@ -93,25 +93,25 @@ impl OutboundPlane {
     }
 
     /// Recent actions and their outcomes, newest first.
-    pub async fn entries(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
+    pub async fn entries(&self, tenant: Option<&TenantId>, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
         self.journal.entries(tenant, limit).await
     }
 
-    /// Which of these identities is meant by a gateway that does not say. One is; of several, the only one
-    /// that was reached from the chat, else the first.
+    /// Which identity is meant by a gateway that does not say: of several, the only one that was reached from the chat, else
+    /// the first.
     pub async fn speaking_as<'a>(
         &self,
         caller: &Caller,
-        candidates: &'a [(String, String)],
+        first: &'a Identity,
+        others: &'a [Identity],
         action: &Action,
-    ) -> (&'a str, &'a str) {
-        let first = candidates.first().map_or(("", ""), |(platform, bot)| (platform.as_str(), bot.as_str()));
-        let (false, Some(chat_id)) = (candidates.len() < 2, action.act.chat_id()) else { return first };
+    ) -> &'a Identity {
+        let (false, Some(chat_id)) = (others.is_empty(), action.act.chat_id()) else { return first };
         let mut known = None;
-        for (platform, bot) in candidates {
-            match self.ledger.reached(&caller.tenant, platform, bot, chat_id).await {
+        for identity in [first].into_iter().chain(others) {
+            match self.ledger.reached(&caller.tenant, &identity.0, &identity.1, chat_id).await {
                 Ok(true) if known.is_some() => return first,
-                Ok(true) => known = Some((platform.as_str(), bot.as_str())),
+                Ok(true) => known = Some(identity),
                 Ok(false) => {}
                 Err(_) => return first, // the guard asks the same store, and refuses
             }
@@ -124,28 +124,28 @@ impl OutboundPlane {
     pub async fn act(
         &self,
         caller: &Caller,
-        (platform, bot): (&str, &str),
-        identities: &[(String, String)],
+        identity: &Identity,
+        identities: &[Identity],
         action: Action,
         asked_ms: u64,
     ) -> ActionResult {
-        self.act_for(caller, (platform, bot), identities, action, Asked { ms: asked_ms, replaced: 0 }).await
+        self.act_for(caller, identity, identities, action, ActionRequest { ms: asked_ms, replaced: 0 }).await
     }
 
     async fn act_for(
         &self,
         caller: &Caller,
-        (platform, bot): (&str, &str),
-        identities: &[(String, String)],
+        (platform, bot): &Identity,
+        identities: &[Identity],
         action: Action,
-        asked: Asked,
+        asked: ActionRequest,
     ) -> ActionResult {
         let op = action.act.op();
         let listener_result = match self.listener.get().and_then(|listener| listener.sending(caller, &action)) {
             Some(listening) => listening.await.map_err(|error| unavailable(&error)),
             None => Ok(()),
         };
-        let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        let chat_id = action.act.chat_id().cloned().unwrap_or_default();
         if ends_typing(&action.act) {
             self.typing.end(&caller.tenant, &TypingKey::of(platform, bot, &action));
         }
@@ -208,10 +208,10 @@ impl OutboundPlane {
         &self,
         caller: &Caller,
         platform: &str,
-        bot: &str,
-        identities: &[(String, String)],
+        bot: &BotId,
+        identities: &[Identity],
         action: Action,
-        asked: Asked,
+        asked: ActionRequest,
     ) -> Result<ActionResult, ActionResult> {
         if let Act::FollowUp { session_key, kind, .. } = &action.act {
             let (session_key, kind) = (session_key.clone(), kind.clone());
@@ -232,12 +232,12 @@ impl OutboundPlane {
         }
         let bot = self.own_bot(caller, platform, bot)?;
         let acting_as = ActingAs::new(&caller.tenant, &bot);
-        let chat_id = action.act.chat_id().unwrap_or_default().to_owned();
+        let chat_id = action.act.chat_id().cloned().unwrap_or_default();
         if !self.may_speak(found, acting_as, platform, &chat_id).await? {
             return Err(ActionResult::egress_declined(platform));
         }
         let answering = match &action.act {
-            Act::Send { reply_to, .. } => self.answering(caller, &**found, &bot, &chat_id, reply_to.as_deref()).await,
+            Act::Send { reply_to, .. } => self.answering(caller, &**found, &bot, &chat_id, reply_to.as_ref()).await,
             _ => None,
         };
         let capability = answering.as_ref();
@@ -256,8 +256,8 @@ impl OutboundPlane {
         caller: &Caller,
         platform: &dyn Platform,
         bot: &Bot,
-        chat_id: &str,
-        reply_to: Option<&str>,
+        chat_id: &ChatId,
+        reply_to: Option<&MessageId>,
     ) -> Option<Secret> {
         let (kind, key) = (platform.answers_with()?, answer_key(caller.instance.no, chat_id, reply_to));
         let held = self.vault.capability(&caller.tenant, &key, kind, self.env.now_ms()).await.ok().flatten()?;
@@ -270,11 +270,11 @@ impl OutboundPlane {
     async fn follow_up(
         &self,
         caller: &Caller,
-        identities: &[(String, String)],
+        identities: &[Identity],
         session_key: &str,
         kind: &str,
         action: Action,
-        asked: Asked,
+        asked: ActionRequest,
     ) -> Result<ActionResult, ActionResult> {
         let now_ms = self.env.now_ms();
         let found = self.vault.capability(&caller.tenant, session_key, kind, now_ms).await;
@@ -302,7 +302,7 @@ impl OutboundPlane {
 
     /// The bot, if the tenant may still use it: it may have been removed, or given to somebody else, since the hello.
     #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
-    fn own_bot(&self, caller: &Caller, platform: &str, bot: &str) -> Result<Arc<Bot>, ActionResult> {
+    fn own_bot(&self, caller: &Caller, platform: &str, bot: &BotId) -> Result<Arc<Bot>, ActionResult> {
         let found = self.directory.bots().resolve(&caller.tenant, platform, bot);
         let refused = || {
             let text = format!("{platform} bot {bot:?} is not (or no longer) a bot of this tenant");
@@ -311,7 +311,7 @@ impl OutboundPlane {
         found.map(|id| self.directory.bots().bot(platform, &id)).ok_or_else(refused)
     }
 
-    fn keep_typing(&self, caller: &Caller, platform: &str, bot: &str, action: Action) {
+    fn keep_typing(&self, caller: &Caller, platform: &str, bot: &BotId, action: Action) {
         let Some(lasts_ms) = self.platforms.get(platform).and_then(|found| found.typing_lasts_ms()) else { return };
         let again = TypingAgain { caller: caller.clone(), platform: platform.to_owned(), bot: bot.to_owned(), action };
         self.typing.show(again, lasts_ms, self.env.steady_ms());
@@ -325,7 +325,7 @@ impl OutboundPlane {
     /// Shows an indicator again, if the agent may still do that.
     pub async fn type_again(&self, again: TypingAgain) {
         let TypingAgain { caller, platform, bot, action } = again;
-        let asked = Asked { ms: self.env.steady_ms(), replaced: 0 };
+        let asked = ActionRequest { ms: self.env.steady_ms(), replaced: 0 };
         let place = TypingKey::of(&platform, &bot, &action);
         if self.try_act(&caller, &platform, &bot, &[], action, asked).await.is_err_and(|refused| !is_rate(&refused)) {
             self.typing.end(&caller.tenant, &place);
@@ -333,12 +333,12 @@ impl OutboundPlane {
     }
 
     /// This server sends as the bot now. Returns how many servers do, which divide its budget.
-    pub fn share_bot(&self, platform: &str, bot: &str) -> u32 {
+    pub fn share_bot(&self, platform: &str, bot: &BotId) -> u32 {
         self.sharing.servers(platform, bot)
     }
 
     /// Another server sends as this bot as well.
-    pub(crate) fn bot_shared(&self, desk: DeskNo, platform: &str, bot: &str) {
+    pub(crate) fn bot_shared(&self, desk: DeskNo, platform: &str, bot: &BotId) {
         self.sharing.note_use(desk, platform, bot);
     }
 
@@ -374,7 +374,7 @@ impl OutboundPlane {
         found: &Arc<dyn Platform>,
         acting_as: ActingAs<'_>,
         platform: &str,
-        chat_id: &str,
+        chat_id: &ChatId,
     ) -> Result<bool, ActionResult> {
         let reached = self.ledger.reached(acting_as.tenant, platform, &acting_as.bot.id, chat_id).await;
         if reached.map_err(|error| unavailable(&error))? {
@@ -407,15 +407,15 @@ impl OutboundPlane {
         let place = ChatLocation {
             scope_id: look.scope_id.as_deref(),
             chat_id,
-            parent_chat_id: look.parent_chat_id.as_deref(),
-            person: look.person.as_deref(),
+            parent_chat_id: look.parent_chat_id.as_ref(),
+            person: look.person.as_ref(),
         };
         Ok(self.directory.read(|view| is_ours(view, acting_as.tenant, platform, &place)))
     }
 }
 
 /// A routed place is its tenant's alone; a direct chat is open to every tenant that its person is linked in.
-fn is_ours(view: &View, tenant: &str, platform: &str, place: &ChatLocation<'_>) -> bool {
+fn is_ours(view: &View, tenant: &TenantId, platform: &str, place: &ChatLocation<'_>) -> bool {
     let place_only = ChatLocation { person: None, ..*place };
     match tenant_of(view, platform, &place_only) {
         Some(owner) => owner == tenant,

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use frontdesk_wire::{ActionResult, Code};
+use frontdesk_wire::{ActionResult, BotId, Code};
 use tokio::sync::{Notify, oneshot};
 
-use super::scheduler::{Ask, Asked, Refusal, Scheduler, Ticket};
+use super::scheduler::{Admission, Ask, Refusal, Scheduler, Ticket};
 use crate::env::Env;
 use crate::port::platform::{Acted, Pace};
 
@@ -16,7 +16,7 @@ use crate::port::platform::{Acted, Pace};
 const BOTS_MAX: usize = 1_024;
 
 /// (platform, bot)
-type Name = Arc<(String, String)>;
+type Name = Arc<(String, BotId)>;
 
 /// The queues of all bots of this desk.
 pub(super) struct Pacer {
@@ -26,13 +26,13 @@ pub(super) struct Pacer {
 
 #[derive(Default)]
 struct AllBots {
-    by_platform: HashMap<String, HashMap<String, Arc<BotQueue>>>,
+    by_platform: HashMap<String, HashMap<BotId, Arc<BotQueue>>>,
     /// Queues that are made from now on are closed as well.
     is_closed: bool,
 }
 
 impl AllBots {
-    fn get(&self, platform: &str, bot: &str) -> Option<&Arc<BotQueue>> {
+    fn get(&self, platform: &str, bot: &BotId) -> Option<&Arc<BotQueue>> {
         self.by_platform.get(platform)?.get(bot)
     }
 }
@@ -54,14 +54,14 @@ struct BotQueue {
 #[derive(Default)]
 struct Queue {
     scheduler: Scheduler,
-    waiters: HashMap<Ticket, oneshot::Sender<Turn>>,
+    waiters: HashMap<Ticket, oneshot::Sender<Release>>,
     /// Results that others wait for: their actions were superseded by this one.
     followers: HashMap<Ticket, Vec<oneshot::Sender<ActionResult>>>,
     again_ms: Option<u64>,
     is_closed: bool,
 }
 
-enum Turn {
+enum Release {
     Go,
     /// A later action of the same kind goes instead; its result comes here.
     Superseded(oneshot::Receiver<ActionResult>),
@@ -72,7 +72,7 @@ enum Turn {
 pub(super) struct QueuedAction {
     slot: QueueSlot,
     /// Nothing to wait for: it may go at once.
-    turn: Option<oneshot::Receiver<Turn>>,
+    turn: Option<oneshot::Receiver<Release>>,
     asked_ms: u64,
     deadline_ms: u64,
     waited_ms: u64,
@@ -113,7 +113,7 @@ impl Pacer {
         Self { bots: Mutex::default(), timer: Arc::new(timer) }
     }
 
-    fn bot(&self, platform: &str, bot: &str) -> Arc<BotQueue> {
+    fn bot(&self, platform: &str, bot: &BotId) -> Arc<BotQueue> {
         let mut bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = bots.get(platform, bot) {
             return found.clone();
@@ -124,15 +124,15 @@ impl Pacer {
                 of.retain(|_, bot| Arc::strong_count(bot) > 1 || !bot.lock().scheduler.is_idle(now_ms));
             }
         }
-        let name = Arc::new((platform.to_owned(), bot.to_owned()));
+        let name = Arc::new((platform.to_owned(), bot.clone()));
         let queue = Mutex::new(Queue { is_closed: bots.is_closed, ..Queue::default() });
         let made = Arc::new(BotQueue { name, timer: self.timer.clone(), queue });
-        bots.by_platform.entry(platform.to_owned()).or_default().insert(bot.to_owned(), made.clone());
+        bots.by_platform.entry(platform.to_owned()).or_default().insert(bot.clone(), made.clone());
         made
     }
 
     /// A slot in the queue of a bot. `ask.deadline_ms` is on the steady clock.
-    pub(super) fn enter(&self, platform: &str, bot: &str, ask: Ask) -> Result<QueuedAction, NotBegun> {
+    pub(super) fn enter(&self, platform: &str, bot: &BotId, ask: Ask) -> Result<QueuedAction, NotBegun> {
         let (asked_ms, deadline_ms) = (self.timer.env.steady_ms(), ask.deadline_ms);
         if asked_ms > deadline_ms {
             return Err(NotBegun::Late { waited_ms: 0 });
@@ -178,7 +178,7 @@ impl Pacer {
             let mut queue = bot.lock();
             queue.is_closed = true;
             for (_, waiter) in queue.waiters.drain() {
-                let _ = waiter.send(Turn::Closed); // it may be gone
+                let _ = waiter.send(Release::Closed); // it may be gone
             }
         }
     }
@@ -196,17 +196,17 @@ impl QueuedAction {
         };
         let waited_ms = self.slot.now_ms().saturating_sub(self.asked_ms);
         match turned {
-            Some(Turn::Go) => {
+            Some(Release::Go) => {
                 self.waited_ms = waited_ms;
                 TurnOutcome::Go
             }
-            Some(Turn::Superseded(result)) => {
+            Some(Release::Superseded(result)) => {
                 self.slot.is_over = true;
                 let left = Duration::from_millis(give_up_ms.saturating_sub(self.slot.now_ms()));
                 let result = tokio::time::timeout(left, result).await;
                 TurnOutcome::Superseded(result.ok().and_then(Result::ok).unwrap_or_else(unknown))
             }
-            Some(Turn::Closed) => TurnOutcome::NotBegun(NotBegun::Closed),
+            Some(Release::Closed) => TurnOutcome::NotBegun(NotBegun::Closed),
             None => TurnOutcome::NotBegun(NotBegun::Late { waited_ms }),
         }
     }
@@ -230,18 +230,22 @@ impl BotQueue {
     }
 
     /// A slot in the queue, and what to wait for: nothing if it may go at once.
-    fn ask(self: Arc<Self>, ask: Ask, now_ms: u64) -> Result<(QueueSlot, Option<oneshot::Receiver<Turn>>), NotBegun> {
+    fn ask(
+        self: Arc<Self>,
+        ask: Ask,
+        now_ms: u64,
+    ) -> Result<(QueueSlot, Option<oneshot::Receiver<Release>>), NotBegun> {
         let mut queue = self.lock();
         if queue.is_closed {
             return Err(NotBegun::Closed);
         }
-        let Asked { ticket, supersedes } = queue.scheduler.ask(ask, now_ms).map_err(NotBegun::Refused)?;
+        let Admission { ticket, supersedes } = queue.scheduler.ask(ask, now_ms).map_err(NotBegun::Refused)?;
         if let Some(old) = supersedes {
             let mut followers = queue.followers.remove(&old).unwrap_or_default();
             if let Some(waiter) = queue.waiters.remove(&old) {
                 let (follower, result) = oneshot::channel();
                 followers.push(follower);
-                let _ = waiter.send(Turn::Superseded(result)); // it may be gone
+                let _ = waiter.send(Release::Superseded(result)); // it may be gone
             }
             queue.followers.insert(ticket, followers);
         }
@@ -264,7 +268,7 @@ impl BotQueue {
             for ticket in grants.start {
                 if Some(ticket) == own {
                     own_goes = true;
-                } else if queue.waiters.remove(&ticket).is_none_or(|waiter| waiter.send(Turn::Go).is_err()) {
+                } else if queue.waiters.remove(&ticket).is_none_or(|waiter| waiter.send(Release::Go).is_err()) {
                     queue.scheduler.withdraw(ticket); // whoever asked is gone
                     is_gone = true;
                 }
@@ -324,7 +328,7 @@ impl QueueSlot {
     }
 
     /// Waits once more. `None`: there is no time left for that, or the server stops.
-    fn again(&mut self, pace: &Pace, result: &ActionResult, now_ms: u64) -> Option<oneshot::Receiver<Turn>> {
+    fn again(&mut self, pace: &Pace, result: &ActionResult, now_ms: u64) -> Option<oneshot::Receiver<Release>> {
         let mut queue = self.bot.lock();
         if queue.is_closed || !queue.scheduler.again(self.ticket, pace, now_ms) {
             self.is_over = true;

@@ -37,8 +37,9 @@ pub struct Ask {
     pub deadline_ms: u64,
 }
 
+/// An action that was taken into the queue.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct Admission {
     pub ticket: Ticket,
     /// A waiting action that this one replaces; it gets the same result.
     pub supersedes: Option<Ticket>,
@@ -149,7 +150,7 @@ impl Scheduler {
         self.held.get(&ticket).is_some_and(|held| held.state == State::InFlight)
     }
 
-    pub fn ask(&mut self, ask: Ask, now_ms: u64) -> Result<Asked, Refusal> {
+    pub fn ask(&mut self, ask: Ask, now_ms: u64) -> Result<Admission, Refusal> {
         let tenant = self.tenants.get(&ask.tenant);
         let replaced = |tenant: &Tenant| tenant.replaceable.get(ask.cost.replaces.as_ref()?).copied();
         let supersedes = tenant.and_then(replaced);
@@ -178,7 +179,7 @@ impl Scheduler {
         }
         self.held.insert(ticket, Held { ask, state: State::Neither, not_before_ms });
         self.enter_queue(ticket, place);
-        Ok(Asked { ticket, supersedes })
+        Ok(Admission { ticket, supersedes })
     }
 
     /// The actions to start now. They are in flight from here on.

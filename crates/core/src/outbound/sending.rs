@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code, Secret};
 
 use super::pacing::{Next, NotBegun, TurnOutcome};
 use super::scheduler::{Ask, Refusal};
@@ -26,7 +26,7 @@ const ACT_LIMIT_MS: u64 = 25_000;
 
 /// When an action was asked for, on the steady clock, and how many earlier edits of its message it replaces.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct ActionRequest {
     pub(super) ms: u64,
     pub(super) replaced: usize,
 }
@@ -38,9 +38,9 @@ pub(super) struct Sending<'a> {
     pub(super) platform: &'a Arc<dyn Platform>,
     pub(super) name: &'a str,
     pub(super) acting_as: ActingAs<'a>,
-    pub(super) chat_id: &'a str,
+    pub(super) chat_id: &'a ChatId,
     pub(super) capability: Option<&'a Secret>,
-    pub(super) asked: Asked,
+    pub(super) asked: ActionRequest,
 }
 
 /// Result of one part.
@@ -69,8 +69,8 @@ impl OutboundPlane {
         &self,
         caller: &Caller,
         platform: &str,
-        bot: &str,
-        chat_id: &str,
+        bot: &BotId,
+        chat_id: &ChatId,
         op: &str,
         parts: usize,
     ) -> JournalEntry {
@@ -79,8 +79,8 @@ impl OutboundPlane {
             tenant: caller.tenant.clone(),
             instance: caller.instance.name.clone(),
             platform: platform.into(),
-            bot: bot.into(),
-            chat_id: chat_id.into(),
+            bot: bot.clone(),
+            chat_id: chat_id.clone(),
             op: op.into(),
             at_ms: self.env.now_ms(),
             outcome: Outcome::Open,
@@ -93,7 +93,7 @@ impl OutboundPlane {
 
     /// A long text goes in parts, one after another. `Err`: the journal did not take it, so it was not sent.
     pub(super) async fn send(&self, sending: &Sending<'_>, action: Action) -> Result<ActionResult, ActionResult> {
-        let chats_of = if sending.platform.common_bot().is_some() { &*sending.caller.tenant } else { "" };
+        let chats_of = sending.platform.common_bot().map(|_| &sending.caller.tenant);
         let (op, prompt) = (action.act.op(), prompts::by_id(chats_of, sending.chat_id, &action.act));
         let parts = parts_of(action, &**sending.platform);
         let bot = &sending.acting_as.bot.id;
@@ -161,7 +161,7 @@ impl OutboundPlane {
         self.tail.publish(&sending.caller.tenant, "action", |notice| {
             notice.instance.clone_from(&sending.caller.instance.name);
             notice.platform = sending.name.into();
-            notice.chat_id = sending.chat_id.into();
+            notice.chat_id = sending.chat_id.clone();
             notice.message_id = result.message_id.clone().unwrap_or_default();
             notice.text = format!("{op}: {}", outcome_name(outcome));
             for note in &notes {
@@ -179,8 +179,8 @@ impl OutboundPlane {
         let cost = platform.cost(acting_as, action).divided(servers);
         let wait_max_ms = if cost.droppable { DROP_AFTER_MS } else { WAIT_MAX_MS };
         let ask = Ask {
-            tenant: acting_as.tenant.into(),
-            chat_id: chat_id.into(),
+            tenant: acting_as.tenant.clone(),
+            chat_id: chat_id.clone(),
             cost,
             bytes: action.act.text().map_or(0, str::len) + OVERHEAD_BYTES,
             more: more as u64,

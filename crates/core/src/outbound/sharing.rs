@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use frontdesk_wire::DeskNo;
+use frontdesk_wire::{BotId, DeskNo};
 
 use crate::base::Base;
 use crate::env::Env;
@@ -25,7 +25,7 @@ pub(super) struct Sharing {
     lease: Arc<Lease>,
     bus: Arc<dyn Bus>,
     /// By platform and bot.
-    bots: Mutex<HashMap<(String, String), Users>>,
+    bots: Mutex<HashMap<(String, BotId), Users>>,
 }
 
 /// Times on the steady clock.
@@ -49,7 +49,7 @@ impl Sharing {
     }
 
     /// This server uses the bot now. Returns how many servers do.
-    pub(super) fn servers(&self, platform: &str, bot: &str) -> u32 {
+    pub(super) fn servers(&self, platform: &str, bot: &BotId) -> u32 {
         if self.lease.is_alone() {
             return 1;
         }
@@ -57,7 +57,7 @@ impl Sharing {
         let count = self.with(platform, bot, now_ms, |users| {
             if users.announced_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= HINT_MS) {
                 users.announced_ms = Some(now_ms);
-                let hint = Hint::Sending(self.lease.me(), platform.to_owned(), bot.to_owned());
+                let hint = Hint::Sending(self.lease.me(), platform.to_owned(), bot.clone());
                 self.bus.send(To::All, hint);
             }
             users.others.retain(|_, at_ms| now_ms.saturating_sub(*at_ms) < HINT_TTL_MS);
@@ -68,18 +68,18 @@ impl Sharing {
     }
 
     /// Another server uses it.
-    pub(super) fn note_use(&self, desk: DeskNo, platform: &str, bot: &str) {
+    pub(super) fn note_use(&self, desk: DeskNo, platform: &str, bot: &BotId) {
         if desk != self.lease.me() {
             let now_ms = self.env.steady_ms();
             self.with(platform, bot, now_ms, |users| users.others.insert(desk, now_ms));
         }
     }
 
-    fn with<T>(&self, platform: &str, bot: &str, now_ms: u64, change: impl FnOnce(&mut Users) -> T) -> T {
+    fn with<T>(&self, platform: &str, bot: &BotId, now_ms: u64, change: impl FnOnce(&mut Users) -> T) -> T {
         let mut bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
         if bots.len() >= BOTS_MAX {
             bots.retain(|_, users| users.is_used(now_ms));
         }
-        change(bots.entry((platform.to_owned(), bot.to_owned())).or_default())
+        change(bots.entry((platform.to_owned(), bot.clone())).or_default())
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::{Act, Action, ChatId, TenantId};
+use frontdesk_wire::{Act, Action, BotId, ChatId, TenantId};
 
 use crate::directory::Caller;
 
@@ -22,7 +22,7 @@ const PLACE_MAX_BYTES: usize = 1_024;
 pub struct TypingAgain {
     pub(super) caller: Caller,
     pub(super) platform: String,
-    pub(super) bot: String,
+    pub(super) bot: BotId,
     pub(super) action: Action,
 }
 
@@ -37,17 +37,17 @@ struct Shown {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct TypingKey {
     platform: String,
-    bot: String,
+    bot: BotId,
     chat_id: ChatId,
     thread_id: String,
 }
 
 impl TypingKey {
-    pub(super) fn of(platform: &str, bot: &str, action: &Action) -> Self {
+    pub(super) fn of(platform: &str, bot: &BotId, action: &Action) -> Self {
         Self {
             platform: platform.to_owned(),
-            bot: bot.to_owned(),
-            chat_id: action.act.chat_id().unwrap_or_default().into(),
+            bot: bot.clone(),
+            chat_id: action.act.chat_id().cloned().unwrap_or_default(),
             thread_id: action.meta("thread_id").unwrap_or_default().to_owned(),
         }
     }
@@ -134,7 +134,10 @@ mod tests {
             r#"{{"op":"typing","chat_id":"c","content":"{large}","metadata":{{"thread_id":"7","more":"{large}"}}}}"#
         );
         let kept = to_repeat(&parse(&typing)).unwrap();
-        assert_eq!((kept.act.chat_id(), kept.meta("thread_id"), kept.metadata.len()), (Some("c"), Some("7"), 1));
+        assert_eq!(
+            (kept.act.chat_id().map(ChatId::as_str), kept.meta("thread_id"), kept.metadata.len()),
+            (Some("c"), Some("7"), 1)
+        );
         assert_eq!(kept.act, Act::Typing { chat_id: "c".into(), content: None });
         let long = format!(r#"{{"op":"typing","chat_id":"c","metadata":{{"thread_id":"{large}"}}}}"#);
         for none in [long.as_str(), r#"{"op":"typing","chat_id":"c","content":""}"#, r#"{"op":"send","chat_id":"c"}"#] {

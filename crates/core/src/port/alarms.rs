@@ -72,7 +72,7 @@ pub enum Conclusion {
 
 /// An alarm that is over, for whoever asks what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedAlarm {
     pub id: u64,
     pub instance: InstanceNo,
     pub job_id: String,
@@ -128,7 +128,7 @@ pub trait Alarms: Send + Sync {
         instance: InstanceNo,
         job_id: Option<&'a str>,
         limit: usize,
-    ) -> Stored<'a, Vec<Ended>>;
+    ) -> Stored<'a, Vec<EndedAlarm>>;
     /// How many are armed, by instance.
     fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>>;
 }

@@ -3,7 +3,7 @@
 //! A hint may be lost, late or doubled. The store has the facts; whoever receives a hint looks there, and sweeps find
 //! what no hint announced. So nothing depends on a hint but speed.
 
-use frontdesk_wire::{ChatId, DeskNo, InstanceNo, Seq, SessionNo, TenantId};
+use frontdesk_wire::{BotId, ChatId, DeskNo, InstanceNo, Seq, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
@@ -23,7 +23,7 @@ pub enum Hint {
     /// New messages in the inboxes of these agents.
     Inboxes(Vec<InstanceNo>),
     /// The server sends as this bot (platform and id), whose budget is divided by all that do.
-    Sending(DeskNo, String, String),
+    Sending(DeskNo, String, BotId),
     /// An alarm was armed that the server fires: instance, id, time and host.
     Alarm(InstanceNo, u64, u64, String),
     /// A message was handed to connectors of some server.

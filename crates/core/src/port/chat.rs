@@ -1,6 +1,6 @@
 //! Storage of the built-in chat.
 
-use frontdesk_wire::ChatId;
+use frontdesk_wire::{ChatId, MessageId, TenantId};
 
 use super::stored::Stored;
 
@@ -9,7 +9,7 @@ use super::stored::Stored;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatWrite {
     pub chat_id: ChatId,
-    pub message_id: String,
+    pub message_id: MessageId,
     pub json: String,
     pub at_ms: u64,
     /// The line that it answers changes too.
@@ -19,7 +19,7 @@ pub struct ChatWrite {
 /// A change of a line at this revision. Another revision is a conflict, and nothing is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatAmend {
-    pub message_id: String,
+    pub message_id: MessageId,
     pub rev: u64,
     pub json: String,
 }
@@ -27,7 +27,7 @@ pub struct ChatAmend {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatRow {
     pub seq: u64,
-    pub message_id: String,
+    pub message_id: MessageId,
     pub rev: u64,
     pub json: String,
 }
@@ -43,35 +43,46 @@ pub trait ChatLog: Send + Sync {
     /// Appends once per message id; for a known id it returns the seq of the first line and `false`.
     fn chat_append<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
-        message_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
         json: String,
         at_ms: u64,
     ) -> Stored<'a, (u64, bool)>;
     /// Replaces a line that is still at revision `rev`.
     fn chat_amend<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
-        message_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
         rev: u64,
         json: String,
     ) -> Stored<'a, ()>;
-    fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>>;
+    fn chat_line<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
+    ) -> Stored<'a, Option<ChatRow>>;
     /// Lines after this one, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
     fn chat_since<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
         after: u64,
         limit: usize,
     ) -> Stored<'a, Vec<ChatRow>>;
     /// The last lines of a chat, in order.
-    fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>>;
+    fn chat_latest<'a>(&'a self, tenant: &'a TenantId, chat_id: &'a ChatId, limit: usize) -> Stored<'a, Vec<ChatRow>>;
     /// Replaces what is kept of a chat, if that is still `before`: what `chat_get` showed, or nothing where it showed no chat.
-    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()>;
-    fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>>;
+    fn chat_put<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        before: &'a str,
+        json: String,
+    ) -> Stored<'a, ()>;
+    fn chat_get<'a>(&'a self, tenant: &'a TenantId, chat_id: &'a ChatId) -> Stored<'a, Option<ChatRecord>>;
     /// Chats whose id comes after this one, in the order of their ids.
-    fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>>;
+    fn chats<'a>(&'a self, tenant: &'a TenantId, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>>;
 }

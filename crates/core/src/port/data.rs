@@ -1,5 +1,6 @@
 //! Data in the store: rows of a tenant, found by their words.
 
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::PortableData;
 use serde_json::Value;
 
@@ -28,9 +29,9 @@ pub struct DataQuery {
 
 pub trait Data: Send + Sync {
     /// `row.id` is new; `score` is nothing that is kept.
-    fn data_put<'a>(&'a self, tenant: &'a str, row: PortableData) -> Stored<'a, ()>;
-    fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>>;
+    fn data_put<'a>(&'a self, tenant: &'a TenantId, row: PortableData) -> Stored<'a, ()>;
+    fn data_get<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>>;
     /// Best first: among the newest that match, ranked by how often and how densely the words occur. `score`
     /// is between 0 and 1 and tells nothing of other tenants. Details up to [`ANSWER_MAX_BYTES`] in all.
-    fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>>;
+    fn data_query<'a>(&'a self, tenant: &'a TenantId, query: DataQuery) -> Stored<'a, Vec<PortableData>>;
 }

@@ -33,7 +33,7 @@ pub struct Exchange {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoredAnswer {
     pub content: String,
     pub at_ms: u64,
 }
@@ -44,7 +44,7 @@ pub struct Reply {
     pub tenant: TenantId,
     pub correlation_id: String,
     pub agent: InstanceNo,
-    pub answer: Answer,
+    pub answer: StoredAnswer,
     /// The server that takes it.
     pub desk: DeskNo,
 }
@@ -85,14 +85,14 @@ pub trait Exchanges: Send + Sync {
     /// has the answer with that.
     fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, ReplyOutcome>;
     /// The answers to these exchanges that are there. Their askers have them with that.
-    fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, Answer)>>;
+    fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, StoredAnswer)>>;
     /// The asker did not get the answer that was taken: nobody waits for it, and it is kept for the asker.
     fn leave_answer(&self, token: u64, now_ms: u64) -> Stored<'_, ()>;
     /// The server of these askers has another number: it had lost its lease.
     fn adopt_exchanges(&self, me: DeskNo, tokens: Vec<u64>) -> Stored<'_, ()>;
     /// Nobody waits any more. Returns the answer, if there is one.
-    fn end_exchange(&self, token: u64) -> Stored<'_, Option<Answer>>;
+    fn end_exchange(&self, token: u64) -> Stored<'_, Option<StoredAnswer>>;
     /// Forgets exchanges whose server is gone or did not end them. Returns those that were answered and are kept until
     /// `end_exchange`: their askers may not have the answer.
-    fn left_exchanges(&self, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Vec<(Exchange, Answer)>>;
+    fn left_exchanges(&self, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Vec<(Exchange, StoredAnswer)>>;
 }

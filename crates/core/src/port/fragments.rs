@@ -4,6 +4,8 @@
 //! A group is open until somebody claims it. A claim fixes which fragments it has, so that every attempt to make an event
 //! of it makes the same one, and a fragment that comes later begins another.
 
+use frontdesk_wire::{BotId, ChatId};
+
 use super::stored::Stored;
 
 /// How long the id of a joined fragment is remembered: a vendor whose request was not answered sends it again.
@@ -15,9 +17,9 @@ pub const FRAGMENTS_MAX_BYTES: usize = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
     pub platform: String,
-    pub bot: String,
+    pub bot: BotId,
     /// The chat. What comes in it later than a group comes after it.
-    pub chat_id: String,
+    pub chat_id: ChatId,
     /// Names the event, among all of the bot.
     pub group: String,
     /// Tells it from the others of the bot.
@@ -46,8 +48,8 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatGroups {
     pub platform: String,
-    pub bot: String,
-    pub chat_id: String,
+    pub bot: BotId,
+    pub chat_id: ChatId,
     /// Except this one.
     pub but: Option<String>,
 }

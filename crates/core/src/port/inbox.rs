@@ -1,7 +1,7 @@
 //! What one agent says to another, kept in the receiver's inbox. A message is written by
 //! `Ledger::accept`, in one commit with the rows of the sockets that it goes to.
 
-use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 
 use super::stored::Stored;
 
@@ -61,7 +61,7 @@ pub trait Inbox: Send + Sync {
     /// receipts still are these: another server may have added some. Returns whether it was noted.
     fn note_receipts(&self, event: EventId, seen: Option<String>, message: InboxMessage) -> Stored<'_, bool>;
     /// The newest messages of a tenant, newest first. At least the first 1,000 characters of each are there.
-    fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>>;
+    fn recent_messages<'a>(&'a self, tenant: &'a TenantId, limit: usize) -> Stored<'a, Vec<StoredMessage>>;
     /// Numbers of the inboxes that have messages.
     fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>>;
     /// Erases an inbox and what was planned for it.

@@ -1,6 +1,6 @@
 //! The journal of actions that agents sent.
 
-use frontdesk_wire::{ChatId, DeskNo, InstanceId, TenantId};
+use frontdesk_wire::{BotId, ChatId, DeskNo, InstanceId, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
@@ -21,7 +21,7 @@ pub struct JournalEntry {
     pub tenant: TenantId,
     pub instance: InstanceId,
     pub platform: String,
-    pub bot: String,
+    pub bot: BotId,
     pub chat_id: ChatId,
     pub op: String,
     pub at_ms: u64,
@@ -62,7 +62,7 @@ pub trait Journal: Send + Sync {
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_id: &'a str,
         outcome: Outcome,
         note: &'a str,
@@ -71,11 +71,11 @@ pub trait Journal: Send + Sync {
     fn entry_of_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_ids: Vec<String>,
     ) -> Stored<'a, Option<JournalEntry>>;
     /// Marks open entries of servers that are not `live` as unknown. Returns how many. The list may be some seconds old: a
     /// store that several servers share looks at their leases as well.
     fn mark_open_entries_unknown(&self, live: Vec<DeskNo>) -> Stored<'_, u64>;
-    fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>>;
+    fn entries<'a>(&'a self, tenant: Option<&'a TenantId>, limit: usize) -> Stored<'a, Vec<JournalEntry>>;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::{ChatId, DeskNo, EventId, InboxSeq, InstanceNo, Seq, SessionNo, TenantId};
+use frontdesk_wire::{BotId, ChatId, DeskNo, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatWrite;
@@ -20,10 +20,10 @@ pub struct Delivery {
     pub passthrough: bool,
     pub json: String,
     pub platform: String,
-    pub bot: String,
+    pub bot: BotId,
     pub chat_id: ChatId,
     pub session_key: Arc<str>,
-    pub message_id: String,
+    pub message_id: MessageId,
 }
 
 /// One event to store: dedup key, verdict, capabilities and one row per receiver, in one commit.
@@ -55,9 +55,9 @@ pub struct Acceptance {
 
 impl Acceptance {
     /// An event without receivers, stored for its dedup key or its verdict. Others are built from it.
-    pub fn unreceived(tenant: &str, dedup: Vec<u8>, delivery: Delivery, verdict: String) -> Self {
+    pub fn unreceived(tenant: &TenantId, dedup: Vec<u8>, delivery: Delivery, verdict: String) -> Self {
         Self {
-            tenant: tenant.into(),
+            tenant: tenant.clone(),
             attempt: 0,
             dedup,
             delivery,
@@ -174,7 +174,7 @@ pub struct EventRecord {
     pub tenant: TenantId,
     pub at_ms: u64,
     pub chat_id: ChatId,
-    pub message_id: String,
+    pub message_id: MessageId,
     pub verdict: String,
 }
 
@@ -241,7 +241,7 @@ pub trait Ledger: Send + Sync {
     /// Unsettled rows with `seq > after`, in order.
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>>;
     /// Whether a row of this message is still owed to an instance.
-    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool>;
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool>;
     /// The instances that this server serves, the sessions that do, and their newest rows.
     fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>>;
     fn waiting(&self) -> Stored<'_, Vec<Waiting>>;
@@ -262,13 +262,19 @@ pub trait Ledger: Send + Sync {
     /// beginning so; in this chat, if one is named.
     fn event_named<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         dedup_prefix: Vec<u8>,
-        message_id: &'a str,
-        chat_id: Option<&'a str>,
+        message_id: &'a MessageId,
+        chat_id: Option<&'a ChatId>,
     ) -> Stored<'a, Option<EventRecord>>;
     /// The events marked under these dedup keys, in the same order, whosever they are. This tenant asks.
-    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>>;
+    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>>;
     /// Whether something from this chat was ever accepted for this tenant.
-    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool>;
+    fn reached<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        platform: &'a str,
+        bot: &'a BotId,
+        chat_id: &'a ChatId,
+    ) -> Stored<'a, bool>;
 }

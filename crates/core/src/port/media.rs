@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
-use frontdesk_wire::{EventId, TenantId};
+use frontdesk_wire::{BotId, EventId, TenantId};
 use futures_util::{Stream, StreamExt as _, stream};
 
 use super::stored::Stored;
@@ -60,7 +60,7 @@ pub enum EventFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteItem {
     pub platform: String,
-    pub bot: String,
+    pub bot: BotId,
     /// The event that brought it.
     pub event: EventId,
     pub mime: String,
@@ -86,10 +86,14 @@ pub trait MediaStore: Send + Sync {
     /// whose bytes are stored is a conflict.
     fn media_put(&self, item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut>;
     /// What is known of a file, without its bytes. They may be at its platform.
-    fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>>;
+    fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>>;
     /// `None` also if the bytes are still at its platform.
-    fn media_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64)
-    -> Stored<'a, Option<(MediaItem, MediaBody)>>;
+    fn media_get<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        id: &'a str,
+        now_ms: u64,
+    ) -> Stored<'a, Option<(MediaItem, MediaBody)>>;
     /// Where to fetch the bytes of a file. `None`: they are stored, or the file is unknown.
-    fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>>;
+    fn media_remote<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>>;
 }

@@ -111,14 +111,14 @@ impl<'a> Call<'a> {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: u16,
     /// Names in lowercase. Values that are not text are left out.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// With this status and nothing else.
     pub fn of(status: u16) -> Self {
         Self { status, ..Self::default() }
@@ -181,7 +181,7 @@ pub trait Outcall: Send + Sync {
     fn check(&self, url: &str) -> Result<(), OutcallError>;
 
     /// Checked again, address pinned, no redirect followed, bounded in size and time.
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>>;
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>>;
 
     /// The same, with the body as a stream: for files.
     fn open<'a>(&'a self, _call: Call<'a>) -> BoxFuture<'a, Result<OpenAnswer, OutcallError>> {
@@ -194,7 +194,7 @@ pub trait Outcall: Send + Sync {
     }
 
     /// A GET without a payload.
-    fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn get<'a>(&'a self, url: &'a str, max_bytes: usize) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         self.call(Call::get(url, max_bytes))
     }
 }

@@ -118,15 +118,19 @@ pub trait Skills: Send + Sync {
     /// another author's, and then nothing.
     fn skill_put(&self, write: SkillWrite) -> Stored<'_, ()>;
     /// The head, or the newest row of history with this version. The metadata are the head's.
-    fn skill<'a>(&'a self, tenant: &'a str, name: &'a str, version: Option<&'a str>)
-    -> Stored<'a, Option<SkillSource>>;
-    fn skill_meta<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Option<SkillMeta>>;
+    fn skill<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        name: &'a str,
+        version: Option<&'a str>,
+    ) -> Stored<'a, Option<SkillSource>>;
+    fn skill_meta<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Option<SkillMeta>>;
     /// Oldest first; empty for a name that is free.
-    fn skill_versions<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Vec<VersionInfo>>;
+    fn skill_versions<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Vec<VersionInfo>>;
     /// In the order of names, byte by byte; no more after [`PAGE_MAX_BYTES`].
-    fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>>;
+    fn skill_query<'a>(&'a self, tenant: &'a TenantId, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>>;
     /// Erases head and history. False: there was none.
-    fn skill_delete<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, bool>;
+    fn skill_delete<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, bool>;
     /// Moves exactly when (name, status, content hash) of some head does; survives a restart; O(1).
-    fn skill_token<'a>(&'a self, tenant: &'a str) -> Stored<'a, String>;
+    fn skill_token<'a>(&'a self, tenant: &'a TenantId) -> Stored<'a, String>;
 }

@@ -1,6 +1,6 @@
 //! Capabilities that never leave the desk.
 
-use frontdesk_wire::{ChatId, TenantId};
+use frontdesk_wire::{BotId, ChatId, TenantId};
 
 use super::stored::Stored;
 
@@ -12,7 +12,7 @@ pub struct SealedCapability {
     /// Every session key that a supported gateway might name.
     pub session_keys: Vec<String>,
     pub platform: String,
-    pub bot: String,
+    pub bot: BotId,
     pub chat_id: ChatId,
     pub sealed: Vec<u8>,
     pub expires_ms: u64,
@@ -22,7 +22,7 @@ pub trait Vault: Send + Sync {
     /// The newest one of this tenant under this key and kind that is still good at `now_ms`.
     fn capability<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         session_key: &'a str,
         kind: &'a str,
         now_ms: u64,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::agents::AgentsCaller;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{
     AgentPut, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Origin, QueryFilters, SkillNote,
     SkillStore as _,
@@ -54,7 +55,10 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     eprintln!("storing {} skills", plan.skills);
     fill(desk, plan.skills, |desk, n| async move {
         let source = format!("# Skill: s{n}\n# Status: Approved\n# Tags: bench, t{}\nemit(text=\"{n}\")\n", n % 100);
-        desk.tenant_stores().skills(FIRST_TENANT).store(&format!("s{n:07}"), &source, &SkillNote::default()).await?;
+        desk.tenant_stores()
+            .skills(&TenantId::from(FIRST_TENANT))
+            .store(&format!("s{n:07}"), &source, &SkillNote::default())
+            .await?;
         Ok(())
     })
     .await?;
@@ -63,7 +67,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let began = Instant::now();
     fill(desk, plan.rows, |desk, n| async move {
         desk.tenant_stores()
-            .data(FIRST_TENANT)
+            .data(&TenantId::from(FIRST_TENANT))
             .write(&DataWrite { content: text_of(n), ..DataWrite::default() })
             .await?;
         Ok(())
@@ -89,14 +93,15 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 }
 
 async fn deliver(desk: &Arc<Desk>, messages: u64) -> anyhow::Result<Vec<f64>> {
-    let who = AgentsCaller { tenant: FIRST_TENANT, ..AgentsCaller::default() };
+    let tenant = TenantId::from(FIRST_TENANT);
     for agent in 0..AGENTS {
-        desk.agents().put_agent(who, &format!("a{agent}"), AgentPut::default()).await?;
+        desk.agents().put_agent(AgentsCaller::of(&tenant), &format!("a{agent}"), AgentPut::default()).await?;
     }
     let mut senders = Vec::new();
     for sender in 0..SENDERS {
-        let desk = desk.clone();
+        let (desk, tenant) = (desk.clone(), tenant.clone());
         senders.push(tokio::spawn(async move {
+            let who = AgentsCaller::of(&tenant);
             let mut times = Vec::new();
             for number in (sender..messages).step_by(SENDERS as usize) {
                 let meta = DeliveryMeta {
@@ -146,7 +151,7 @@ async fn fill<F: Future<Output = anyhow::Result<()>> + Send>(
 
 /// A dashboard asks whether anything changed; nothing did.
 async fn poll(desk: &Arc<Desk>) -> anyhow::Result<Vec<f64>> {
-    let skills = desk.tenant_stores().skills(FIRST_TENANT);
+    let skills = desk.tenant_stores().skills(&TenantId::from(FIRST_TENANT));
     let known = skills.version().await?;
     let mut times = Vec::new();
     for _ in 0..POLLS {
@@ -160,7 +165,7 @@ async fn poll(desk: &Arc<Desk>) -> anyhow::Result<Vec<f64>> {
 
 /// Two words that are in many rows, then one of those with one that is in few.
 async fn search(desk: &Arc<Desk>) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
-    let data = desk.tenant_stores().data(FIRST_TENANT);
+    let data = desk.tenant_stores().data(&TenantId::from(FIRST_TENANT));
     let (mut common, mut rare) = (Vec::new(), Vec::new());
     for number in 0..QUERIES {
         let two = format!("{} {}", word(number % 40), word(number % 37 + 40));

@@ -12,7 +12,7 @@ use frontdesk_core::directory::facts::{Binding, Fact, Grant, Instance, Policy, P
 use frontdesk_core::gate::visibility::{Spot, VisibilityCache};
 use frontdesk_core::gate::{self, Decision, GateInput, KnownVisibility, Sees};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
-use frontdesk_wire::{InstanceId, InstanceNo, Source, TenantId};
+use frontdesk_wire::{BotId, InstanceId, InstanceNo, Source, TenantId, UserId};
 use serde_json::{Value, json};
 
 use super::report::{machine, median};
@@ -61,10 +61,11 @@ pub(super) fn run(decisions: u64, rounds: usize) -> Value {
 
 /// As in the server: reads the directory, uses the visibility cache, and builds the stored verdict.
 fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, bool)], decisions: u64) -> u64 {
+    let (tenant, bot) = (TenantId::from("t0"), BotId::from("bot"));
     let mut delivered = 0;
     for (source, addressed) in cases.iter().cycle().take(decisions as usize) {
-        let input = GateInput { tenant: "t0", source, addressed: *addressed, to_every_link: false };
-        let spot = Spot::new("t0", PLATFORM, "bot", &source.chat_id);
+        let input = GateInput { tenant: &tenant, source, addressed: *addressed, to_every_link: false };
+        let spot = Spot::new(&tenant, PLATFORM, &bot, &source.chat_id);
         let known = KnownVisibility::remembered(cache, spot, 0);
         let ruling = match view.read() {
             Ok(view) => gate::evaluate(&view, &input, &known),
@@ -79,11 +80,12 @@ fn judge_all(view: &RwLock<View>, cache: &VisibilityCache, cases: &[(Source, boo
 }
 
 fn remember(cache: &VisibilityCache, source: &Source) {
-    let asked = cache.asked(Spot::new("t0", PLATFORM, "bot", &source.chat_id));
+    let (tenant, bot) = (TenantId::from("t0"), BotId::from("bot"));
+    let asked = cache.asked(Spot::new(&tenant, PLATFORM, &bot, &source.chat_id));
     let author = source.user_id.clone().unwrap_or_default();
     cache.keep(asked, &author, Sees::Yes, 0, u64::MAX);
     let channel: usize = source.channel().trim_start_matches('c').parse().unwrap_or(0);
-    cache.keep(asked, &owner_of(channel % INSTANCES), Sees::Yes, 0, u64::MAX);
+    cache.keep(asked, &UserId::from(&owner_of(channel % INSTANCES)), Sees::Yes, 0, u64::MAX);
 }
 
 /// The first person linked to an instance.
@@ -104,7 +106,7 @@ fn cases() -> Vec<(Source, bool)> {
             platform: PLATFORM.into(),
             chat_id: chat_id.into(),
             chat_type: if direct { "dm".into() } else { "group".into() },
-            user_id: Some(format!("u{person}")),
+            user_id: Some(format!("u{person}").into()),
             ..Source::default()
         };
         source.set_scope(Some("g0".into()));
@@ -144,7 +146,7 @@ fn world(tenants: usize) -> View {
             put(Fact::Binding(Binding {
                 tenant,
                 platform,
-                user_id,
+                user_id: user_id.into(),
                 instance: instance.into(),
                 at_ms,
                 since_ms: at_ms,
@@ -157,7 +159,7 @@ fn world(tenants: usize) -> View {
                 tenant: tenant.clone(),
                 platform,
                 scope,
-                channel,
+                channel: channel.into(),
                 instance: instance.into(),
                 at_ms: 1,
             }));

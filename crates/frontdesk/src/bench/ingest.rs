@@ -60,14 +60,14 @@ fn intake(number: u64) -> Intake {
         platform: "relay".into(),
         chat_id: format!("c{person}").into(),
         chat_type: "dm".into(),
-        user_id: Some(format!("u{person}")),
+        user_id: Some(format!("u{person}").into()),
         ..Source::default()
     };
     let event = MessageEvent {
         text: "the quick brown fox jumps over the lazy dog".into(),
         message_type: "text".into(),
         source,
-        message_id: Some(format!("m{number}")),
+        message_id: Some(format!("m{number}").into()),
         ..MessageEvent::default()
     };
     Intake::new(Verified::by("the bench itself"), TenantSource::Tenant(FIRST_TENANT.into()), "desk".into(), event)

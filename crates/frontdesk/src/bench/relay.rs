@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use frontdesk_core::directory::facts::Scope;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::api::{BindingNew, BotNew};
 use serde_json::{Value, json};
 
@@ -125,12 +126,12 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
 async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<DoorOrders> {
     let directory = stage.app.desk.directory();
     let secret = match door {
-        Door::Chat => directory.create_token(FIRST_TENANT, Scope::Chat, None, None).await?.token,
+        Door::Chat => directory.create_token(&TenantId::from(FIRST_TENANT), Scope::Chat, None, None).await?.token,
         Door::Hooks => {
             for number in 0..plan.gateways {
                 let bot = BotNew {
                     platform: "hooks".into(),
-                    id: format!("h{number}"),
+                    id: format!("h{number}").into(),
                     tenant: Some(FIRST_TENANT.into()),
                     settings: [].into(),
                     secrets: [("key".to_owned(), HOOK_KEY.to_owned())].into(),
@@ -138,7 +139,14 @@ async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<Doo
                 directory.bots().add(bot).await?;
                 let [platform, user_id, tenant, instance] =
                     ["hooks".to_owned(), format!("h{number}"), FIRST_TENANT.to_owned(), format!("a{number}")];
-                directory.bind(BindingNew { platform, user_id, tenant, instance }).await?;
+                directory
+                    .bind(BindingNew {
+                        platform,
+                        user_id: user_id.into(),
+                        tenant: tenant.into(),
+                        instance: instance.into(),
+                    })
+                    .await?;
             }
             HOOK_KEY.to_owned()
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use frontdesk_core::Desk;
 use frontdesk_core::directory::Identity;
+use frontdesk_wire::BotId;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
@@ -105,9 +106,9 @@ impl Stage {
             let (id, tenant) = (format!("a{number}"), tenant_of(number));
             let who = Identity { tenant: tenant.as_str().into(), instance: Some(id.as_str().into()) };
             let ask = ProvisionRequest {
-                gateway_id: id.clone(),
+                gateway_id: id.clone().into(),
                 platform: "relay".into(),
-                bot_id: String::new(),
+                bot_id: BotId::default(),
                 gateway_endpoint: None,
                 route_keys: Vec::new(),
                 instance_id: None,
@@ -116,12 +117,12 @@ impl Stage {
             let provisioned = self.app.desk.directory().provision(&who, ask).await?;
             let link = BindingNew {
                 platform: "relay".into(),
-                user_id: format!("u{number}"),
-                tenant: tenant.clone(),
-                instance: id.clone(),
+                user_id: format!("u{number}").into(),
+                tenant: tenant.clone().into(),
+                instance: id.clone().into(),
             };
             self.app.desk.directory().bind(link).await?;
-            self.app.chat.change_facts(&tenant, &format!("c{number}"), |_| true).await?;
+            self.app.chat.change_facts(&tenant.as_str().into(), &format!("c{number}").into(), |_| true).await?;
             self.gateways.push(Gateway { id, secret: provisioned.secret });
         }
         Ok(())

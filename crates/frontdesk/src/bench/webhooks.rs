@@ -104,7 +104,7 @@ async fn add_bots(stage: &Stage, plan: &Plan, platforms: &[String]) -> anyhow::R
     for sample in samples().into_iter().filter(|it| platforms.iter().any(|name| name == it.platform())) {
         let bot = BotNew {
             platform: sample.platform().to_owned(),
-            id: BOT.to_owned(),
+            id: BOT.into(),
             tenant: Some(FIRST_TENANT.into()),
             settings: sample.settings(&vendor),
             secrets: sample.secrets(),
@@ -115,7 +115,14 @@ async fn add_bots(stage: &Stage, plan: &Plan, platforms: &[String]) -> anyhow::R
             let user_id = sample.user(number as u64);
             if linked.insert(user_id.clone()) {
                 let [platform, tenant] = [sample.platform().to_owned(), FIRST_TENANT.to_owned()];
-                directory.bind(BindingNew { platform, user_id, tenant, instance: format!("a{number}") }).await?;
+                directory
+                    .bind(BindingNew {
+                        platform,
+                        user_id: user_id.into(),
+                        tenant: tenant.into(),
+                        instance: format!("a{number}").into(),
+                    })
+                    .await?;
             }
         }
     }

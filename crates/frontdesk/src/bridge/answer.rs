@@ -147,12 +147,15 @@ impl Answer {
     async fn send(&self, text: &str) -> Result<Option<String>, ActError> {
         let (chat_id, reply_to) = (self.event.source.chat_id.clone(), self.event.message_id.clone());
         let sent = self.agent.act(&self.event, Act::Send { chat_id, content: text.into(), reply_to }).await?;
-        Ok(sent.message_id)
+        Ok(sent.message_id.map(Into::into))
     }
 
     async fn edit(&self, id: &str, text: &str) -> Result<(), ActError> {
         let (chat_id, message_id) = (self.event.source.chat_id.clone(), id.to_owned());
-        self.agent.act(&self.event, Act::Edit { chat_id, message_id, content: text.into() }).await.map(drop)
+        self.agent
+            .act(&self.event, Act::Edit { chat_id, message_id: message_id.into(), content: text.into() })
+            .await
+            .map(drop)
     }
 }
 

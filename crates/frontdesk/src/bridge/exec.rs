@@ -48,9 +48,9 @@ impl Exec {
             source.chat_id.to_string(),
             source.chat_type.clone(),
             source.thread_id.clone().unwrap_or_default(),
-            source.user_id.clone().unwrap_or_default(),
+            source.user_id.clone().unwrap_or_default().to_string(),
             source.user_name.clone().unwrap_or_default(),
-            event.message_id.clone().unwrap_or_default(),
+            event.message_id.clone().unwrap_or_default().to_string(),
             files.paths().join("\n"),
             files.missing.join("\n"),
         ];

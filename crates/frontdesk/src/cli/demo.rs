@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use frontdesk_client::Dial;
 use frontdesk_client::wake::WakeListener;
 use frontdesk_core::directory::Identity;
-use frontdesk_wire::Secret;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
+use frontdesk_wire::{BotId, Secret};
 
 use super::demo_agent;
 use super::serve::{keep_files_private, stop_on_signal};
@@ -64,7 +64,7 @@ async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeListener)> 
     let ask = ProvisionRequest {
         gateway_id: AGENT.into(),
         platform: "relay".into(),
-        bot_id: String::new(),
+        bot_id: BotId::default(),
         gateway_endpoint: None,
         route_keys: Vec::new(),
         instance_id: None,

@@ -136,7 +136,7 @@ impl Agent {
             }
             let act = match &message_id {
                 None => Act::Send { chat_id: chat.into(), content: shown.clone(), reply_to: None },
-                Some(id) => Act::Edit { chat_id: chat.into(), message_id: id.clone(), content: shown.clone() },
+                Some(id) => Act::Edit { chat_id: chat.into(), message_id: id.clone().into(), content: shown.clone() },
             };
             let result = self.act(act).await?;
             if message_id.is_none() {
@@ -151,6 +151,6 @@ impl Agent {
     }
 
     async fn act(&self, act: Act) -> Result<Option<String>, TransportError> {
-        Ok(self.transport.send_outbound(act.into()).await?.message_id)
+        Ok(self.transport.send_outbound(act.into()).await?.message_id.map(Into::into))
     }
 }

@@ -21,7 +21,7 @@ use frontdesk_wire::api::{
     TenantNew, TokenMade, TokenNew,
 };
 use frontdesk_wire::cron::AlarmHistory;
-use frontdesk_wire::{Code, InstanceNo, Seq, TenantId};
+use frontdesk_wire::{BotId, Code, GatewayId, InstanceNo, Seq, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ async fn tenants(_: Admin, State(app): State<App>) -> Reply<Value> {
     let all: Vec<Value> = app
         .desk
         .directory()
-        .read(|view| view.tenants.values().map(|it| json!({ "name": it.name, "created_at": it.created_ms })).collect());
+        .read(|view| view.tenants().map(|it| json!({ "name": it.name, "created_at": it.created_ms })).collect());
     Reply(json!({ "tenants": all }))
 }
 
@@ -103,7 +103,7 @@ async fn create_tenant(_: Admin, State(app): State<App>, Json(ask): Json<TenantN
 
 async fn tokens(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
     let all: Vec<Value> = app.desk.directory().read(|view| {
-        let of_tenant = view.tokens.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
+        let of_tenant = view.tokens().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
         let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Token>| {
             json!({ "id": it.id, "tenant": it.tenant, "scope": it.scope, "instance": it.instance,
                     "created_at": it.created_ms, "expires_at": it.expires_ms })
@@ -135,7 +135,7 @@ async fn create_enrollment(_: Admin, State(app): State<App>, Json(ask): Json<Enr
 
 /// Creates a one-time link to the chat page of a tenant.
 async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
-    let known = app.desk.directory().read(|view| view.tenants.contains_key(ask.name.as_str()));
+    let known = app.desk.directory().read(|view| view.tenant(ask.name.as_str()).is_some());
     if !known {
         return Err(Refusal::new(Code::NotFound, format!("tenant {:?} not found", ask.name)));
     }
@@ -153,7 +153,7 @@ async fn bots(_: Admin, State(app): State<App>) -> Answer<Value> {
             json!({ "platform": it.platform, "id": it.id, "tenant": it.tenant, "settings": it.settings,
                     "secrets": it.secrets.keys().collect::<Vec<_>>(), "problem": failure.map(|failure| failure.why) })
         };
-        view.bots.values().map(show).collect()
+        view.bots().map(show).collect()
     });
     Ok(Reply(json!({ "bots": all })))
 }
@@ -171,7 +171,7 @@ const CHECK_TIME: Duration = Duration::from_secs(20);
 async fn check_bot(
     _: Admin,
     State(app): State<App>,
-    Path((platform, id)): Path<(String, String)>,
+    Path((platform, id)): Path<(String, BotId)>,
 ) -> Result<Reply<Value>, Refusal> {
     let absent = || Refusal::new(Code::NotFound, format!("no {platform} bot {id:?} was added"));
     let bot = app.desk.directory().bots().added(&platform, &id).ok_or_else(absent)?;
@@ -193,7 +193,7 @@ async fn check_bot(
 async fn remove_bot(
     _: Admin,
     State(app): State<App>,
-    Path((platform, id)): Path<(String, String)>,
+    Path((platform, id)): Path<(String, BotId)>,
 ) -> Result<StatusCode, Refusal> {
     app.desk.directory().bots().remove(&platform, &id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -201,7 +201,7 @@ async fn remove_bot(
 
 async fn routes(_: Admin, State(app): State<App>) -> Reply<Value> {
     let all: Vec<Value> = app.desk.directory().read(|view| {
-        view.routes.values().map(|it| json!({ "platform": it.platform, "key": it.key, "tenant": it.tenant })).collect()
+        view.routes().map(|it| json!({ "platform": it.platform, "key": it.key, "tenant": it.tenant })).collect()
     });
     Reply(json!({ "routes": all }))
 }
@@ -223,7 +223,7 @@ async fn remove_route(
 
 async fn bindings(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
     let all: Vec<Value> = app.desk.directory().read(|view| {
-        let of_tenant = view.bindings.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
+        let of_tenant = view.bindings().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
         let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Binding>| {
             json!({ "platform": it.platform, "user_id": it.user_id, "tenant": it.tenant, "instance": it.instance,
                     "at": it.at_ms })
@@ -246,7 +246,7 @@ async fn unbind(_: Admin, State(app): State<App>, Json(ask): Json<BindingNew>) -
 
 async fn grants(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Reply<Value> {
     let all: Vec<Value> = app.desk.directory().read(|view| {
-        let of_tenant = view.grants.values().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
+        let of_tenant = view.grants().filter(|it| of.tenant.as_ref().is_none_or(|t| it.tenant == *t));
         let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Grant>| {
             json!({ "tenant": it.tenant, "platform": it.platform, "scope_id": it.scope, "channel_id": it.channel,
                     "instance": it.instance, "at": it.at_ms })
@@ -277,7 +277,7 @@ fn show_gateway(app: &App, it: &Gateway, presences: &HashMap<InstanceNo, Presenc
 }
 
 async fn gateways(_: Admin, State(app): State<App>) -> Answer<Value> {
-    let all: Vec<_> = app.desk.directory().read(|view| view.gateways.values().cloned().collect());
+    let all: Vec<_> = app.desk.directory().read(|view| view.gateways().cloned().collect());
     let presences = app.desk.delivery().served().presences().await?;
     let shown: Vec<Value> = all.iter().map(|it| show_gateway(&app, it, &presences)).collect();
     Ok(Reply(json!({ "gateways": shown })))
@@ -287,17 +287,17 @@ async fn add_gateway(_: Admin, State(app): State<App>, Json(ask): Json<GatewayNe
     Ok((StatusCode::CREATED, Reply(app.desk.directory().add_gateway(ask).await?)))
 }
 
-async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
-    let found = app.desk.directory().read(|view| view.gateways.get(id.as_str()).cloned());
+async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<GatewayId>) -> Answer<Value> {
+    let found = app.desk.directory().read(|view| view.gateway(id.as_str()).cloned());
     let found = found.ok_or_else(|| Refusal::new(Code::NotFound, format!("gateway {id:?} not found")))?;
     Ok(Reply(show_gateway(&app, &found, &app.desk.delivery().served().presences().await?)))
 }
 
-async fn rotate(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Rotated> {
+async fn rotate(_: Admin, State(app): State<App>, Path(id): Path<GatewayId>) -> Answer<Rotated> {
     Ok(Reply(app.desk.directory().rotate(&id).await?))
 }
 
-async fn revoke(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Value> {
+async fn revoke(_: Admin, State(app): State<App>, Path(id): Path<GatewayId>) -> Answer<Value> {
     app.desk.directory().revoke(&id).await?;
     let unconfirmed = app.desk.cluster().unconfirmed().await?;
     Ok(Reply(json!({ "id": id, "revoked": true, "unconfirmed": unconfirmed })))
@@ -317,7 +317,7 @@ async fn desks(_: Admin, State(app): State<App>) -> Answer<Value> {
 }
 
 async fn instances(_: Admin, State(app): State<App>) -> Answer<Value> {
-    let all: Vec<_> = app.desk.directory().read(|view| view.instances.values().cloned().collect());
+    let all: Vec<_> = app.desk.directory().read(|view| view.instances().cloned().collect());
     let waiting = app.desk.delivery().waiting().await?;
     let presences = app.desk.delivery().served().presences().await?;
     let show = |it: &std::sync::Arc<frontdesk_core::directory::facts::Instance>| {
@@ -359,7 +359,7 @@ async fn mail(
     Path(id): Path<String>,
     Query(query): Query<MailQuery>,
 ) -> Answer<Value> {
-    let instance = app.desk.directory().find_instance(&id, query.tenant.as_deref())?;
+    let instance = app.desk.directory().find_instance(&id, query.tenant.as_ref())?;
     let rows = app.desk.delivery().mail(instance.no, query.state, query.before).await?;
     Ok(Reply(json!({ "mail": rows.iter().map(show_mail).collect::<Vec<_>>() })))
 }
@@ -404,7 +404,7 @@ async fn alarms(
     Path(id): Path<String>,
     Query(q): Query<AlarmQuery>,
 ) -> Answer<Value> {
-    let instance = app.desk.directory().find_instance(&id, q.tenant.as_deref())?;
+    let instance = app.desk.directory().find_instance(&id, q.tenant.as_ref())?;
     let armed = app.desk.cron().armed(instance.no, ARMED_PAGE).await?;
     Ok(Reply(json!({ "alarms": armed.iter().map(show_alarm).collect::<Vec<_>>() })))
 }
@@ -415,7 +415,7 @@ async fn alarm_history(
     Path(id): Path<String>,
     Query(q): Query<AlarmQuery>,
 ) -> Answer<AlarmHistory> {
-    let instance = app.desk.directory().find_instance(&id, q.tenant.as_deref())?;
+    let instance = app.desk.directory().find_instance(&id, q.tenant.as_ref())?;
     Ok(Reply(app.desk.cron().alarm_history(&instance, q.job_id.as_deref()).await?))
 }
 
@@ -447,7 +447,7 @@ async fn explain(_: Admin, State(app): State<App>, Path(id): Path<String>) -> An
 }
 
 async fn journal(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
-    Ok(Reply(json!({ "actions": app.desk.outbound().entries(of.tenant.as_deref(), 200).await? })))
+    Ok(Reply(json!({ "actions": app.desk.outbound().entries(of.tenant.as_ref(), 200).await? })))
 }
 
 /// Dispatches per response.
@@ -457,7 +457,7 @@ const DISPATCH_PAGE: usize = 200;
 async fn dispatches(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {
     let tenants: Vec<TenantId> = match of.tenant {
         Some(tenant) => vec![tenant],
-        None => app.desk.directory().read(|view| view.tenants.keys().cloned().collect()),
+        None => app.desk.directory().read(|view| view.tenants().map(|it| it.name.clone()).collect()),
     };
     let mut found = Vec::new();
     for tenant in tenants {
@@ -483,7 +483,7 @@ struct SkillRulesPut {
 async fn skill_rules(
     _: Admin,
     State(app): State<App>,
-    Path(tenant): Path<String>,
+    Path(tenant): Path<TenantId>,
     Json(put): Json<SkillRulesPut>,
 ) -> Answer<Value> {
     app.desk.tenant_stores().set_skill_rules(&tenant, put.secured, &put.public_key_pem).await?;

@@ -73,7 +73,7 @@ async fn managed(parts: &Parts, app: &App) -> Result<ProvenInstance, Refusal> {
         tracing::info!(%why, "signed token refused at /manage");
         unauthorized()
     })?;
-    app.desk.directory().prove_instance(&instance, signed.tenant.as_deref()).ok_or_else(unauthorized)
+    app.desk.directory().prove_instance(&instance, signed.tenant.as_ref()).ok_or_else(unauthorized)
 }
 
 /// The holder of an identity token, for provision and enroll.
@@ -154,7 +154,7 @@ impl FromRequestParts<App> for ChatCaller {
 
 fn is_live_token(app: &App, id: &str) -> bool {
     let now_ms = app.desk.env().now_ms();
-    app.desk.directory().read(|view| view.tokens.get(id).is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)))
+    app.desk.directory().read(|view| view.token(id).is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)))
 }
 
 /// The tenant of a page session that has not expired and whose token is still valid. One without a token is valid for as
@@ -172,7 +172,7 @@ pub(crate) fn chat_session(app: &App, session: &str) -> Option<TenantId> {
 /// loopback address (a local peer could then be a proxy for remote users).
 pub(crate) fn tenant_of_this_machine(app: &App) -> Option<TenantId> {
     let tenant = app.pages.local_tenant()?;
-    let is_only_one = app.desk.directory().read(|view| view.tenants.len() == 1 && view.tenants.contains_key(tenant));
+    let is_only_one = app.desk.directory().read(|view| view.tenants().len() == 1 && view.tenant(tenant).is_some());
     let host = Url::parse(&app.public_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     let is_loopback = host == "localhost"
         || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());

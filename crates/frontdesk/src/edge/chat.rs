@@ -15,7 +15,7 @@ use frontdesk_core::directory::facts::Instance;
 use frontdesk_core::tail::Notice;
 use frontdesk_platforms::chat::{BOT, ChatFacts, PLATFORM, Posted, Signal, Signaled};
 use frontdesk_wire::api::{ChatHistory, ChatList, ChatPost, ChatPosted, ChatPress, ChatSettings, Members};
-use frontdesk_wire::{Code, TenantId};
+use frontdesk_wire::{ChatId, Code, MessageId, TenantId};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ pub(crate) async fn dispatches(
 pub(crate) async fn set(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
-    Path(chat_id): Path<String>,
+    Path(chat_id): Path<ChatId>,
     Json(settings): Json<ChatSettings>,
 ) -> Result<Reply<Value>, Refusal> {
     check_chat_id(&chat_id)?;
@@ -112,14 +112,14 @@ pub(crate) async fn set(
         true
     };
     let facts = app.chat.change_facts(&tenant, &chat_id, change).await?;
-    app.desk.inbound().drop_cached_visibility(&tenant, PLATFORM, BOT, &chat_id);
+    app.desk.inbound().drop_cached_visibility(&tenant, PLATFORM, &BOT.into(), &chat_id);
     Ok(Reply(json!({ "chat_id": chat_id, "name": facts.name, "members": facts.members })))
 }
 
 pub(crate) async fn history(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
-    Path(chat_id): Path<String>,
+    Path(chat_id): Path<ChatId>,
     Query(After { after }): Query<After>,
 ) -> Result<Response, Refusal> {
     let spent = app.answers.take(&tenant, PAGE_KIB).await.ok_or_else(unread)?;
@@ -130,7 +130,7 @@ pub(crate) async fn history(
 pub(crate) async fn post(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
-    Path(chat_id): Path<String>,
+    Path(chat_id): Path<ChatId>,
     Json(post): Json<ChatPost>,
 ) -> Result<(StatusCode, Reply<ChatPosted>), Refusal> {
     let posted = app.chat.post(&app.desk, &tenant, &chat_id, post).await?;
@@ -140,7 +140,7 @@ pub(crate) async fn post(
 pub(crate) async fn press(
     State(app): State<App>,
     ChatTenant(tenant): ChatTenant,
-    Path((chat_id, message_id)): Path<(String, String)>,
+    Path((chat_id, message_id)): Path<(ChatId, MessageId)>,
     Json(press): Json<ChatPress>,
 ) -> Result<(StatusCode, Reply<ChatPosted>), Refusal> {
     let posted = app.chat.press(&app.desk, &tenant, &chat_id, &message_id, press).await?;
@@ -155,7 +155,7 @@ fn reply(posted: Posted) -> ChatPosted {
 pub(crate) async fn stream(
     State(app): State<App>,
     caller: ChatCaller,
-    Path(chat_id): Path<String>,
+    Path(chat_id): Path<ChatId>,
     Query(After { after }): Query<After>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     // Subscribed before the history is read, so that nothing in between is missed.
@@ -176,7 +176,7 @@ struct Watch {
     app: App,
     tenant: TenantId,
     caller: ChatCaller,
-    chat_id: String,
+    chat_id: ChatId,
     signals: Receiver<Arc<Signaled>>,
     notices: Receiver<Arc<Notice>>,
     leave: CancellationToken,
@@ -266,13 +266,12 @@ impl Watch {
                     .push(event("agent", &json!({ "instance": notice.instance, "state": state, "text": notice.text })));
             }
         }
-        let (message_id, event_id) = (Some(&notice.message_id), Some(&notice.event_id));
-        let known = |id: Option<&String>| id.filter(|id| !id.is_empty() && !elsewhere).cloned();
+        let known = |id: &str| (!id.is_empty() && !elsewhere).then(|| id.to_owned());
         events.push(event(
             "timeline",
             &json!({
-                "message_id": known(message_id),
-                "event_id": known(event_id),
+                "message_id": known(&notice.message_id),
+                "event_id": known(&notice.event_id),
                 "step": notice.step,
                 "at": notice.at,
                 "text": notice.text,
@@ -294,7 +293,7 @@ fn event(name: &str, data: &impl serde::Serialize) -> Event {
 }
 
 fn instances_of(app: &App, tenant: &str) -> Vec<Arc<Instance>> {
-    let of_tenant = |view: &View| view.instances.values().filter(|it| it.tenant == tenant).cloned().collect();
+    let of_tenant = |view: &View| view.instances().filter(|it| it.tenant == tenant).cloned().collect();
     app.desk.directory().read(of_tenant)
 }
 

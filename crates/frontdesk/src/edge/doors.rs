@@ -15,7 +15,7 @@ use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::media::{MediaBody, MediaItem};
 use frontdesk_core::port::platform::{
-    Answer, Bot, Change, Door, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, ReceivedRequest, Reply,
+    Bot, Change, Door, DoorAnswer, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, ReceivedRequest, Reply,
 };
 use frontdesk_core::port::store::{Outcome, StoreError};
 use frontdesk_wire::Code;
@@ -124,7 +124,7 @@ async fn try_take(
                 }
                 false => Refusal::new(Code::NotFound, format!("no {name} bot {id:?} was added")),
             };
-            let found = bots.added(name, id).ok_or_else(absent)?;
+            let found = bots.added(name, &id.into()).ok_or_else(absent)?;
             raw.parameters = parameters;
             Some(found)
         }
@@ -166,10 +166,10 @@ async fn try_take(
     }
     match stored {
         Ok((receipts, refusal)) => match (received.answer, refusal.filter(|_| receipts.is_empty())) {
-            (Answer::Fixed(reply), _) => Ok(reply.into()),
-            (Answer::File(item, body), _) => Ok(Taken::File(item, body)),
-            (Answer::FromReceipts(answer), None) => Ok(answer(&receipts).into()),
-            (Answer::FromReceipts(_), Some(refusal)) => match received.if_not_stored {
+            (DoorAnswer::Fixed(reply), _) => Ok(reply.into()),
+            (DoorAnswer::File(item, body), _) => Ok(Taken::File(item, body)),
+            (DoorAnswer::FromReceipts(answer), None) => Ok(answer(&receipts).into()),
+            (DoorAnswer::FromReceipts(_), Some(refusal)) => match received.if_not_stored {
                 None => Err(refusal.into()),
                 Some(reply) => Ok(reply(&refusal).into()),
             },

@@ -5,11 +5,11 @@
 
 use axum::Json as Reply;
 use axum::extract::{Query, State};
-use frontdesk_wire::Code;
 use frontdesk_wire::api::{
     DmDefaultAsk, EnrollRequest, Explanation, LinkAsk, LinkOffer, PrincipalAsk, ProvisionReply, ProvisionRequest,
     RelevancePolicy, ScopeAsk,
 };
+use frontdesk_wire::{ChatId, Code, MessageId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -93,8 +93,8 @@ pub(crate) async fn deprovision(State(app): State<App>, Managed(who): Managed) -
 #[derive(Deserialize)]
 pub(crate) struct Which {
     #[serde(default)]
-    message_id: String,
-    chat_id: Option<String>,
+    message_id: MessageId,
+    chat_id: Option<ChatId>,
 }
 
 /// Why this agent did, or did not, receive a message.
@@ -106,5 +106,5 @@ pub(crate) async fn why(
     if which.message_id.is_empty() {
         return Err(Refusal::new(Code::BadRequest, "the query parameter message_id is missing").plain());
     }
-    app.desk.inbound().why(&who, &which.message_id, which.chat_id.as_deref()).await.map(Reply).map_err(plain)
+    app.desk.inbound().why(&who, &which.message_id, which.chat_id.as_ref()).await.map(Reply).map_err(plain)
 }

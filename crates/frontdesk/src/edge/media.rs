@@ -127,7 +127,7 @@ async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
     Ok(Some((Box::pin(all), is_over)))
 }
 
-async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
+async fn get(app: &App, tenant: &TenantId, id: &str) -> Result<Response, Refusal> {
     let (item, body) = match app.desk.media().find(tenant, id).await? {
         Found::Here(item, body) => (item, body),
         Found::Remote => fetch(app, tenant, id).await?,
@@ -137,8 +137,8 @@ async fn get(app: &App, tenant: &str, id: &str) -> Result<Response, Refusal> {
 }
 
 /// Runs to its end also if the client disconnects: its next attempt finds the file here.
-async fn fetch(app: &App, tenant: &str, id: &str) -> Result<(MediaItem, MediaBody), Refusal> {
-    let (desk, stop, [tenant, id]) = (app.desk.clone(), app.stop.clone(), [tenant, id].map(str::to_owned));
+async fn fetch(app: &App, tenant: &TenantId, id: &str) -> Result<(MediaItem, MediaBody), Refusal> {
+    let (desk, stop, tenant, id) = (app.desk.clone(), app.stop.clone(), tenant.clone(), id.to_owned());
     let work = async move {
         tokio::select! {
             fetched = desk.media().fetch(&tenant, &id) => fetched,

@@ -119,7 +119,7 @@ async fn redeem(app: &App, code: &str) -> Result<Option<Arc<Token>>, Refusal> {
     }
     let directory = app.desk.directory();
     let made = directory.create_token(&pass.tenant, Scope::Chat, None, Some(SESSION_TTL_MS / 1000)).await?;
-    Ok(directory.read(|view| view.tokens.get(&made.id).cloned()))
+    Ok(directory.read(|view| view.token(&made.id).cloned()))
 }
 
 /// Runs to its end also if the client disconnects: a link that is used up without a session would be lost.

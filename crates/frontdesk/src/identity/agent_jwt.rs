@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use frontdesk_core::Env;
 use frontdesk_core::port::outcall::Outcall;
+use frontdesk_wire::TenantId;
 use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 
@@ -32,7 +33,7 @@ pub struct AgentJwt {
     keys: KeySet,
     issuer: String,
     /// The only tenant whose agents these tokens may name.
-    pub tenant: Option<String>,
+    pub tenant: Option<TenantId>,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +65,7 @@ impl AgentJwt {
         let keys = KeySet::open(&settings.jwks, &[Algorithm::RS256], env, outcall).await;
         let keys = keys.map_err(|error| error.context("manage.jwks"))?;
         let tenant = Some(settings.tenant.clone()).filter(|tenant| !tenant.is_empty());
-        Ok(Some(Self { keys, issuer: settings.issuer.clone(), tenant }))
+        Ok(Some(Self { keys, issuer: settings.issuer.clone(), tenant: tenant.map(TenantId::from) }))
     }
 
     /// The instance that the token names.
@@ -94,7 +95,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use frontdesk_core::port::BoxFuture;
-    use frontdesk_core::port::outcall::{Answer, Call, OutcallError};
+    use frontdesk_core::port::outcall::{Call, HttpAnswer, OutcallError};
     use frontdesk_testkit::TestEnv;
     use serde_json::{Value, json};
 
@@ -141,10 +142,10 @@ mod tests {
             Ok(())
         }
 
-        fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let body = self.keys.lock().unwrap().to_string().into_bytes();
-            Box::pin(async move { Ok(Answer { body, ..Answer::of(200) }) })
+            Box::pin(async move { Ok(HttpAnswer { body, ..HttpAnswer::of(200) }) })
         }
     }
 

@@ -142,12 +142,12 @@ impl Verifier {
         let tenant = text(&self.tenant_claim)
             .ok_or_else(|| Unknown::Stranger(format!("this identity has no tenant claim ({})", self.tenant_claim)))?;
         desk.directory().read(|view| {
-            if !view.tenants.contains_key(tenant) {
+            if view.tenant(tenant).is_none() {
                 return Err(Unknown::Stranger("the tenant of this identity does not exist on this server".into()));
             }
             let client = ["client_id", "azp"].into_iter().filter_map(text).find_map(|id| id.strip_prefix("agent:"));
             let by_session = || {
-                let links = view.links(tenant, SESSION_PLATFORM, text("sid")?);
+                let links = view.links(&tenant.into(), SESSION_PLATFORM, &text("sid")?.into());
                 links.last().map(|link| link.instance.as_str())
             };
             let instance = client.filter(|id| !id.is_empty()).or_else(by_session).map(InstanceId::from);

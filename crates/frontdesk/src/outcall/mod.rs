@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::bail;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{
-    Answer, Body, Call, Dial, HttpMethod, OpenAnswer, Outcall, OutcallError, Part, PartValue, Socket,
+    Body, Call, Dial, HttpAnswer, HttpMethod, OpenAnswer, Outcall, OutcallError, Part, PartValue, Socket,
 };
 use futures_util::StreamExt as _;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -258,7 +258,7 @@ impl Outcall for GuardedClient {
         self.guard.check(url).map(drop)
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             let (max_bytes, cut) = (call.max_bytes, call.cut);
             let mut response = self.send(call).await?;
@@ -273,7 +273,7 @@ impl Outcall for GuardedClient {
                     Err(error) => return Err(failed(&error)),
                 }
             }
-            Ok(Answer { status, headers, body })
+            Ok(HttpAnswer { status, headers, body })
         })
     }
 

@@ -9,12 +9,12 @@ use tokio_util::task::TaskTracker;
 pub(super) async fn run(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let mut state = desk.cron().new_loop();
     loop {
-        let turn = desk.cron().turn(&mut state).await;
-        for claimed in turn.claimed {
+        let round = desk.cron().round(&mut state).await;
+        for claimed in round.claimed {
             let desk = desk.clone();
             tracker.spawn(async move { desk.cron().fire_claimed(claimed).await });
         }
-        let pause = match turn.pause {
+        let pause = match round.pause {
             Some(pause) => pause,
             None if stop.is_cancelled() => return,
             None => continue,
@@ -36,7 +36,7 @@ mod tests {
     use frontdesk_core::directory::{Identity, ProvenInstance};
     use frontdesk_core::meters::Why;
     use frontdesk_core::port::BoxFuture;
-    use frontdesk_core::port::outcall::{Answer, Body, Call, Outcall, OutcallError};
+    use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, Outcall, OutcallError};
     use frontdesk_core::vault::Sealer;
     use frontdesk_core::{Env as _, Parts, Rules};
     use frontdesk_store::memory::MemoryStore;
@@ -55,7 +55,7 @@ mod tests {
             Ok(())
         }
 
-        fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
             let Body::Json(json) = call.body else { panic!("an alarm has a JSON body") };
             let body: serde_json::Value = serde_json::from_str(json).unwrap();
             if body["job_id"] == "hangs" {
@@ -63,7 +63,7 @@ mod tests {
             }
             self.0.lock().unwrap().push(body["job_id"].as_str().unwrap().to_owned());
             let status = if self.1.load(std::sync::atomic::Ordering::SeqCst) { 503 } else { 202 };
-            Box::pin(async move { Ok(Answer::of(status)) })
+            Box::pin(async move { Ok(HttpAnswer::of(status)) })
         }
     }
 

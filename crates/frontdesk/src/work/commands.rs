@@ -83,7 +83,7 @@ impl Declaring {
         for name in self.plan.want(lists(desk), desk.env().steady_ms()) {
             let dropped = tokio::time::timeout(STORE_TIME, desk.lease().drop_duty(&duty(&name))).await;
             if let Ok(Err(error)) = dropped {
-                tracing::warn!(%error, platform = name.0, bot = name.1, "giving up the commands of a bot failed");
+                tracing::warn!(%error, platform = name.0, bot = name.1.as_str(), "giving up the commands of a bot failed");
             }
         }
     }
@@ -100,7 +100,9 @@ impl Declaring {
                     continue;
                 }
                 Ok(Ok(None)) | Err(_) => {}
-                Ok(Err(error)) => tracing::warn!(%error, platform, bot, "taking over the commands of a bot failed"),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, platform, bot = bot.as_str(), "taking over the commands of a bot failed");
+                }
             }
             self.plan.put_off(&due, desk.env().steady_ms());
         }
@@ -114,12 +116,20 @@ impl Declaring {
         desk.meters().command_lists.get_or_create(&Why { why: outcome }).inc();
         match (self.plan.ended(&due, how.is_ok(), desk.env().steady_ms()), how) {
             (Some(Report::Declared), _) => {
-                tracing::info!(platform, bot, count, "the commands of a bot were declared");
+                tracing::info!(platform, bot = bot.as_str(), count, "the commands of a bot were declared");
             }
             (Some(Report::Failed { again_in_ms }), Err(why)) => {
-                tracing::warn!(platform, bot, why, again_in_ms, "declaring the commands of a bot failed; retrying");
+                tracing::warn!(
+                    platform,
+                    bot = bot.as_str(),
+                    why,
+                    again_in_ms,
+                    "declaring the commands of a bot failed; retrying"
+                );
             }
-            (_, Err(why)) => tracing::debug!(platform, bot, why, "declaring the commands of a bot failed again"),
+            (_, Err(why)) => {
+                tracing::debug!(platform, bot = bot.as_str(), why, "declaring the commands of a bot failed again");
+            }
             (_, Ok(())) => {}
         }
     }

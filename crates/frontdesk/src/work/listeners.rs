@@ -146,7 +146,7 @@ impl Listeners {
                 let (platform, bot, part) = (&last.platform, &last.bot, last.part);
                 tracing::info!(
                     platform,
-                    bot,
+                    bot = bot.as_str(),
                     %part,
                     live,
                     "a listener was stopped, so that another server can take it over"
@@ -175,7 +175,7 @@ impl Listeners {
             let (platform, bot, part) = (&name.platform, &name.bot, name.part);
             if !listener.stop.is_cancelled() {
                 desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
-                tracing::error!(platform, bot, %part, "the listener of a bot panicked; it is started again");
+                tracing::error!(platform, bot = bot.as_str(), %part, "the listener of a bot panicked; it is started again");
             }
             listener::note(desk, name, None); // the next one, here or elsewhere, says how it is
             if listener.is_given || !wanted.contains_key(name) {
@@ -200,7 +200,7 @@ impl Listeners {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     let (platform, bot, part) = (&name.platform, &name.bot, name.part);
-                    tracing::warn!(%error, platform, bot, %part, "giving up the listener of a bot failed");
+                    tracing::warn!(%error, platform, bot = bot.as_str(), %part, "giving up the listener of a bot failed");
                     self.leaving.push(name);
                 }
                 Err(_) => {
@@ -251,7 +251,7 @@ impl Listeners {
         let taken = match tokio::time::timeout(TICK, self.duties.take(name)).await {
             Ok(Ok(taken)) => taken?,
             Ok(Err(error)) => {
-                tracing::warn!(%error, platform, bot = bot.id, %part, "taking over the listener of a bot failed");
+                tracing::warn!(%error, platform, bot = bot.id.as_str(), %part, "taking over the listener of a bot failed");
                 return None;
             }
             Err(_) => return None,

@@ -73,14 +73,14 @@ async fn run_wakes(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToke
 
 #[cfg(test)]
 mod tests {
-    use frontdesk_wire::{EventId, Seq};
+    use frontdesk_wire::{BotId, EventId, Seq};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
     use frontdesk_core::directory::Identity;
     use frontdesk_core::port::BoxFuture;
-    use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+    use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
     use frontdesk_core::port::store::{Acceptance, Delivery};
     use frontdesk_core::vault::Sealer;
     use frontdesk_core::{Env as _, Parts, Rules};
@@ -104,7 +104,7 @@ mod tests {
             Ok(())
         }
 
-        fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+        fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
             self.called.lock().unwrap().push(call.url.to_owned());
             Box::pin(async move {
                 self.open.fetch_add(1, Ordering::SeqCst);
@@ -112,7 +112,7 @@ mod tests {
                     std::future::pending::<()>().await;
                 }
                 self.open.fetch_sub(1, Ordering::SeqCst);
-                Ok(Answer::of(503))
+                Ok(HttpAnswer::of(503))
             })
         }
     }
@@ -144,12 +144,12 @@ mod tests {
 
         /// Mail for an agent of this name, which is made if it is not there.
         async fn mail(&self, name: &str) {
-            let found = self.desk.directory().read(|view| view.instance("home", name).cloned());
+            let found = self.desk.directory().read(|view| view.instance(&"home".into(), name).cloned());
             if found.is_none() {
                 let ask = ProvisionRequest {
                     gateway_id: name.into(),
                     platform: "relay".into(),
-                    bot_id: String::new(),
+                    bot_id: BotId::default(),
                     gateway_endpoint: None,
                     route_keys: Vec::new(),
                     instance_id: Some(name.into()),
@@ -158,7 +158,7 @@ mod tests {
                 let who = Identity { tenant: "home".into(), instance: None };
                 self.desk.directory().provision(&who, ask).await.unwrap();
             }
-            let instance = self.desk.directory().read(|view| view.instance("home", name).cloned()).unwrap();
+            let instance = self.desk.directory().read(|view| view.instance(&"home".into(), name).cloned()).unwrap();
             let number = self.mails.fetch_add(1, Ordering::SeqCst);
             let delivery = Delivery {
                 event: EventId(0),
@@ -169,10 +169,10 @@ mod tests {
                 bot: "desk".into(),
                 chat_id: "c".into(),
                 session_key: "k".into(),
-                message_id: number.to_string(),
+                message_id: number.to_string().into(),
             };
             let dedup = number.to_be_bytes().to_vec();
-            let unreceived = Acceptance::unreceived("home", dedup, delivery, String::new());
+            let unreceived = Acceptance::unreceived(&"home".into(), dedup, delivery, String::new());
             let acceptance = Acceptance { receivers: vec![instance.no], ..unreceived };
             self.desk.stores().ledger.accept(vec![acceptance]).await.unwrap();
         }
@@ -228,7 +228,7 @@ mod tests {
         sleepers.mail("ann").await;
         sleepers.pass(1).await;
         let called = sleepers.network.calls_to("/ann");
-        let ann = sleepers.desk.directory().read(|view| view.instance("home", "ann").cloned()).unwrap();
+        let ann = sleepers.desk.directory().read(|view| view.instance(&"home".into(), "ann").cloned()).unwrap();
         let position = frontdesk_core::port::store::Position { through: Seq(1), above: Vec::new(), sent: Seq(1) };
         sleepers.desk.stores().ledger.settle(ann.no, position.into()).await.unwrap();
         sleepers.pass(600).await;

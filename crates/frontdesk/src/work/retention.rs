@@ -71,8 +71,8 @@ mod tests {
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::desk::desk_over;
-    use frontdesk_wire::InboxSeq;
     use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, PortableData};
+    use frontdesk_wire::{InboxSeq, TenantId};
 
     use super::*;
 
@@ -91,7 +91,8 @@ mod tests {
         let env = Arc::new(TestEnv::default());
         let desk = desk_over(Arc::new(MemoryStore::new(1)), env.clone(), Rules::default()).await;
         desk.directory().create_tenant("home").await.unwrap();
-        let who = AgentsCaller { tenant: "home", ..AgentsCaller::default() };
+        let home = TenantId::from("home");
+        let who = AgentsCaller::of(&home);
         desk.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
         let payload = |text: &str| {
             let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };
@@ -121,7 +122,7 @@ mod tests {
         let desk = desk_over(Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()), Rules::default()).await;
         for number in 0..500 {
             let row = PortableData { id: number.to_string(), expires_at: Some(1), ..PortableData::default() };
-            desk.stores().data.data_put("acme", row).await.unwrap();
+            desk.stores().data.data_put(&"acme".into(), row).await.unwrap();
         }
         forget_once(&desk, RetentionDays { dedup: 30, explain: 7, inbox: 0, journal: 0, chat: 0, reach: 0 }).await;
         let left = Retention { now_ms: desk.env().now_ms(), ..Retention::default() };

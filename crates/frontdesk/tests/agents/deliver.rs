@@ -165,7 +165,7 @@ async fn rule_12_a_retry_of_an_expired_message_gets_no_false_receipt() {
     let body = plane.augment("once");
     let first = plane.deliver("alice", &body).await.expect(200);
     let desk = plane.harness.app.desk.clone();
-    desk.stores().inbox.drop_inbox(desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap()).await.unwrap();
+    desk.stores().inbox.drop_inbox(desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap()).await.unwrap();
     let stream = plane.listen("alice", "").await;
     let again = plane.deliver("alice", &body).await.expect(200);
     assert_eq!((&again["delivery_id"], &again["delivered_at"]), (&first["delivery_id"], &first["delivered_at"]));
@@ -296,7 +296,7 @@ async fn rule_10_a_failed_write_returns_no_receipt() {
     let desk = plane.harness.app.desk.clone();
     assert!(desk.agents().live().waiters.is_empty() && desk.agents().live().in_flight.is_empty());
     assert!(plane.inbox("alice").await.is_empty() && plane.inbox("carol").await.is_empty());
-    assert!(desk.cron().armed_of_tenant("home").await.unwrap().is_empty());
+    assert!(desk.cron().armed_of_tenant(&"home".into()).await.unwrap().is_empty());
     plane.deliver("alice", &body).await.expect(200);
     drop(stream);
     plane.finish().await;

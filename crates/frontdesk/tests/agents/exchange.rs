@@ -1,12 +1,12 @@
 //! Rules 16, 17 and 32: exchanges.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use frontdesk_core::agents::{AgentsCaller, Line, Question};
-use frontdesk_core::port::exchanges::{Answer, Exchange, Reply, ReplyOutcome};
+use frontdesk_core::agents::{AgentsCaller, AnswerChannel, Question};
+use frontdesk_core::port::exchanges::{Exchange, Reply, ReplyOutcome, StoredAnswer};
 use frontdesk_wire::agents::{Class, DeliveryPayload};
-use frontdesk_wire::{DeskNo, Seq};
+use frontdesk_wire::{DeskNo, Seq, TenantId};
 use serde_json::{Value, json};
 
 use crate::harness::{PATIENCE, Source, outbound};
@@ -127,12 +127,13 @@ async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
 async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
-    let speaker = AgentsCaller { tenant: "home", operator: false, caller: None, bound: None };
+    let home = TenantId::from("home");
+    let speaker = AgentsCaller::of(&home);
     let mut body = question(&plane, "c", 60_000);
     body.as_object_mut().unwrap().remove("timeout_ms");
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
     let (to_asker, asker) = tokio::sync::oneshot::channel();
-    let line = Line::from(to_asker);
+    let line = AnswerChannel::from(to_asker);
     let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", payload.into(), 60_000, line));
     let asked = async {
         while plane.inbox("alice").await.is_empty() {
@@ -159,14 +160,15 @@ async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
 async fn a_question_that_was_delivered_holds_nothing_while_its_caller_waits() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
-    let speaker = AgentsCaller { tenant: "home", operator: false, caller: None, bound: None };
+    let home = TenantId::from("home");
+    let speaker = AgentsCaller::of(&home);
     let mut body = question(&plane, "c", 60_000);
     body.as_object_mut().unwrap().remove("timeout_ms");
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
     let held = Arc::new(());
     let is_held = Arc::downgrade(&held);
     let (asker, answer) = tokio::sync::oneshot::channel();
-    let line = Line::from(asker);
+    let line = AnswerChannel::from(asker);
     let asked = Question { payload, held: Box::new(held) };
     let mut asking = Box::pin(desk.exchanges().ask(speaker, "alice", asked, 60_000, line));
     let given_back = async {
@@ -192,14 +194,15 @@ async fn an_answer_without_room_goes_to_the_inbox_of_the_agent_that_asked() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
     for (caller, id, where_to) in [(Some("bob"), "c-1", "is in the inbox"), (None, "c-2", "another dispatch_id")] {
-        let speaker = AgentsCaller { tenant: "home", operator: false, caller, bound: None };
+        let home = TenantId::from("home");
+        let speaker = AgentsCaller { caller, ..AgentsCaller::of(&home) };
         let mut body = question(&plane, id, 60_000);
         body["meta"]["origin"] = json!({});
         body.as_object_mut().unwrap().remove("timeout_ms");
         let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
         let (asker, answer) = tokio::sync::oneshot::channel();
         let (wanted, wants) = std::sync::mpsc::channel();
-        let line = Line::new(asker, move |bytes| {
+        let line = AnswerChannel::new(asker, move |bytes| {
             wanted.send(bytes).unwrap();
             None
         });
@@ -223,9 +226,10 @@ async fn an_answer_without_room_goes_to_the_inbox_of_the_agent_that_asked() {
 /// The server that took the answer is gone, and the asker asks again: too many wait here, and there is no room for the answer.
 #[tokio::test]
 async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wait() {
+    static HOME: LazyLock<TenantId> = LazyLock::new(|| "home".into()); // some of the askers are tasks
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let desk = plane.harness.app.desk.clone();
-    let speaker = AgentsCaller { tenant: "home", operator: false, caller: Some("bob"), bound: None };
+    let speaker = AgentsCaller { caller: Some("bob"), ..AgentsCaller::of(&HOME) };
     let payload = |id: &str| -> DeliveryPayload {
         let mut body = question(&plane, id, 60_000);
         body.as_object_mut().unwrap().remove("timeout_ms");
@@ -233,7 +237,7 @@ async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wai
     };
     let first = payload("c");
     desk.exchanges().exchange(speaker, "alice", &first, 1).await.expect_err("nobody answers so soon");
-    let agent = desk.directory().read(|view| view.agent("home", "alice").map(|it| it.no)).unwrap();
+    let agent = desk.directory().read(|view| view.agent(&"home".into(), "alice").map(|it| it.no)).unwrap();
     let (gone, here, at_ms) = (DeskNo(99), DeskNo(1), 1);
     let exchange = Exchange {
         token: u64::MAX >> 1,
@@ -246,7 +250,7 @@ async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wai
         timeout_ms: 60_000,
         ..Exchange::default()
     };
-    let answer = Answer { content: "forty-two".into(), at_ms };
+    let answer = StoredAnswer { content: "forty-two".into(), at_ms };
     let reply = Reply { tenant: "home".into(), correlation_id: "c".into(), agent, answer, desk: here };
     let store = &desk.stores().exchanges;
     assert!(store.open_exchange(exchange, vec![here, gone], at_ms).await.unwrap());
@@ -266,7 +270,7 @@ async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wai
     };
     tokio::time::timeout(Duration::from_mins(2), full).await.expect("the limit was not reached");
     let (asker, told) = tokio::sync::oneshot::channel();
-    let line = Line::new(asker, |_| None);
+    let line = AnswerChannel::new(asker, |_| None);
     let asking = desk.exchanges().ask(speaker, "alice", first.into(), 60_000, line);
     tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
     let fault = told.await.unwrap().err().expect("there is no room").to_string();
@@ -316,7 +320,7 @@ async fn a_question_repeated_after_a_crash_reaches_the_agent() {
     let first = socket.of("inbound").await;
     socket.ack(&first).await; // settled in the ledger
     let desk = plane.harness.app.desk.clone();
-    let no = desk.directory().read(|view| view.instance("home", "gw-1").map(|it| it.no)).unwrap();
+    let no = desk.directory().read(|view| view.instance(&"home".into(), "gw-1").map(|it| it.no)).unwrap();
     let settled = async {
         while !desk.stores().ledger.pending(no, Seq(0), 10).await.unwrap().is_empty() {
             tokio::task::yield_now().await;

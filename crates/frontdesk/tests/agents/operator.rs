@@ -82,7 +82,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     assert_eq!(doctor().await["ok"], true, "the wake URL was not called yet");
     plane.wake("alice", json!({ "context": "up" })).await.expect(200);
     let desk = plane.harness.app.desk.clone();
-    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
     let failed = async {
         while desk.delivery().wake_failure(no).is_none() {
             tokio::task::yield_now().await;

@@ -62,7 +62,7 @@ async fn leftovers_of_a_deletion_are_removed_at_the_next_start() {
     }
     let desk = plane.harness.app.desk.clone();
     let gone = desk.directory().write(|view, draft| {
-        draft.remove(&Fact::Agent((**view.agent("home", "alice").unwrap()).clone()));
+        draft.remove(&Fact::Agent((**view.agent(&"home".into(), "alice").unwrap()).clone()));
         Ok::<_, ()>(())
     });
     assert!(gone.await.is_ok());
@@ -143,7 +143,7 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
     assert_eq!(plane.status("alice").await, "active");
     assert_eq!(plane.status("alice@s").await, "active");
     let desk = plane.harness.app.desk.clone();
-    let (_, no) = desk.inboxes().inbox_of("home", "alice").unwrap();
+    let (_, no) = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap();
     desk.agents().live().streams.note_traffic(no.unwrap(), desk.env().now_ms() - 300_001);
     assert_eq!(plane.status("alice").await, "idle", "five minutes without messages");
     drop(stream);
@@ -181,7 +181,7 @@ async fn a_stream_ends_with_its_token_or_agent() {
 async fn the_number_of_streams_per_agent_is_limited() {
     let plane = Plane::with_agents(&["alice", "carol"]).await;
     let desk = plane.harness.app.desk.clone();
-    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
     let open = |order| desk.agents().live().streams.open(no, None, order, 1);
     let mut streams: Vec<_> = (1..=256).map(|order| open(order).unwrap()).collect();
     let over = plane.get("/v1/agents/alice/inbox/stream").await;
@@ -236,7 +236,7 @@ async fn rule_14_a_client_that_does_not_read_is_not_woken_and_loses_nothing() {
 async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
     let plane = Plane::with_agents(&["alice"]).await;
     let desk = plane.harness.app.desk.clone();
-    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
     for round in 0..20 {
         // Keeps the store's readers busy, but not its writer.
         let busy = futures_util::future::join_all((0..64).map(|_| desk.upkeep().report()));

@@ -195,7 +195,17 @@ fn in_a_day(plane: &Plane) -> u64 {
 }
 
 async fn planned(plane: &Plane) -> Vec<Alarm> {
-    plane.harness.app.desk.cron().armed_of_tenant("home").await.unwrap().into_iter().map(|(_, alarm)| alarm).collect()
+    plane
+        .harness
+        .app
+        .desk
+        .cron()
+        .armed_of_tenant(&"home".into())
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(_, alarm)| alarm)
+        .collect()
 }
 
 #[tokio::test]
@@ -223,7 +233,7 @@ async fn rule_15_a_scheduled_wake_of_a_deleted_agent_does_not_reach_a_new_one() 
     // A crash in the middle of the deletion: the agent is gone, but its scheduled wake still exists.
     let desk = plane.harness.app.desk.clone();
     let gone = desk.directory().write(|view, draft| {
-        let agent = view.agent("home", "ada@example.org").cloned().unwrap();
+        let agent = view.agent(&"home".into(), "ada@example.org").cloned().unwrap();
         draft.remove(&Fact::Agent((*agent).clone()));
         Ok::<_, ()>(())
     });
@@ -280,7 +290,7 @@ async fn rule_15_an_interrupted_scheduled_wake_is_finished_and_stored_once() {
 async fn rule_14_a_session_that_does_not_read_is_not_woken_and_the_next_gets_the_message() {
     let plane = Plane::with_agents(&["alice"]).await;
     let desk = plane.harness.app.desk.clone();
-    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
     // An open stream whose client does not read.
     let account = desk.agents().live().streams.open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
     let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
@@ -314,7 +324,7 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut stays = plane.listen("alice", "?session=stays").await;
     let desk = plane.harness.app.desk.clone();
-    let no = desk.inboxes().inbox_of("home", "alice").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
     let (rooms, latest) = (desk.agents().live(), u64::MAX);
     let account = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
     rooms.streams.note_traffic(no, 0);
@@ -356,7 +366,7 @@ async fn rule_14_a_message_not_taken_by_its_stream_goes_to_the_socket() {
     plane.register("gw-1").await;
     let mut socket = plane.harness.socket(&account).await;
     let desk = plane.harness.app.desk.clone();
-    let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of(&"home".into(), "gw-1").unwrap().1.unwrap();
     for (session, address, texts) in
         [(None, "gw-1", vec!["anybody"]), (Some("tab"), "gw-1", vec!["anybody"]), (Some("tab"), "gw-1@tab", vec![])]
     {
@@ -389,7 +399,7 @@ async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
     plane.wake("gw-1", json!({ "context": "up", "when": in_a_day(&plane) })).await.expect(200);
     let alarm = planned(&plane).await.remove(0);
     let desk = plane.harness.app.desk.clone();
-    let no = desk.inboxes().inbox_of("home", "gw-1").unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of(&"home".into(), "gw-1").unwrap().1.unwrap();
     let stream = desk.agents().live().streams.open(no, Some("tab".into()), u64::MAX, 1).unwrap();
     let is_written = async {
         while desk.stores().inbox.newest_message(no).await.unwrap() == InboxSeq(0) {

@@ -1,5 +1,8 @@
 //! Memory and the database after the cuts.
 
+use frontdesk_core::directory::Fact;
+use frontdesk_wire::{ChatId, GatewayId, MessageId, TenantId, UserId};
+
 use super::*;
 
 /// Everything in the directory, as it is stored.
@@ -44,9 +47,25 @@ async fn compare_platforms(scene: &Scene) {
     for (platform, chat_id, ids) in ids.into_iter().chain([("slack", SLACK_CHAT, slack_ids)]) {
         let mut stored = 0;
         for id in ids {
-            let event = ledger.event_named(FIRST_TENANT, prefix(&id), &id, Some(chat_id)).await.unwrap();
+            let event = ledger
+                .event_named(
+                    &TenantId::from(FIRST_TENANT),
+                    prefix(&id),
+                    &MessageId::from(&id),
+                    Some(&ChatId::from(chat_id)),
+                )
+                .await
+                .unwrap();
             let answers = [b"answer in ".as_slice(), &frontdesk_core::short_hash(&[chat_id])].concat();
-            let answer = ledger.event_named(FIRST_TENANT, answers, &id, Some(chat_id)).await.unwrap();
+            let answer = ledger
+                .event_named(
+                    &TenantId::from(FIRST_TENANT),
+                    answers,
+                    &MessageId::from(&id),
+                    Some(&ChatId::from(chat_id)),
+                )
+                .await
+                .unwrap();
             stored += usize::from(event.is_some() || answer.is_some());
         }
         let rows = rows.iter().filter(|row| row.delivery.platform == platform).count();
@@ -92,7 +111,7 @@ async fn compare_alarms(scene: &Scene) {
 
 /// The texts in an agent's inbox.
 async fn inbox_texts(desk: &Desk, agent: &str) -> Vec<String> {
-    let no = desk.inboxes().inbox_of(FIRST_TENANT, agent).unwrap().1.unwrap();
+    let no = desk.inboxes().inbox_of(&TenantId::from(FIRST_TENANT), agent).unwrap().1.unwrap();
     let (mut texts, mut after) = (Vec::new(), InboxSeq(0));
     loop {
         let page = desk.stores().inbox.messages(no, after, 500).await.unwrap();
@@ -114,7 +133,7 @@ async fn compare_replies(scene: &Scene) {
     for n in 0..scene.cuts_of("POST /v1/agents/{id}/replies") {
         let is_answered = unique.contains(format!("reply-{n}").as_str());
         let question = format!("asked-{n}");
-        let again = Box::pin(desk.exchanges().reply(OPERATOR, "alice", &question, "again".into())).await;
+        let again = Box::pin(desk.exchanges().reply(as_operator(), "alice", &question, "again".into())).await;
         assert_eq!(again.is_ok(), !is_answered, "a second reply to {question}: {again:?}");
     }
 }
@@ -123,8 +142,20 @@ async fn compare_replies(scene: &Scene) {
 async fn compare_chat(scene: &Scene) {
     let (desk, t) = (scene.desk(), FIRST_TENANT);
     let is_stored = async |id: &str| {
-        let line = desk.stores().chat.chat_line(t, CHAT, id).await.unwrap().is_some();
-        let event = desk.stores().ledger.event_named(t, prefix(id), id, Some(CHAT)).await.unwrap().is_some();
+        let line = desk
+            .stores()
+            .chat
+            .chat_line(&TenantId::from(t), &ChatId::from(CHAT), &MessageId::from(id))
+            .await
+            .unwrap()
+            .is_some();
+        let event = desk
+            .stores()
+            .ledger
+            .event_named(&TenantId::from(t), prefix(id), &MessageId::from(id), Some(&ChatId::from(CHAT)))
+            .await
+            .unwrap()
+            .is_some();
         assert_eq!(line, event, "{id}: a line and its event");
         line
     };
@@ -134,7 +165,13 @@ async fn compare_chat(scene: &Scene) {
     }
     let user = hex::encode(frontdesk_core::short_hash(&[scene.account.user.as_str()]));
     for n in 0..scene.cuts_of("POST /chat/v1/chats/{chat_id}/messages/{message_id}/press") {
-        let prompt = desk.stores().chat.chat_line(t, CHAT, &format!("ask-{n}")).await.unwrap().unwrap();
+        let prompt = desk
+            .stores()
+            .chat
+            .chat_line(&TenantId::from(t), &ChatId::from(CHAT), &format!("ask-{n}").into())
+            .await
+            .unwrap()
+            .unwrap();
         let prompt: Value = serde_json::from_str(&prompt.json).unwrap();
         let press = format!("press-ask-{n}-{user}");
         let is_pressed = is_stored(&press).await;
@@ -150,20 +187,24 @@ pub(crate) async fn compare(scene: &Scene) {
     assert_same(&memory, &stored(desk).await);
 
     // Instance numbers are unique.
-    let numbers: Vec<InstanceNo> = desk.directory().read(|view| view.instances.values().map(|it| it.no).collect());
+    let numbers: Vec<InstanceNo> = desk.directory().read(|view| view.instances().map(|it| it.no).collect());
     assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), numbers.len());
 
     // Gateways have their instance, enrollments their gateway, links their instance.
     let whole = desk.directory().read(|view| {
-        let has_instances = view.gateways.values().all(|it| view.instance(&it.tenant, &it.instance).is_some());
-        let used: HashSet<&String> = view.enrollments.values().filter_map(|it| it.used_by.as_ref()).collect();
-        let enrolled =
-            view.gateways.keys().filter(|id| id.starts_with("enroll-")).all(|id| used.iter().any(|it| *id == **it))
-                && used.iter().all(|id| view.gateways.contains_key(id.as_str()));
+        let has_instances = view.gateways().all(|it| view.instance(&it.tenant, &it.instance).is_some());
+        let used_by = |fact| match fact {
+            Fact::Enrollment(it) => it.used_by,
+            _ => None,
+        };
+        let used: HashSet<GatewayId> = view.facts().into_iter().filter_map(used_by).collect();
+        let enrolled = view.gateways().filter(|it| it.id.starts_with("enroll-")).all(|it| used.contains(&it.id))
+            && used.iter().all(|id| view.gateway(id).is_some());
         let bound = (0..scene.most_cuts()).map(|n| format!("bound-{n}"));
-        let linked = bound
-            .clone()
-            .all(|name| view.links(t, "relay", &name).len() == usize::from(view.instance(t, &name).is_some()));
+        let linked = bound.clone().all(|name| {
+            view.links(&TenantId::from(t), "relay", &UserId::from(&name)).len()
+                == usize::from(view.instance(&TenantId::from(t), &name).is_some())
+        });
         [has_instances, enrolled, linked]
     });
     assert_eq!(whole, [true; 3], "with instances, enrolled, linked");

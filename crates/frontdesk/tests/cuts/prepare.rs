@@ -25,7 +25,7 @@ pub(crate) async fn open_mcp(harness: &Harness, token: &str) -> String {
 impl Scene {
     /// Bob asks Alice and does not wait for the answer, which therefore goes to his inbox.
     pub(crate) async fn question(&self, name: &str) {
-        let who = AgentsCaller { caller: Some("bob"), ..OPERATOR };
+        let who = AgentsCaller { caller: Some("bob"), ..as_operator() };
         let [dispatch_id, correlation_id] = [name, name].map(str::to_owned);
         let meta = DeliveryMeta { dispatch_id, correlation_id: Some(correlation_id), ..DeliveryMeta::default() };
         let payload = DeliveryPayload::Augment { content: "?".into(), meta };

@@ -1,5 +1,6 @@
 //! Context: messages near an addressed message are attached to it, read-only.
 
+use frontdesk_wire::MessageId;
 use serde_json::{Value, json};
 
 use crate::harness::{GatewayAccount, Harness, Socket};
@@ -135,10 +136,10 @@ async fn context_excludes_deleted_messages() {
     let posted = room.say("u-bob", "forget this", PLAIN).await;
     // There is no API for users to delete messages, so the line is changed in the store.
     let (store, id) = (&room.harness.app.desk.stores().chat, posted["message_id"].as_str().unwrap());
-    let row = store.chat_line("home", "room", id).await.unwrap().unwrap();
+    let row = store.chat_line(&"home".into(), &"room".into(), &MessageId::from(id)).await.unwrap().unwrap();
     let mut line: Value = serde_json::from_str(&row.json).unwrap();
     line["deleted"] = json!(true);
-    store.chat_amend("home", "room", id, row.rev, line.to_string()).await.unwrap();
+    store.chat_amend(&"home".into(), &"room".into(), &MessageId::from(id), row.rev, line.to_string()).await.unwrap();
     let (anns, teams) = room.ask("well?").await;
     assert_eq!((anns, teams), (vec!["keep this".to_owned()], vec!["keep this".to_owned()]));
     room.harness.finish().await;

@@ -136,8 +136,10 @@ async fn chats_of_the_same_name_in_two_tenants_are_separate() {
         sent.push(said["message_id"].as_str().unwrap().to_owned());
         socket.act(json!({ "op": "react", "chat_id": "room", "message_id": "m", "emoji": account.gateway })).await;
         socket.act(json!({ "op": "typing", "chat_id": "room" })).await;
-        let typing: Vec<bool> =
-            vec![harness.app.chat.is_typing("home", "room"), harness.app.chat.is_typing("rival", "room")];
+        let typing: Vec<bool> = vec![
+            harness.app.chat.is_typing(&"home".into(), &"room".into()),
+            harness.app.chat.is_typing(&"rival".into(), &"room".into()),
+        ];
         assert_eq!(typing, [account.tenant == "home", account.tenant == "rival"]);
         socket.act(json!({ "op": "typing", "chat_id": "room", "content": "" })).await;
     }

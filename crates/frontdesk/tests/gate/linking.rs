@@ -262,6 +262,7 @@ async fn unlink_removes_the_only_link_and_asks_if_there_are_several() {
     assert_eq!(links(&harness, "u-ann").await, ["ann", "bob"], "nothing was removed yet");
     assert_eq!(counted(&harness, "unlinked").await, 0);
     managed(&harness, &bob, "dm-default", json!({ "platform": PLATFORM, "user_id": "u-ann" })).await;
+    assert!(kinds(&facts(&harness)).contains(&"DmDefault"));
 
     let said = ask(&harness, &ann, "u-ann", "/unlink bob").await;
     assert!(said.contains("no longer linked to bob"), "{said}");

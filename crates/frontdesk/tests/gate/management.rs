@@ -1,5 +1,6 @@
 //! The routes with which an agent manages itself.
 
+use frontdesk_core::directory::Fact;
 use frontdesk_wire::{Secret, token};
 use serde_json::{Value, json};
 
@@ -179,11 +180,11 @@ async fn a_relevance_policy_is_replaced_as_a_whole_for_each_platform() {
     let harness = Harness::open().await;
     let ann = harness.add_gateway("ann").await;
     let policies = || -> Vec<Value> {
-        harness
-            .app
-            .desk
-            .directory()
-            .read(|view| view.policies.values().map(|it| serde_json::to_value(&it.policy).unwrap()).collect())
+        let policy = |fact| match fact {
+            Fact::Policy(it) => Some(serde_json::to_value(&it.policy).unwrap()),
+            _ => None,
+        };
+        harness.app.desk.directory().read(|view| view.facts().into_iter().filter_map(policy).collect())
     };
     let full = json!({ "platform": PLATFORM, "requireAddress": true, "freeResponseScopes": ["a", "b"], "allowOtherBots": true });
     let bare = json!({ "platform": PLATFORM });

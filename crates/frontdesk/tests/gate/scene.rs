@@ -142,15 +142,9 @@ pub(crate) async fn answer(harness: &Harness, account: &GatewayAccount, chat: &s
 /// All records that the management routes can change, as text.
 pub(crate) fn facts(harness: &Harness) -> Vec<String> {
     let mut all = harness.app.desk.directory().read(|view: &View| {
-        let mut all: Vec<String> = Vec::new();
-        all.extend(view.bindings.values().map(|it| format!("{it:?}")));
-        all.extend(view.gateways.values().map(|it| format!("{it:?}")));
-        all.extend(view.grants.values().map(|it| format!("{it:?}")));
-        all.extend(view.principals.values().map(|it| format!("{it:?}")));
-        all.extend(view.policies.values().map(|it| format!("{it:?}")));
-        all.extend(view.dm_defaults.values().map(|it| format!("{it:?}")));
-        all.extend(view.link_codes.values().map(|it| format!("{it:?}")));
-        all
+        let kinds = ["binding", "gateway", "grant", "principal", "policy", "dm_default", "link_code"];
+        let all = view.facts().into_iter().filter(|it| kinds.contains(&it.kind()));
+        all.map(|it| format!("{it:?}")).collect::<Vec<String>>()
     });
     all.sort();
     all
@@ -164,5 +158,5 @@ pub(crate) fn facts_of(harness: &Harness, tenant: &str, instance: &str) -> Vec<S
 
 /// Kinds of these records, such as `Binding` and `Grant`.
 pub(crate) fn kinds(facts: &[String]) -> Vec<&str> {
-    facts.iter().filter_map(|fact| fact.split(' ').next()).collect()
+    facts.iter().filter_map(|fact| fact.split('(').next()).collect()
 }

@@ -11,6 +11,7 @@ use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, Re
 use frontdesk_core::port::store::Stored;
 use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_testkit::desk::NoWay;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::api::{ChatPost, MediaRef};
 use serde_json::{Value, json};
 
@@ -36,20 +37,20 @@ impl MediaStore for CountingMedia {
         self.media.media_put(item, body, tenant_max)
     }
 
-    fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
+    fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
         self.count().media_item(tenant, id, now_ms)
     }
 
     fn media_get<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         id: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
         self.count().media_get(tenant, id, now_ms)
     }
 
-    fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
+    fn media_remote<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
         self.count().media_remote(tenant, id, now_ms)
     }
 }
@@ -175,8 +176,8 @@ async fn a_file_that_a_message_names_ten_times_is_read_once() {
     let (env, outcall, bus) = (Arc::new(SystemEnv), Arc::new(NoWay), Arc::new(NoBus));
     let chat = BuiltInChat::new(env, stores.chat.clone(), media.clone(), outcall, bus, rules);
     let files = (0..10).map(|_| MediaRef { id: id.clone() }).collect();
-    let post = ChatPost { user_id: account.user.clone(), media: files, ..ChatPost::default() };
-    Box::pin(chat.post(&harness.app.desk, &account.tenant, "c", post)).await.unwrap();
+    let post = ChatPost { user_id: account.user.clone().into(), media: files, ..ChatPost::default() };
+    Box::pin(chat.post(&harness.app.desk, &TenantId::from(&account.tenant), &"c".into(), post)).await.unwrap();
     let event = socket.event().await.json["event"].clone();
     assert_eq!(event["media"].as_array().map(Vec::len), Some(10), "{event}");
     assert_eq!(media.reads.load(Ordering::SeqCst), 1);

@@ -79,7 +79,7 @@ impl Scenario {
             platform: APART.into(),
             chat_id: chat.into(),
             chat_type: types.get(chat).cloned().unwrap_or_else(|| "dm".into()),
-            user_id: Some(user_id.to_owned()),
+            user_id: Some(user_id.into()),
             ..Source::default()
         };
         source.set_scope(self.homes[home].chat_scopes.get(chat).cloned());

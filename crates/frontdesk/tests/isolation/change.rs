@@ -3,8 +3,8 @@
 
 use frontdesk_core::directory::facts::{Binding, DmDefault, Fact, Grant, Instance, Policy, Principal};
 use frontdesk_testkit::world::{APART, Event};
-use frontdesk_wire::Source;
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
+use frontdesk_wire::{Source, UserId};
 use serde_json::json;
 
 use crate::scenario::{Scenario, channel, policy, principal};
@@ -50,7 +50,7 @@ impl Scenario {
 
     /// Links with a code, which must not work in another tenant.
     async fn link_some(&mut self) {
-        let people: Vec<String> = self.world.people.iter().map(|person| person.user_id.clone()).collect();
+        let people: Vec<UserId> = self.world.people.iter().map(|person| person.user_id.clone()).collect();
         for _ in 0..NEW_LINKS {
             let at = self.dice.below(self.agents.len());
             let user_id = self.dice.pick(&people).clone();
@@ -60,7 +60,7 @@ impl Scenario {
             let code = offer["code"].as_str().unwrap();
             let tenant = self.homes[home].tenant.clone();
             let elsewhere: Vec<String> = self.world.tenants.iter().filter(|it| **it != tenant).cloned().collect();
-            let others: Vec<String> = people.iter().filter(|it| **it != user_id).cloned().collect();
+            let others: Vec<UserId> = people.iter().filter(|it| **it != user_id).cloned().collect();
             let (elsewhere, somebody) = (self.dice.pick(&elsewhere).clone(), self.dice.pick(&others).clone());
             self.type_to_bot(&elsewhere, &somebody, "/link", code).await;
             self.tick().await;
@@ -80,7 +80,14 @@ impl Scenario {
         let since_ms = links.iter().find(|it| is_it(it)).map_or(at_ms, |it| it.since_ms);
         links.retain(|it| !is_it(it));
         let [tenant, platform, user_id, instance] = [tenant, APART, user_id, instance].map(str::to_owned);
-        links.push(Binding { tenant: tenant.into(), platform, user_id, instance: instance.into(), at_ms, since_ms });
+        links.push(Binding {
+            tenant: tenant.into(),
+            platform,
+            user_id: user_id.into(),
+            instance: instance.into(),
+            at_ms,
+            since_ms,
+        });
     }
 
     /// Sends a command to the server itself, in a direct chat. No agent gets it.
@@ -90,7 +97,7 @@ impl Scenario {
             platform: APART.into(),
             chat_id: self.dice.pick(&self.world.directs).into(),
             chat_type: "dm".into(),
-            user_id: Some(user_id.to_owned()),
+            user_id: Some(user_id.into()),
             ..Source::default()
         };
         let event = Event { tenant: Some(tenant.to_owned()), source, addressed: true };

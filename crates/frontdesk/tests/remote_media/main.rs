@@ -18,7 +18,7 @@ use frontdesk_core::port::platform::Inlet as _;
 use frontdesk_core::port::store::Retention;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::folder::{files, holds};
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{MessageEvent, MessageId, Secret, Source};
 use serde_json::{Value, json};
 
 use harness::{GatewayAccount, Harness, PATIENCE, Reply};
@@ -62,7 +62,13 @@ impl Scene {
             ..Source::default()
         };
         let (text, message_id) = ("look".into(), Some(message_id.to_owned()));
-        let event = MessageEvent { text, message_type: "text".into(), source, message_id, ..MessageEvent::default() };
+        let event = MessageEvent {
+            text,
+            message_type: "text".into(),
+            source,
+            message_id: message_id.map(MessageId::from),
+            ..MessageEvent::default()
+        };
         let tenant_source = TenantSource::Tenant(self.account.tenant.clone().into());
         Intake { remote_media: files, ..Intake::new(Verified::by("a test"), tenant_source, "b".into(), event) }
     }
@@ -289,7 +295,7 @@ async fn files_wait_for_an_agent_that_sleeps_for_days() {
 async fn too_many_files_and_long_handles_are_refused_with_a_reason() {
     let scene = Scene::open().await;
     let desk = scene.harness.app.desk.clone();
-    let bot = desk.directory().bots().bot(PLATFORM, "b");
+    let bot = desk.directory().bots().bot(PLATFORM, &"b".into());
     let inlet = desk.inbound().inlet(PLATFORM, &bot);
     let many = |count: usize| (0..count).map(|number| file(&format!("handle-{number}"))).collect::<Vec<_>>();
     let taken = inlet.take(vec![

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::body_of;
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot, Look, LookFault, MediaFault, Platform, RemoteMedia};
-use frontdesk_wire::{Action, ActionResult, Code, Descriptor, Secret};
+use frontdesk_wire::{Action, ActionResult, ChatId, Code, Descriptor, Secret, UserId};
 use tokio::sync::Semaphore;
 
 pub(crate) const PLATFORM: &str = "filechat";
@@ -63,14 +63,14 @@ impl Platform for FileChat {
     fn look<'a>(
         &'a self,
         _: ActingAs<'a>,
-        _: &'a str,
-        viewer: Option<&'a str>,
+        _: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        let look = Look { visible: Some(true), person: viewer.map(str::to_owned), ..Look::default() };
+        let look = Look { visible: Some(true), person: viewer.cloned(), ..Look::default() };
         Box::pin(async { Ok(Some(look)) })
     }
 
-    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a str, _: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a ChatId, _: &'a str) -> BoxFuture<'a, ActionResult> {
         Box::pin(async { ActionResult::done() })
     }
 

@@ -13,7 +13,7 @@ use frontdesk_core::DeskError;
 use frontdesk_core::directory::{Caller, Identity};
 use frontdesk_core::intake::{Intake, Receipt, TenantSource, Verified};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_core::port::platform::Look;
 use frontdesk_core::port::store::{Ledger as _, StoreError};
 use frontdesk_core::vault::Sealer;
@@ -22,7 +22,7 @@ use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_wire::api::{BindingNew, BotNew, LinkAsk, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::event::PromptResponse;
-use frontdesk_wire::{Action, ActionResult, Code, MessageEvent, Secret, Seq, Source, token};
+use frontdesk_wire::{Action, ActionResult, BotId, Code, MessageEvent, MessageId, Secret, Seq, Source, token};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -37,14 +37,14 @@ impl Outcall for NoWay {
         Err(OutcallError::Refused)
     }
 
-    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async { Err(OutcallError::Refused) })
     }
 }
 
 fn binding(tenant: &str, user: &str, instance: &str) -> BindingNew {
     let [platform, user_id, tenant, instance] = [PLATFORM, user, tenant, instance].map(str::to_owned);
-    BindingNew { platform, user_id, tenant, instance }
+    BindingNew { platform, user_id: user_id.into(), tenant: tenant.into(), instance: instance.into() }
 }
 
 struct Scene {
@@ -90,7 +90,7 @@ impl Scene {
 
     async fn gateway(&self, tenant: &str, name: &str) -> Caller {
         let ask = ProvisionRequest {
-            gateway_id: format!("{tenant}-{name}"),
+            gateway_id: format!("{tenant}-{name}").into(),
             platform: PLATFORM.into(),
             bot_id: BOT.into(),
             gateway_endpoint: None,
@@ -120,7 +120,13 @@ impl Scene {
         };
         source.set_scope(scope.map(str::to_owned));
         let message_id = Some(format!("m{number}"));
-        MessageEvent { text: text.into(), message_type: "text".into(), source, message_id, ..MessageEvent::default() }
+        MessageEvent {
+            text: text.into(),
+            message_type: "text".into(),
+            source,
+            message_id: message_id.map(MessageId::from),
+            ..MessageEvent::default()
+        }
     }
 
     async fn take(&self, event: MessageEvent) -> Receipt {
@@ -139,7 +145,8 @@ impl Scene {
     ) -> Result<Receipt, DeskError> {
         let mut intake = Intake::new(Verified::by("the test's own hands"), tenant_source, BOT.into(), event);
         intake.addressed = addressed;
-        intake.press_of = intake.event.prompt_response.as_ref().and_then(|press| press.prompt_message_id.clone());
+        intake.press_of =
+            intake.event.prompt_response.as_ref().and_then(|press| press.prompt_message_id.clone()).map(Into::into);
         Ok(self.desk.inbound().receive(vec![intake]).await?.remove(0))
     }
 
@@ -149,7 +156,7 @@ impl Scene {
             prompt_id: prompt_id.into(),
             option_id: "yes".into(),
             label: Some("Yes".into()),
-            prompt_message_id,
+            prompt_message_id: prompt_message_id.map(MessageId::from),
         });
         let event = self.message("red-chat", Some("red-guild"), user, "/yes");
         MessageEvent { message_type: "command".into(), prompt_response, ..event }
@@ -160,9 +167,9 @@ impl Scene {
     }
 
     async fn act(&self, caller: &Caller, action: Value) -> ActionResult {
-        let identities = [(PLATFORM.to_owned(), BOT.to_owned())];
+        let identities = [(PLATFORM.to_owned(), BOT.into())];
         let action = Action::parse(&action.to_string()).unwrap();
-        self.desk.outbound().act(caller, (PLATFORM, BOT), &identities, action, self.desk.env().steady_ms()).await
+        self.desk.outbound().act(caller, &identities[0], &identities, action, self.desk.env().steady_ms()).await
     }
 
     async fn send(&self, caller: &Caller, chat: &str, metadata: Value) -> Option<Code> {
@@ -193,12 +200,11 @@ async fn an_action_without_platform_goes_to_the_one_that_knows_its_chat() {
     let caller = scene.gateway("red", "r").await;
     scene.bind("red", "ann", "r").await;
     scene.take(scene.message("red-chat", Some("red-guild"), "ann", "hi")).await;
-    let pair = |platform: &str, bot: &str| (platform.to_owned(), bot.to_owned());
+    let pair = |platform: &str, bot: &str| (platform.to_owned(), BotId::from(bot));
     let fronted = [pair("relay", "desk"), pair(PLATFORM, BOT), pair(PLATFORM, "second")];
-    let meant = async |chat: &str, fronted: &[(String, String)]| {
+    let meant = async |chat: &str, fronted: &[(String, BotId)]| {
         let action = Action::parse(&json!({ "op": "send", "chat_id": chat, "content": "x" }).to_string()).unwrap();
-        let (platform, bot) = scene.desk.outbound().speaking_as(&caller, fronted, &action).await;
-        pair(platform, bot)
+        scene.desk.outbound().speaking_as(&caller, &fronted[0], &fronted[1..], &action).await.clone()
     };
     assert_eq!(meant("red-chat", &fronted).await, pair(PLATFORM, BOT));
     assert_eq!(meant("nowhere", &fronted).await, pair("relay", "desk"), "an unknown chat goes to the first platform");
@@ -273,7 +279,7 @@ async fn visibility_is_asked_from_the_platform_and_cached_briefly() {
     scene.env.advance_ms(30_000);
     assert_eq!((say().await.as_str(), scene.platform.looks()), ("withheld", 2), "the cache expires after 30 s");
     scene.platform.blind.lock().unwrap().clear();
-    scene.desk.inbound().drop_cached_visibility("red", PLATFORM, BOT, "red-chat");
+    scene.desk.inbound().drop_cached_visibility(&"red".into(), PLATFORM, &BotId::from(BOT), &"red-chat".into());
     assert_eq!((say().await.as_str(), scene.platform.looks()), ("delivered", 3), "a change notice clears the cache");
 }
 
@@ -396,8 +402,7 @@ async fn a_channel_can_be_claimed_only_in_scopes_of_the_tenant() {
     let lost = claim(&blue, "lost-guild", "general").await.unwrap_err();
     let scopeless = claim(&blue, "", "general").await.unwrap_err();
     assert!([&free, &lost, &scopeless].iter().all(|text| **text == foreign), "must not reveal who holds it");
-    let held =
-        scene.desk.directory().read(|view| view.grants.values().map(|it| it.instance.clone()).collect::<Vec<_>>());
+    let held = scene.desk.directory().read(|view| view.grants().map(|it| it.instance.clone()).collect::<Vec<_>>());
     assert_eq!(held, ["r"]);
 }
 
@@ -468,8 +473,12 @@ async fn a_prompt_whose_message_has_no_id_is_answered_by_the_person_of_its_agent
     scene.platform.is_nameless.store(false, Ordering::SeqCst);
     let named = ask("p2").await;
     assert_eq!(named.as_deref(), Some("out-1"));
-    assert_eq!(press("bob", "p2", named.clone()).await, "withheld", "the agent of somebody else asked");
-    assert_eq!(press("ann", "p2", named).await, "delivered");
+    assert_eq!(
+        press("bob", "p2", named.as_deref().map(str::to_owned)).await,
+        "withheld",
+        "the agent of somebody else asked"
+    );
+    assert_eq!(press("ann", "p2", named.map(Into::into)).await, "delivered");
     assert_eq!(answers(&red).await, [json!("p1"), json!("p1"), json!("p2")]);
     assert_eq!(answers(&other).await, [] as [Value; 0]);
 }
@@ -491,13 +500,13 @@ async fn a_prompt_is_answered_once_by_whichever_server() {
     let take =
         async |scene: &Scene, event: &MessageEvent| scene.take_as(TenantSource::Shared, event.clone(), true).await;
 
-    let of_bob = scene.press("bob", "p1", asked.clone());
+    let of_bob = scene.press("bob", "p1", asked.as_deref().map(str::to_owned));
     let refused = take(&scene, &of_bob).await;
     assert_eq!((refused.verdict.outcome.as_str(), refused.fresh), ("withheld", true), "his agent did not ask");
     scene.bind("red", "bob", "r").await;
     let refused = take(&scene, &of_bob).await;
     assert_eq!((refused.verdict.outcome.as_str(), refused.fresh), ("withheld", false), "a repeated one is what it was");
-    let first = scene.press("ann", "p1", asked.clone());
+    let first = scene.press("ann", "p1", asked.as_deref().map(str::to_owned));
     let answered = take(&scene, &first).await;
     assert_eq!((answered.verdict.outcome.as_str(), answered.fresh), ("delivered", true), "the prompt was still open");
     for is_restarted in [false, true] {
@@ -505,7 +514,7 @@ async fn a_prompt_is_answered_once_by_whichever_server() {
             scene.desk = Scene::desk(&scene.env, &scene.store, &scene.platform).await;
         }
         for user in ["ann", "amy"] {
-            let late = take(&scene, &scene.press(user, "p1", asked.clone())).await;
+            let late = take(&scene, &scene.press(user, "p1", asked.as_deref().map(str::to_owned))).await;
             let said = (late.verdict.outcome.as_str(), late.verdict.text.as_str(), late.verdict.delivery, late.fresh);
             assert_eq!(said, ("withheld", "This was answered already.", None, false), "{user}");
         }

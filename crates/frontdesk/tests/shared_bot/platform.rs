@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Acted, ActingAs, Look, LookFault, Nearby, Platform};
 use frontdesk_core::port::store::StoreError;
-use frontdesk_wire::{Action, ActionResult, Descriptor, Secret};
+use frontdesk_wire::{Action, ActionResult, ChatId, Descriptor, Secret, UserId};
 
 pub(crate) const PLATFORM: &str = "guildchat";
 
@@ -72,7 +72,7 @@ impl Platform for GuildChat {
 
     fn act<'a>(&'a self, _: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
         let text = serde_json::to_value(&action.act).unwrap()["content"].as_str().unwrap_or_default().to_owned();
-        self.sent.lock().unwrap().push((action.act.chat_id().unwrap_or_default().into(), text));
+        self.sent.lock().unwrap().push((action.act.chat_id().map_or("", ChatId::as_str).to_owned(), text));
         let result = match self.is_nameless.load(Ordering::SeqCst) {
             true => ActionResult::done(),
             false => ActionResult::sent("out-1"),
@@ -83,8 +83,8 @@ impl Platform for GuildChat {
     fn look<'a>(
         &'a self,
         _: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move {
             self.looks.fetch_add(1, Ordering::SeqCst);
@@ -98,8 +98,8 @@ impl Platform for GuildChat {
             if mood == Mood::WithoutStore {
                 return Err(StoreError::Unavailable("the database restarts".into()).into());
             }
-            let found = self.chats.lock().unwrap().get(chat_id).cloned();
-            let sees = |viewer: &str| !self.blind.lock().unwrap().iter().any(|it| it == viewer);
+            let found = self.chats.lock().unwrap().get(chat_id.as_str()).cloned();
+            let sees = |viewer: &UserId| !self.blind.lock().unwrap().iter().any(|it| it == viewer);
             Ok(found.map(|look| Look { visible: viewer.map(sees).filter(|_| mood == Mood::Well), ..look }))
         })
     }
@@ -107,15 +107,15 @@ impl Platform for GuildChat {
     fn nearby<'a>(
         &'a self,
         _: ActingAs<'a>,
-        _: &'a str,
+        _: &'a ChatId,
         _: Option<&'a str>,
         _: usize,
     ) -> BoxFuture<'a, Result<Vec<Nearby>, StoreError>> {
         Box::pin(async { Err(StoreError::Unavailable("no history today".into())) })
     }
 
-    fn notice<'a>(&'a self, _: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        self.said.lock().unwrap().push((chat_id.into(), text.into()));
+    fn notice<'a>(&'a self, _: ActingAs<'a>, chat_id: &'a ChatId, text: &'a str) -> BoxFuture<'a, ActionResult> {
+        self.said.lock().unwrap().push((chat_id.to_string(), text.into()));
         Box::pin(async { ActionResult::sent("notice") })
     }
 }

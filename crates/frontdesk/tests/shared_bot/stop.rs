@@ -13,7 +13,7 @@ async fn a_stop_that_was_not_sent_is_not_reported_as_sent() {
     let event = |text: &str| scene.message("red-chat", Some("red-guild"), "u-ann", text);
     scene.take(event("go")).await;
     scene.store.settle(ann.instance.no, sent(1).into()).await.unwrap();
-    let (mailbox, _) = scene.desk.delivery().sockets().attach(ann.instance.no, "red-ann", "red");
+    let (mailbox, _) = scene.desk.delivery().sockets().attach(ann.instance.no, &"red-ann".into(), &"red".into());
     while mailbox.order(Order::Line(String::new())) {} // its queue is full
 
     let (stop, mut watcher) = (event("/stop"), scene.desk.tail().watch());

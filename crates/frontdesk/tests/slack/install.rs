@@ -52,12 +52,12 @@ async fn workspaces_install_the_app_and_each_is_served_with_its_own_token() {
     assert_eq!(of_ben.act(send("C2", "still here", None)).await["success"], true);
     // A report about a token that was replaced meanwhile.
     let (desk, old) = (&scene.harness.app.desk, Secret::new("xoxb-old"));
-    let bot = desk.directory().bots().added("slack", "sl").unwrap();
+    let bot = desk.directory().bots().added("slack", &"sl".into()).unwrap();
     desk.inbound().inlet("slack", &bot).changed(Change::grant_ended("workspace:T2".into(), &old)).await.unwrap();
     assert_eq!(of_ben.act(send("C2", "and here", None)).await["success"], true);
     scene.act(json!({"act": "uninstall", "team": "T2"}));
     let granted = || {
-        let bot = scene.harness.app.desk.directory().bots().added("slack", "sl").unwrap();
+        let bot = scene.harness.app.desk.directory().bots().added("slack", &"sl".into()).unwrap();
         bot.granted("workspace:").map(|(team, _)| team.to_owned()).collect::<Vec<_>>()
     };
     let removed = async {
@@ -104,7 +104,7 @@ async fn a_workspace_comes_and_goes_while_a_socket_is_open() {
     assert_eq!(of_ben.event().await.text(), "hello");
     scene.act(json!({"act": "uninstall", "team": "T2"}));
     let is_gone = || {
-        let bot = scene.harness.app.desk.directory().bots().added("slack", "sl").unwrap();
+        let bot = scene.harness.app.desk.directory().bots().added("slack", &"sl".into()).unwrap();
         bot.granted("workspace:").next().is_none()
     };
     let gone = async {
@@ -125,9 +125,9 @@ async fn a_workspace_whose_token_has_ended_does_not_cut_off_the_others() {
     scene.add_bot(json!({ "mode": "socket", "client_id": "11.22" }), None).await;
     let ended = GrantedSecret { name: "workspace:T0".into(), value: Secret::new("xoxb-ended") };
     let bots = scene.harness.app.desk.directory().bots();
-    bots.keep_granted("slack", "sl", &[ended]).await.unwrap();
+    bots.keep_granted("slack", &"sl".into(), &[ended]).await.unwrap();
     assert_eq!(install(&scene, "T2").await.status, 200);
-    let bot = bots.added("slack", "sl").unwrap();
+    let bot = bots.added("slack", &"sl".into()).unwrap();
     assert_eq!(bot.granted("workspace:").map(|(team, _)| team).collect::<Vec<_>>(), ["T0", "T2"]);
     scene.link("UZOE", "ben").await;
     let route = json!({ "platform": "slack", "key": "T2", "tenant": FIRST_TENANT });

@@ -10,7 +10,7 @@ use frontdesk_core::Env as _;
 use frontdesk_core::delivery::window::{Acks, RESENDS_MAX};
 use frontdesk_core::port::store::Outcome;
 use frontdesk_testkit::TestEnv;
-use frontdesk_wire::Seq;
+use frontdesk_wire::{Seq, TenantId};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -308,7 +308,7 @@ async fn refused_actions_are_in_journal_and_tail_with_their_reason() {
         )
         .await;
     let desk = &harness.app.desk;
-    let noted = async || desk.stores().journal.entries(Some(&account.tenant), 99).await.unwrap();
+    let noted = async || desk.stores().journal.entries(Some(&TenantId::from(&account.tenant)), 99).await.unwrap();
     until("the refusals were not stored", async || {
         noted().await.iter().filter(|it| it.outcome == Outcome::Rejected).count() == 3
     })

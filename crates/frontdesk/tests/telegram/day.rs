@@ -69,7 +69,7 @@ impl Chat {
         seen.counted += counted;
         seen.wait += waited;
         seen.longest = seen.longest.max(waited);
-        result.message_id.unwrap_or_default()
+        result.message_id.unwrap_or_default().to_string()
     }
 
     /// One turn of the agent; the last text of each must be there. Returns how many messages and edits it took.

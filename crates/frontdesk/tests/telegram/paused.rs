@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::directory::{Caller, Identity};
-use frontdesk_core::port::platform::{Bot, Ended, Part, Platform};
+use frontdesk_core::port::platform::{Bot, ListenEnd, Part, Platform};
 use frontdesk_core::port::store::Ledger as _;
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Desk, Env, Parts, Rules};
@@ -14,7 +14,7 @@ use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::fakes::telegram::{Direct, FakeTelegram};
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew};
-use frontdesk_wire::{Action, ActionResult, Secret, Seq, token};
+use frontdesk_wire::{Action, ActionResult, BotId, Secret, Seq, token};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
@@ -119,7 +119,8 @@ impl World {
         self.act(json!({"act": "add_user", "id": user, "first_name": format!("U{user}")}));
         self.act(json!({"act": "say", "chat": user, "from": user, "text": "/start"}));
         let [platform, tenant, instance] = ["telegram", tenant, tenant].map(str::to_owned);
-        let link = BindingNew { platform, user_id: user.to_string(), tenant, instance };
+        let link =
+            BindingNew { platform, user_id: user.to_string().into(), tenant: tenant.into(), instance: instance.into() };
         self.desk.directory().bind(link).await.unwrap();
     }
 
@@ -133,14 +134,14 @@ impl World {
 
     pub(crate) async fn send(&self, caller: &Caller, action: Value) -> ActionResult {
         let action = Action::parse(&action.to_string()).unwrap();
-        let identities = [("telegram".to_owned(), BOT_ID.to_owned())];
+        let identities = [("telegram".to_owned(), BOT_ID.into())];
         let now_ms = self.desk.env().steady_ms();
-        self.desk.outbound().act(caller, ("telegram", BOT_ID), &identities, action, now_ms).await
+        self.desk.outbound().act(caller, &identities[0], &identities, action, now_ms).await
     }
 
     /// Polls until everything was taken, and begins again after each failure, as the server does.
     pub(crate) async fn listen_until_empty(&self) -> Vec<String> {
-        let bot: Arc<Bot> = self.desk.directory().bots().bot("telegram", BOT_ID);
+        let bot: Arc<Bot> = self.desk.directory().bots().bot("telegram", &BotId::from(BOT_ID));
         let inlet = self.desk.inbound().inlet("telegram", &bot);
         let mut failures = Vec::new();
         loop {
@@ -149,7 +150,7 @@ impl World {
             let all = self.fake.wait_for(|fake| (fake.updates_waiting(BOT) == 0).then_some(()));
             tokio::select! {
                 ended = listening => match ended {
-                    Ended::Lost(why) => failures.push(why),
+                    ListenEnd::Lost(why) => failures.push(why),
                     other => panic!("the listener ended: {other:?}"),
                 },
                 () = all => return failures,

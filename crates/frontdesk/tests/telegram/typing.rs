@@ -47,7 +47,7 @@ async fn typing_is_shown_until_there_is_an_answer() {
     // Nor does one whose bot is gone.
     assert!(world.send(&agent, typing).await.success);
     let so_far = shown(&world);
-    world.desk.directory().bots().remove("telegram", "tg").await.unwrap();
+    world.desk.directory().bots().remove("telegram", &"tg".into()).await.unwrap();
     sleep(Duration::from_secs(30)).await;
     assert_eq!(shown(&world), so_far, "without a bot");
 }

@@ -50,7 +50,7 @@ async fn check_tells_what_telegram_says_and_doctor_names_bots_that_do_not_listen
         "description": "Conflict: terminated by other getUpdates request" });
     scene.server.fake.fault(serde_json::from_value(rule).unwrap());
     scene.say(ANN, ANN, "wakes the poll");
-    let failing = || scene.harness.app.desk.directory().bots().listener_failure("telegram", "tg");
+    let failing = || scene.harness.app.desk.directory().bots().listener_failure("telegram", &"tg".into());
     scene.until("the conflict", |_| failing()).await;
     let told = scene.harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
     assert!(told.to_string().contains("another program receives the updates"), "{told}");

@@ -10,7 +10,7 @@ use frontdesk_core::{sha256_hex, short_hash};
 use frontdesk_wire::action::PromptOption;
 use frontdesk_wire::api::{ChatMessage, ChatPrompt, Reaction};
 use frontdesk_wire::secret::same_bytes;
-use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, Code, MessageId, Secret, TenantId};
 use futures_util::TryStreamExt as _;
 
 use super::lines::Line;
@@ -107,7 +107,7 @@ impl BuiltInChat {
         }
     }
 
-    fn own_line(&self, action: &Action, content: &str, reply_to: Option<&String>) -> Line {
+    fn own_line(&self, action: &Action, content: &str, reply_to: Option<&MessageId>) -> Line {
         let mut line = self.new_line("out", content);
         line.shown.reply_to = reply_to.cloned();
         line.shown.thread_id = action.meta("thread_id").map(str::to_owned);
@@ -117,9 +117,9 @@ impl BuiltInChat {
     /// Agents can change messages of agents, not messages of users.
     async fn amend_own(
         &self,
-        tenant: &str,
-        chat_id: &str,
-        message_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
+        message_id: &MessageId,
         change: impl Fn(&mut Line) -> bool + Send + Sync,
     ) -> Result<ActionResult, StoreError> {
         let guarded = |line: &mut Line| line.shown.direction == "out" && !line.shown.deleted && change(line);
@@ -131,7 +131,7 @@ impl BuiltInChat {
         })
     }
 
-    async fn chat_info(&self, tenant: &str, chat_id: &str) -> Result<ActionResult, StoreError> {
+    async fn chat_info(&self, tenant: &TenantId, chat_id: &ChatId) -> Result<ActionResult, StoreError> {
         let facts = self.facts(tenant, chat_id).await?;
         Ok(match facts {
             Some(facts) => ActionResult { chat_info: Some(facts.info(chat_id)), ..ActionResult::done() },
@@ -142,7 +142,7 @@ impl BuiltInChat {
     /// Checks the capability as an external platform would: against its own record, in constant time.
     async fn follow_up(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         content: &str,
         capability: Option<&Secret>,
     ) -> Result<ActionResult, StoreError> {
@@ -165,9 +165,9 @@ impl BuiltInChat {
 
     async fn react(
         &self,
-        tenant: &str,
-        chat_id: &str,
-        message_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
+        message_id: &MessageId,
         emoji: &str,
         remove: bool,
     ) -> Result<ActionResult, StoreError> {
@@ -200,8 +200,8 @@ impl BuiltInChat {
 
     async fn send_media(
         &self,
-        tenant: &str,
-        chat_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
         source_url: &str,
         filename: Option<String>,
         mut line: Line,
@@ -227,7 +227,7 @@ impl BuiltInChat {
     /// Fetches a public URL with the guarded client and stores the file like an upload.
     async fn fetch(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         url: &str,
         filename: Option<String>,
     ) -> Result<Result<MediaItem, ActionResult>, StoreError> {
@@ -241,7 +241,7 @@ impl BuiltInChat {
         };
         let mut item = MediaItem {
             id: self.env.random_hex(16),
-            tenant: tenant.into(),
+            tenant: tenant.clone(),
             mime: file.mime,
             filename,
             size: file.size.unwrap_or_default(),
@@ -273,8 +273,8 @@ impl BuiltInChat {
 
     async fn rename_thread(
         &self,
-        tenant: &str,
-        chat_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
         thread_id: &str,
         name: &str,
         only_if: Option<&str>,
@@ -299,8 +299,8 @@ impl BuiltInChat {
     /// A preview is shown but not stored; the sealed draft is stored once.
     async fn draft(
         &self,
-        tenant: &str,
-        chat_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
         draft_id: &str,
         content: &str,
         sealed: bool,
@@ -314,7 +314,7 @@ impl BuiltInChat {
             None => {
                 // The same at another server and after a restart, so that a repetition is not stored twice. But an agent that
                 // starts again counts its drafts from the beginning.
-                let message_id = format!("d{}", hex::encode(short_hash(&[chat_id, draft_id])));
+                let message_id = MessageId::from(format!("d{}", hex::encode(short_hash(&[chat_id, draft_id]))));
                 let is_other = |old: &Line| old.shown.at + AGAIN_MS <= now_ms || (sealed && old.shown.text != content);
                 let old = self.line(tenant, chat_id, &message_id).await?;
                 ChatDraft::new(if old.as_ref().is_some_and(is_other) {
@@ -342,7 +342,7 @@ impl BuiltInChat {
         Ok(ActionResult::sent(message_id))
     }
 
-    async fn remember_profile(&self, tenant: &str, chat_id: &str, profile: &str) -> Result<(), StoreError> {
+    async fn remember_profile(&self, tenant: &TenantId, chat_id: &ChatId, profile: &str) -> Result<(), StoreError> {
         let remember = |facts: &mut ChatFacts| {
             facts.profile.as_deref() != Some(profile) && {
                 facts.profile = Some(profile.into());
@@ -366,10 +366,10 @@ fn with_prompt(mut line: Line, kind: &str, prompt_id: &str, options: &[PromptOpt
 }
 
 /// The chat and message for which this capability was issued.
-fn place_of(capability: &Secret) -> Option<(String, String)> {
+fn place_of(capability: &Secret) -> Option<(ChatId, MessageId)> {
     let mut parts = capability.expose().strip_prefix("rit1.")?.split('.');
     let mut text = || String::from_utf8(hex::decode(parts.next()?).ok()?).ok();
-    Some((text()?, text()?))
+    Some((text()?.into(), text()?.into()))
 }
 
 pub(super) fn failed(error: &StoreError) -> ActionResult {

@@ -4,6 +4,7 @@ use frontdesk_core::port::bus::Hint;
 use frontdesk_core::port::platform::Nearby;
 use frontdesk_core::port::store::{ChatRow, PAGE_MAX_BYTES, StoreError};
 use frontdesk_wire::api::{ChatHistory, ChatList, ChatMessage, ChatSummary};
+use frontdesk_wire::{ChatId, MessageId, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::{BuiltInChat, ChatFacts, PLATFORM, Signal};
@@ -42,14 +43,14 @@ pub(super) struct Interaction {
 #[derive(Serialize, Deserialize)]
 struct ChatHint {
     origin: String,
-    tenant: String,
-    chat_id: String,
-    message_id: Option<String>,
+    tenant: TenantId,
+    chat_id: ChatId,
+    message_id: Option<MessageId>,
     typing: Option<bool>,
 }
 
 /// Other servers read the line from the store: it may be longer than a hint.
-pub(super) fn hint(origin: &str, tenant: &str, chat_id: &str, signal: &Signal) -> Hint {
+pub(super) fn hint(origin: &str, tenant: &TenantId, chat_id: &ChatId, signal: &Signal) -> Hint {
     let (message_id, typing) = match signal {
         Signal::Message(message) => (Some(message.message_id.clone()), None),
         Signal::Typing(on) => (None, Some(*on)),
@@ -68,7 +69,7 @@ pub(super) fn parse(row: &ChatRow) -> Line {
 impl BuiltInChat {
     pub(super) fn new_line(&self, direction: &str, text: &str) -> Line {
         let shown = ChatMessage {
-            message_id: format!("m{}", self.env.random_hex(8)),
+            message_id: format!("m{}", self.env.random_hex(8)).into(),
             direction: direction.into(),
             text: text.into(),
             at: self.env.now_ms(),
@@ -78,7 +79,12 @@ impl BuiltInChat {
     }
 
     /// Appends the line and signals it. A repeated message id is not appended again.
-    pub(super) async fn append(&self, tenant: &str, chat_id: &str, line: Line) -> Result<String, StoreError> {
+    pub(super) async fn append(
+        &self,
+        tenant: &TenantId,
+        chat_id: &ChatId,
+        line: Line,
+    ) -> Result<MessageId, StoreError> {
         let json = serde_json::to_string(&line).unwrap_or_default();
         let message_id = line.shown.message_id.clone();
         let (seq, fresh) = self.log.chat_append(tenant, chat_id, &message_id, json, line.shown.at).await?;
@@ -109,7 +115,7 @@ impl BuiltInChat {
     }
 
     /// Signals a stored line to watchers.
-    pub(super) fn show(&self, tenant: &str, chat_id: &str, seq: u64, line: Line) {
+    pub(super) fn show(&self, tenant: &TenantId, chat_id: &ChatId, seq: u64, line: Line) {
         let shown = ChatMessage { seq, ..line.shown };
         if shown.direction == "out" {
             self.set_typing(tenant, chat_id, false);
@@ -117,16 +123,21 @@ impl BuiltInChat {
         self.signal(tenant, chat_id, Signal::Message(Box::new(shown)));
     }
 
-    pub(super) async fn line(&self, tenant: &str, chat_id: &str, message_id: &str) -> Result<Option<Line>, StoreError> {
+    pub(super) async fn line(
+        &self,
+        tenant: &TenantId,
+        chat_id: &ChatId,
+        message_id: &MessageId,
+    ) -> Result<Option<Line>, StoreError> {
         Ok(self.log.chat_line(tenant, chat_id, message_id).await?.as_ref().map(parse))
     }
 
     /// Changes one line and signals it. `None`: the line does not exist. The closure returns false to change nothing.
     pub(super) async fn amend(
         &self,
-        tenant: &str,
-        chat_id: &str,
-        message_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
+        message_id: &MessageId,
         change: impl Fn(&mut Line) -> bool + Send + Sync,
     ) -> Result<Option<ChatMessage>, StoreError> {
         for _ in 0..AMEND_TRIES {
@@ -148,7 +159,7 @@ impl BuiltInChat {
         Err(StoreError::Conflict)
     }
 
-    pub async fn history(&self, tenant: &str, chat_id: &str, after: u64) -> Result<ChatHistory, StoreError> {
+    pub async fn history(&self, tenant: &TenantId, chat_id: &ChatId, after: u64) -> Result<ChatHistory, StoreError> {
         let rows = self.log.chat_since(tenant, chat_id, after, PAGE).await?;
         let bytes: usize = rows.iter().map(|row| row.json.len()).sum();
         let more = rows.len() >= PAGE || bytes >= PAGE_MAX_BYTES;
@@ -159,8 +170,8 @@ impl BuiltInChat {
     /// Recent messages of users in this chat and thread, oldest first.
     pub(super) async fn said_nearby(
         &self,
-        tenant: &str,
-        chat_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
         thread_id: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Nearby>, StoreError> {
@@ -187,7 +198,7 @@ impl BuiltInChat {
     }
 
     /// Chats after this id, ordered by id. A full page means that there may be more.
-    pub async fn chats(&self, tenant: &str, after: &str) -> Result<ChatList, StoreError> {
+    pub async fn chats(&self, tenant: &TenantId, after: &str) -> Result<ChatList, StoreError> {
         let records = self.log.chats(tenant, after, CHATS_PAGE).await?;
         let bytes: usize = records.iter().map(|record| record.json.len()).sum();
         let more = records.len() >= CHATS_PAGE || bytes >= PAGE_MAX_BYTES;
@@ -196,7 +207,7 @@ impl BuiltInChat {
             ChatSummary {
                 name: facts.name.unwrap_or_else(|| record.chat_id.to_string()),
                 chat_type: facts.chat_type.unwrap_or_else(|| "dm".into()),
-                chat_id: record.chat_id.to_string(),
+                chat_id: record.chat_id,
                 last_seq: record.last_seq,
             }
         };

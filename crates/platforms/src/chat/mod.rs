@@ -22,7 +22,9 @@ use frontdesk_core::port::store::{ChatLog, StoreError};
 use frontdesk_wire::api::{ChatMedia, ChatMessage};
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::event::media_kind;
-use frontdesk_wire::{Action, ActionResult, ChatInfo, Descriptor, MessageEvent, Secret};
+use frontdesk_wire::{
+    Action, ActionResult, ChatId, ChatInfo, Descriptor, MessageEvent, MessageId, Secret, TenantId, UserId,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
@@ -80,8 +82,8 @@ pub enum Signal {
 
 #[derive(Debug, Clone)]
 pub struct Signaled {
-    pub tenant: String,
-    pub chat_id: String,
+    pub tenant: TenantId,
+    pub chat_id: ChatId,
     pub signal: Signal,
 }
 
@@ -99,7 +101,7 @@ pub struct BuiltInChat {
     bus: Arc<dyn Bus>,
     origin: String,
     /// (tenant, chat) to the time at which the indicator expires.
-    typing: Mutex<HashMap<(String, String), u64>>,
+    typing: Mutex<HashMap<(TenantId, ChatId), u64>>,
     /// By the hash of tenant, chat and id of the draft, which may be long.
     drafts: BoundedCache<[u8; 16], ChatDraft>,
 }
@@ -107,12 +109,12 @@ pub struct BuiltInChat {
 /// A text that grows while the agent writes it.
 #[derive(Clone)]
 struct ChatDraft {
-    message_id: String,
+    message_id: MessageId,
     seal: Seal,
 }
 
 impl ChatDraft {
-    fn new(message_id: String) -> Self {
+    fn new(message_id: MessageId) -> Self {
         Self { message_id, seal: Seal::default() }
     }
 }
@@ -142,9 +144,9 @@ impl ChatFacts {
         self.members.as_ref().is_none_or(|members| members.iter().any(|member| member == person))
     }
 
-    fn info(self, chat_id: &str) -> ChatInfo {
+    fn info(self, chat_id: &ChatId) -> ChatInfo {
         ChatInfo {
-            name: self.name.unwrap_or_else(|| chat_id.to_owned()),
+            name: self.name.unwrap_or_else(|| chat_id.to_string()),
             chat_type: self.chat_type.unwrap_or_else(|| "dm".into()),
         }
     }
@@ -188,19 +190,19 @@ impl BuiltInChat {
         self.signals.subscribe()
     }
 
-    pub fn is_typing(&self, tenant: &str, chat_id: &str) -> bool {
+    pub fn is_typing(&self, tenant: &TenantId, chat_id: &ChatId) -> bool {
         let typing = self.typing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        typing.get(&(tenant.into(), chat_id.into())).is_some_and(|until| *until > self.env.steady_ms())
+        typing.get(&(tenant.clone(), chat_id.clone())).is_some_and(|until| *until > self.env.steady_ms())
     }
 
-    fn set_typing(&self, tenant: &str, chat_id: &str, on: bool) {
+    fn set_typing(&self, tenant: &TenantId, chat_id: &ChatId, on: bool) {
         if self.note_typing(tenant, chat_id, on) {
             self.signal(tenant, chat_id, Signal::Typing(on));
         }
     }
 
     /// False: nothing changed.
-    fn note_typing(&self, tenant: &str, chat_id: &str, on: bool) -> bool {
+    fn note_typing(&self, tenant: &TenantId, chat_id: &ChatId, on: bool) -> bool {
         let now_ms = self.env.steady_ms();
         let mut typing = self.typing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         typing.retain(|_, until| *until > now_ms);
@@ -210,19 +212,19 @@ impl BuiltInChat {
     }
 
     /// Tells watchers at this server and at the others.
-    fn signal(&self, tenant: &str, chat_id: &str, signal: Signal) {
+    fn signal(&self, tenant: &TenantId, chat_id: &ChatId, signal: Signal) {
         if self.bus.has_others() {
             self.bus.send(To::All, lines::hint(&self.origin, tenant, chat_id, &signal));
         }
         self.signal_here(tenant, chat_id, signal);
     }
 
-    fn signal_here(&self, tenant: &str, chat_id: &str, signal: Signal) {
-        let signaled = Signaled { tenant: tenant.into(), chat_id: chat_id.into(), signal };
+    fn signal_here(&self, tenant: &TenantId, chat_id: &ChatId, signal: Signal) {
+        let signaled = Signaled { tenant: tenant.clone(), chat_id: chat_id.clone(), signal };
         let _ = self.signals.send(Arc::new(signaled)); // there may be no watchers
     }
 
-    pub async fn facts(&self, tenant: &str, chat_id: &str) -> Result<Option<ChatFacts>, StoreError> {
+    pub async fn facts(&self, tenant: &TenantId, chat_id: &ChatId) -> Result<Option<ChatFacts>, StoreError> {
         let kept = self.log.chat_get(tenant, chat_id).await?;
         Ok(kept.map(|record| serde_json::from_str(&record.json).unwrap_or_default()))
     }
@@ -231,8 +233,8 @@ impl BuiltInChat {
     /// false to change nothing.
     pub async fn change_facts(
         &self,
-        tenant: &str,
-        chat_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
         change: impl Fn(&mut ChatFacts) -> bool + Send + Sync,
     ) -> Result<ChatFacts, StoreError> {
         for _ in 0..FACTS_TRIES {
@@ -300,14 +302,14 @@ impl Platform for BuiltInChat {
 
     /// Each tenant has its own bucket, so a tenant that floods its chats delays only itself.
     fn cost(&self, acting_as: ActingAs<'_>, action: &Action) -> Cost {
-        Cost::of(action).in_bot_bucket(acting_as.tenant, TENANT_RATE)
+        Cost::of(action).in_bot_bucket(acting_as.tenant.as_str(), TENANT_RATE)
     }
 
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move {
             let reading = tokio::time::timeout(LOOK_MAX, self.facts(acting_as.tenant, chat_id)).await;
@@ -323,7 +325,7 @@ impl Platform for BuiltInChat {
     fn nearby<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
+        chat_id: &'a ChatId,
         thread_id: Option<&'a str>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Nearby>, StoreError>> {
@@ -345,7 +347,12 @@ impl Platform for BuiltInChat {
         })
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
         Box::pin(async move {
             let mut line = self.new_line("out", text);
             line.shown.kind = Some("notice".into());

@@ -12,7 +12,7 @@ use frontdesk_core::{sha256_hex, short_hash};
 use frontdesk_wire::api::{ChatPost, ChatPress};
 use frontdesk_wire::event::{Media, PromptResponse, ReplyTo, media_kind, media_message_type};
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{ChatId, MessageEvent, MessageId, Secret, Source, TenantId};
 use serde_json::json;
 
 use super::lines::{Interaction, Line, parse};
@@ -25,13 +25,19 @@ const PRESS_TRIES: usize = 8;
 
 /// An accepted message: its id in the chat and the receipt of the server.
 pub struct Posted {
-    pub message_id: String,
+    pub message_id: MessageId,
     pub receipt: Receipt,
 }
 
 impl BuiltInChat {
     /// Posts a message of a user. The edge has checked the chat token, and `tenant` is its tenant.
-    pub async fn post(&self, desk: &Desk, tenant: &str, chat_id: &str, post: ChatPost) -> Result<Posted, DeskError> {
+    pub async fn post(
+        &self,
+        desk: &Desk,
+        tenant: &TenantId,
+        chat_id: &ChatId,
+        post: ChatPost,
+    ) -> Result<Posted, DeskError> {
         if post.text.chars().count() > TEXT_MAX_CHARS {
             return Err(DeskError::TooLarge(format!("the message text is longer than {TEXT_MAX_CHARS} characters")));
         }
@@ -82,9 +88,9 @@ impl BuiltInChat {
     pub async fn press(
         &self,
         desk: &Desk,
-        tenant: &str,
-        chat_id: &str,
-        message_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
+        message_id: &MessageId,
         press: ChatPress,
     ) -> Result<Posted, DeskError> {
         for _ in 0..PRESS_TRIES {
@@ -99,9 +105,9 @@ impl BuiltInChat {
     async fn try_press(
         &self,
         desk: &Desk,
-        tenant: &str,
-        chat_id: &str,
-        message_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
+        message_id: &MessageId,
         press: &ChatPress,
     ) -> Result<Posted, DeskError> {
         let absent = || DeskError::NotFound("prompt not found".into());
@@ -129,28 +135,28 @@ impl BuiltInChat {
         let mut line = self.new_line("in", &option.label);
         line.shown.user_id = Some(post.user_id.clone());
         line.shown.user_name.clone_from(&post.user_name);
-        line.shown.reply_to = Some(message_id.into());
+        line.shown.reply_to = Some(message_id.clone());
         line.shown.thread_id.clone_from(&post.thread_id);
         // A repeated press has the same message id.
-        line.shown.message_id = format!("press-{message_id}-{}", hex::encode(short_hash(&[&post.user_id])));
+        line.shown.message_id = format!("press-{message_id}-{}", hex::encode(short_hash(&[&post.user_id]))).into();
         let event = MessageEvent {
             text: format!("/{}", option.id),
             message_type: "command".into(),
             source: source(&facts, chat_id, &chat_type, &post),
             message_id: Some(line.shown.message_id.clone()),
-            reply_to_message_id: Some(message_id.into()),
+            reply_to_message_id: Some(message_id.clone()),
             prompt_response: Some(PromptResponse {
                 prompt_id,
                 option_id: option.id.clone(),
                 label: Some(option.label.clone()),
-                prompt_message_id: Some(message_id.into()),
+                prompt_message_id: Some(message_id.clone()),
             }),
             ..MessageEvent::default()
         };
         check_source(&event)?;
         // If no agent receives the press, the prompt stays unanswered.
         let json = serde_json::to_string(&asked).unwrap_or_default();
-        let answers = ChatAmend { message_id: message_id.into(), rev: row.rev, json };
+        let answers = ChatAmend { message_id: message_id.clone(), rev: row.rev, json };
         let posted = Box::pin(self.take(desk, tenant, chat_id, event, line, true, Some(answers))).await?;
         if posted.receipt.fresh && posted.receipt.verdict.outcome == "delivered" {
             self.signal(tenant, chat_id, Signal::Message(Box::new(asked.shown)));
@@ -162,8 +168,8 @@ impl BuiltInChat {
     async fn take(
         &self,
         desk: &Desk,
-        tenant: &str,
-        chat_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
         event: MessageEvent,
         mut line: Line,
         addressed: bool,
@@ -172,7 +178,7 @@ impl BuiltInChat {
         let command = event.prompt_response.is_none().then(|| parse_command(&event.text)).flatten();
         let command = command.map(|(name, args)| (name.to_owned(), args.to_owned()));
         let proof = Verified::by("chat token, whose tenant this is");
-        let mut intake = Intake::new(proof, TenantSource::Tenant(tenant.into()), BOT.into(), event);
+        let mut intake = Intake::new(proof, TenantSource::Tenant(tenant.clone()), BOT.into(), event);
         intake.stored_media = line.shown.media.iter().map(|shown| shown.id.clone()).collect();
         intake.addressed = addressed || command.is_some();
         line.addressed = intake.addressed;
@@ -200,13 +206,18 @@ impl BuiltInChat {
     }
 
     /// A new capability for a command: it contains its chat and message, and a random part.
-    fn new_capability(&self, chat_id: &str, message_id: &str) -> Secret {
-        Secret::new(format!("rit1.{}.{}.{}", hex::encode(chat_id), hex::encode(message_id), self.env.random_hex(32)))
+    fn new_capability(&self, chat_id: &ChatId, message_id: &MessageId) -> Secret {
+        Secret::new(format!(
+            "rit1.{}.{}.{}",
+            hex::encode(chat_id.as_bytes()),
+            hex::encode(message_id.as_bytes()),
+            self.env.random_hex(32)
+        ))
     }
 
     async fn add_media(
         &self,
-        tenant: &str,
+        tenant: &TenantId,
         post: &ChatPost,
         event: &mut MessageEvent,
         line: &mut Line,
@@ -241,17 +252,17 @@ impl BuiltInChat {
 
     async fn add_reply(
         &self,
-        tenant: &str,
-        chat_id: &str,
+        tenant: &TenantId,
+        chat_id: &ChatId,
         post: &ChatPost,
         event: &mut MessageEvent,
     ) -> Result<(), DeskError> {
         let Some(replied) = post.reply_to.as_deref().filter(|id| !id.is_empty()) else { return Ok(()) };
         event.reply_to_message_id = Some(replied.into());
-        if let Some(line) = self.line(tenant, chat_id, replied).await? {
+        if let Some(line) = self.line(tenant, chat_id, &MessageId::from(replied)).await? {
             event.reply_to = Some(ReplyTo {
                 text: Some(line.shown.text),
-                author: line.shown.user_name.or(line.shown.user_id),
+                author: line.shown.user_name.or(line.shown.user_id.map(Into::into)),
                 is_own: Some(line.shown.direction == "out"),
             });
         }
@@ -259,10 +270,10 @@ impl BuiltInChat {
     }
 }
 
-fn source(facts: &ChatFacts, chat_id: &str, chat_type: &str, post: &ChatPost) -> Source {
+fn source(facts: &ChatFacts, chat_id: &ChatId, chat_type: &str, post: &ChatPost) -> Source {
     let mut source = Source {
         platform: PLATFORM.into(),
-        chat_id: chat_id.into(),
+        chat_id: chat_id.clone(),
         chat_type: chat_type.into(),
         chat_name: facts.name.clone(),
         user_id: Some(post.user_id.clone()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError, Part};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError, Part};
 use frontdesk_core::port::platform::{Acted, Bot, Pace};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use serde::Deserialize;
@@ -251,7 +251,7 @@ impl<'a> Api<'a> {
     }
 }
 
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<Answered<T>, ApiError> {
+fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<Answered<T>, ApiError> {
     let unreadable = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     match answer.status {
         200..300 => {
@@ -278,12 +278,12 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<Answered<T>, ApiError> {
 }
 
 /// The route has nothing left until then.
-fn used_up_ms(answer: &Answer) -> Option<u64> {
+fn used_up_ms(answer: &HttpAnswer) -> Option<u64> {
     let is_empty = answer.header("x-ratelimit-remaining") == Some("0");
     seconds_of(answer, "x-ratelimit-reset-after").filter(|_| is_empty).map(as_ms)
 }
 
-fn seconds_of(answer: &Answer, header: &str) -> Option<f64> {
+fn seconds_of(answer: &HttpAnswer, header: &str) -> Option<f64> {
     answer.header(header)?.parse().ok()
 }
 
@@ -296,9 +296,9 @@ fn as_ms(seconds: f64) -> u64 {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, body: &str, headers: &[(&str, &str)]) -> Answer {
+    fn answer(status: u16, body: &str, headers: &[(&str, &str)]) -> HttpAnswer {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Answer { status, body: body.as_bytes().to_vec(), headers }
+        HttpAnswer { status, body: body.as_bytes().to_vec(), headers }
     }
 
     #[test]

@@ -112,7 +112,13 @@ impl Listening<'_> {
                 Err(Trouble::Store(why)) => return why,
                 Err(Trouble::Passing(why)) if reading.attempts + 1 < ATTEMPTS_MAX => {
                     let (bot, place, attempts) = (&self.bot.id, place.named(), reading.attempts);
-                    tracing::warn!(bot, place, why, attempts, "reading missed messages failed; trying again");
+                    tracing::warn!(
+                        bot = bot.as_str(),
+                        place,
+                        why,
+                        attempts,
+                        "reading missed messages failed; trying again"
+                    );
                     sleep(pause(attempts)).await;
                     reading.attempts += 1;
                     continue;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use frontdesk_wire::{Act, Action};
+use frontdesk_wire::{Act, Action, ChatId};
 
 /// The longest name of a limit that is remembered.
 const NAME_MAX: usize = 64;
@@ -32,7 +32,7 @@ impl Buckets {
 
 fn route(action: &Action) -> (&'static str, &str) {
     let thread = action.meta("thread_id").filter(|id| !id.is_empty());
-    let channel = thread.or(action.act.chat_id()).unwrap_or_default();
+    let channel = thread.or(action.act.chat_id().map(ChatId::as_str)).unwrap_or_default();
     match &action.act {
         Act::ThreadRename { message_id, .. } => ("thread_rename", message_id),
         Act::FollowUp { session_key, .. } => ("follow_up", session_key),

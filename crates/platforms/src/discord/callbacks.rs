@@ -151,5 +151,5 @@ async fn answer_interaction(api: Option<Api<'_>>, bot: &Bot, callback: Callback)
         Ok(Err(error)) => error.text(),
         Err(_) => "Discord did not accept the answer in time".to_owned(),
     };
-    tracing::warn!(bot = bot.id, id, error = failed, "answering an interaction failed");
+    tracing::warn!(bot = bot.id.as_str(), id, error = failed, "answering an interaction failed");
 }

@@ -108,7 +108,11 @@ impl Discord {
         self.command_budget.check(&application, creates, self.env.now_ms())?;
         let names = |list: &[&Value]| list.iter().filter_map(|it| it["name"].as_str()).collect::<Vec<_>>().join(", ");
         if !keeps_foreign && !foreign.is_empty() {
-            tracing::warn!(bot = bot.id, names = names(&foreign), "removing commands at Discord that no agent offers");
+            tracing::warn!(
+                bot = bot.id.as_str(),
+                names = names(&foreign),
+                "removing commands at Discord that no agent offers"
+            );
         }
         // Commands of menus, and the entry point of an activity, were made by somebody else: they stay.
         let stay: Vec<Value> =
@@ -117,7 +121,11 @@ impl Discord {
         let mut put = api.send::<Value>(HttpMethod::Put, &path, &list(&wanted)).await;
         if let Err(ApiError::Refused { status: 400, message, .. }) = &put {
             // One agent with an odd command must not keep those of all others away.
-            tracing::warn!(bot = bot.id, message, "Discord refused a list of commands; it is written without options");
+            tracing::warn!(
+                bot = bot.id.as_str(),
+                message,
+                "Discord refused a list of commands; it is written without options"
+            );
             wanted.retain(|it| it["name"].as_str().is_some_and(str::is_ascii));
             wanted.iter_mut().filter_map(Value::as_object_mut).for_each(|it| drop(it.remove("options")));
             put = api.send::<Value>(HttpMethod::Put, &path, &list(&wanted)).await;

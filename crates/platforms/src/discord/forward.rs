@@ -97,7 +97,7 @@ pub(super) fn forward(bot: &str, data: &Value, token: &str) -> Option<Passthroug
     }
     Some(PassthroughForward {
         platform: PLATFORM.into(),
-        bot_id: bot.to_owned(),
+        bot_id: bot.into(),
         method: "POST".into(),
         path: format!("/interactions/{bot}"),
         headers: vec![("content-type".into(), "application/json".into())],

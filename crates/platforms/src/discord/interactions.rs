@@ -6,9 +6,9 @@
 
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Handover, Intake, RawCapability, Receipt, Verified};
-use frontdesk_core::port::platform::{Answer, Bot, RawRequest, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Bot, DoorAnswer, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::event::ReplyTo;
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{ChatId, MessageEvent, MessageId, Secret, Source};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -185,7 +185,7 @@ impl Discord {
         Ok(match self.meaning_of(bot, proof, &data, Some(sent_ms), request.now_ms) {
             Meaning::Answer(answer) => ReceivedRequest::nothing(Reply::json(200, &answer)),
             Meaning::Event { intake, then } => {
-                let answer = Answer::FromReceipts(Box::new(move |receipts| {
+                let answer = DoorAnswer::FromReceipts(Box::new(move |receipts| {
                     Reply::json(200, &then.answer(receipts.first())) //
                 }));
                 let if_not_stored = Box::new(|error: &DeskError| Reply::json(200, &not_stored(error)));
@@ -246,8 +246,8 @@ impl Discord {
             text: interaction.text(),
             message_type: if is_command { "command" } else { "text" }.into(),
             source: self.source_of(bot, interaction),
-            message_id: Some(interaction.id.clone()),
-            reply_to_message_id: about.map(|(id, _)| id.to_owned()),
+            message_id: Some(interaction.id.as_str().into()),
+            reply_to_message_id: about.map(|(id, _)| id.into()),
             reply_to: about.and_then(|(_, message)| replied(message)),
             ..MessageEvent::default()
         };
@@ -280,8 +280,8 @@ impl Discord {
             text: format!("/{}", press.option_id),
             message_type: "command".into(),
             source: self.source_of(bot, interaction),
-            message_id: Some(format!("{PRESS}{}", interaction.id)),
-            reply_to_message_id: Some(press.message_id.clone()),
+            message_id: Some(format!("{PRESS}{}", interaction.id).into()),
+            reply_to_message_id: Some(press.message_id.as_str().into()),
             prompt_response: Some(press.response()),
             ..MessageEvent::default()
         };
@@ -313,10 +313,10 @@ impl Discord {
             chat_type: channel.type_name().into(),
             chat_name,
             chat_topic: channel.topic.clone().filter(|topic| !topic.is_empty()),
-            user_id: Some(author.id.clone()),
+            user_id: Some(author.id.as_str().into()),
             user_name: Some(nick.unwrap_or_else(|| author.shown().to_owned())),
             thread_id: channel.is_thread().then(|| channel.id.clone()),
-            parent_chat_id: channel.parent().map(str::to_owned),
+            parent_chat_id: channel.parent().map(ChatId::from),
             is_bot: author.bot,
             ..Source::default()
         };
@@ -336,7 +336,7 @@ fn unreadable(bot: &Bot, proof: Verified, data: &Value, why: &str) -> Meaning {
     let text = |name: &str| data[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let chat_id = text("channel_id").unwrap_or_else(|| "unknown".into());
     let source = Source { platform: PLATFORM.into(), chat_id: chat_id.into(), ..Source::default() };
-    let event = MessageEvent { source, message_id: text("id"), ..MessageEvent::default() };
+    let event = MessageEvent { source, message_id: text("id").map(MessageId::from), ..MessageEvent::default() };
     let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
     intake.refused = Some(format!("the interaction could not be read: {why}"));
     Meaning::Event { intake: Box::new(intake), then: Then::deferred(DEFERRED_MESSAGE) }

@@ -2,7 +2,7 @@
 
 use frontdesk_core::intake::{Intake, Verified};
 use frontdesk_core::port::platform::{Bot, Look, LookFault};
-use frontdesk_wire::{ChatInfo, MessageEvent, Source};
+use frontdesk_wire::{ChatId, ChatInfo, MessageEvent, MessageId, Source, UserId};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -180,7 +180,7 @@ impl Discord {
         if channel.is_direct() {
             let person = channel.recipients.first().map(|user| user.id.clone());
             let visible = viewer.map(|viewer| channel.recipients.iter().any(|user| user.id == viewer));
-            return Ok(Some(Look { info, visible, person, ..Look::default() }));
+            return Ok(Some(Look { info, visible, person: person.map(UserId::from), ..Look::default() }));
         }
         let visible = match viewer {
             Some(viewer) => self.sees(bot, &channel, viewer).await.map_err(unknown)?,
@@ -189,7 +189,13 @@ impl Discord {
         // Who reaches the channel does not reach its private threads.
         let is_open = channel.kind != PRIVATE_THREAD;
         let parent_chat_id = channel.parent().filter(|_| is_open).map(str::to_owned);
-        Ok(Some(Look { info, visible, scope_id: channel.guild_id, parent_chat_id, person: None }))
+        Ok(Some(Look {
+            info,
+            visible,
+            scope_id: channel.guild_id,
+            parent_chat_id: parent_chat_id.map(ChatId::from),
+            person: None,
+        }))
     }
 
     /// `None`: Discord does not say. That counts as no.
@@ -226,7 +232,7 @@ impl Discord {
         let log_failure = |error: &ApiError| {
             let (bot, channel, error) = (&bot.id, &message.channel_id, error.text());
             tracing::warn!(
-                bot,
+                bot = bot.as_str(),
                 channel,
                 error,
                 "looking up the guild or channel of a message failed; taking it without that"
@@ -296,7 +302,7 @@ pub(super) fn unreadable(bot: &Bot, data: &Value, why: &str) -> Intake {
     let text = |name: &str| data[name].as_str().map(str::to_owned);
     let chat_id = text("channel_id").unwrap_or_else(|| "unknown".into());
     let source = Source { platform: PLATFORM.into(), chat_id: chat_id.into(), ..Source::default() };
-    let message_id = text("id").filter(|id| !id.is_empty());
+    let message_id = text("id").filter(|id| !id.is_empty()).map(MessageId::from);
     let event = MessageEvent { source, message_id, ..MessageEvent::default() };
     let mut intake =
         Intake::new(Verified::by("the socket of the bot's token"), bot.tenant_source(), bot.id.clone(), event);

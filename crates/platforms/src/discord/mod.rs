@@ -42,11 +42,11 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Method,
-    Part, Partitioned, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, Inlet, ListenEnd, Look, LookFault, MediaFault,
+    Method, Part, Partitioned, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Descriptor, Secret, UserId};
 use serde::Deserialize;
 
 use self::buckets::Buckets;
@@ -63,7 +63,12 @@ use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "discord";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: include_str!("default.toml"), open };
+pub const LISTED: Listed = Listed {
+    name: PLATFORM,
+    defaults: include_str!("default.toml"),
+    open,
+    sample: Some(|| Box::new(sample::SampleBot::new())),
+};
 
 const TYPING_LASTS_MS: u64 = 10_000;
 /// A form with the longest texts, or a command for the longest message.
@@ -127,13 +132,13 @@ pub struct Discord {
     buckets: Buckets,
     forbidden: Forbidden,
     /// Who each bot is, as Discord said, beside the account that was asked about.
-    known: Mutex<HashMap<String, (String, User)>>,
+    known: Mutex<HashMap<BotId, (String, User)>>,
     doors: [Door; 1],
     forwards_interactions: bool,
     begun: Begun,
     refused: RefusedInteractions,
     /// The application of each bot, beside the account that was asked about.
-    applications: Mutex<HashMap<String, (String, String)>>,
+    applications: Mutex<HashMap<BotId, (String, String)>>,
     command_budget: CommandBudget,
 }
 
@@ -238,9 +243,9 @@ impl Platform for Discord {
         part: Part,
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
+    ) -> BoxFuture<'a, ListenEnd> {
         match bot.setting("socket") {
-            Some("off") => Box::pin(std::future::ready(Ended::Never)),
+            Some("off") => Box::pin(std::future::ready(ListenEnd::Never)),
             _ => Box::pin(self.listen_as(bot, part, cursor, inlet)),
         }
     }
@@ -281,14 +286,19 @@ impl Platform for Discord {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
+        Box::pin(self.look_at(acting_as.bot, chat_id, viewer.map(UserId::as_str)))
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
         Box::pin(async move { self.act_once(acting_as, &send.into(), None).await.result })
     }
 

@@ -3,7 +3,7 @@
 use frontdesk_core::intake::{Intake, REMOTE_MEDIA_MAX, RemoteFile, Verified};
 use frontdesk_core::port::platform::Bot;
 use frontdesk_wire::event::ReplyTo;
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{ChatId, MessageEvent, MessageId, Secret, Source};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -139,8 +139,8 @@ pub(super) fn normalize(place: &MessageLocation<'_>, message: &Message, is_edit:
         message_type: kind_of(message, replied, &text).into(),
         text,
         source: source(place, message, is_bot, is_edit),
-        message_id: Some(message.id.clone()),
-        reply_to_message_id: message.reply_id().map(str::to_owned),
+        message_id: Some(message.id.as_str().into()),
+        reply_to_message_id: message.reply_id().map(MessageId::from),
         reply_to: replied.map(|to| ReplyTo {
             text: Some(to.text(place.me)).filter(|text| !text.is_empty()),
             author: Some(to.author.shown().to_owned()),
@@ -253,13 +253,13 @@ fn source(place: &MessageLocation<'_>, message: &Message, is_bot: bool, is_edit:
         chat_type: channel.type_name().into(),
         chat_name: chat_name(channel, place.parent, place.guild, &message.author),
         chat_topic: topic(place),
-        user_id: Some(message.author.id.clone()),
+        user_id: Some(message.author.id.as_str().into()),
         user_name: Some(nick.unwrap_or_else(|| message.author.shown()).to_owned()),
         thread_id: channel.is_thread().then(|| channel.id.clone()),
-        parent_chat_id: channel.parent().map(str::to_owned),
+        parent_chat_id: channel.parent().map(ChatId::from),
         is_bot,
         message_is_edit: is_edit,
-        message_id: Some(message.id.clone()),
+        message_id: Some(message.id.as_str().into()),
         ..Source::default()
     };
     source.set_scope(message.guild_id.clone().or_else(|| channel.guild_id.clone()));

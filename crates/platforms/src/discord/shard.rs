@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use frontdesk_core::port::platform::{Bot, Ended, Gap};
+use frontdesk_core::port::platform::{Bot, Gap, ListenEnd};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -38,7 +38,7 @@ enum End {
     /// The session can be resumed when there is room for its next frame, of this size.
     Overflow(usize),
     /// The listener cannot go on.
-    Refused(Ended),
+    Refused(ListenEnd),
 }
 
 pub(super) struct Line<'a> {
@@ -61,14 +61,14 @@ impl<'a> Line<'a> {
     }
 
     /// Until the listener cannot go on.
-    pub(super) async fn keep_open(mut self, push: mpsc::Sender<Item>) -> Ended {
+    pub(super) async fn keep_open(mut self, push: mpsc::Sender<Item>) -> ListenEnd {
         loop {
             let why = match self.connect(&push).await {
                 End::Refused(ended) => return ended,
                 End::Overflow(size) => {
                     let (bot, part) = (&self.listening.bot.id, self.listening.part);
                     tracing::warn!(
-                        bot,
+                        bot = bot.as_str(),
                         %part,
                         "events came faster than they were stored; the session is resumed later"
                     );
@@ -85,7 +85,7 @@ impl<'a> Line<'a> {
                     let had_session = self.session.take().is_some();
                     self.resume_url = None;
                     if push.send(Item::SessionLost).await.is_err() {
-                        return Ended::Lost("the task that stores events ended".into());
+                        return ListenEnd::Lost("the task that stores events ended".into());
                     }
                     if !had_session {
                         tokio::time::sleep(IDENTIFY_EVERY).await; // it identified too early
@@ -95,11 +95,11 @@ impl<'a> Line<'a> {
             };
             self.failures += 1;
             if self.failures >= CONNECTS_MAX {
-                return Ended::Lost(why);
+                return ListenEnd::Lost(why);
             }
             let pause = pause(self.failures).max(self.slowed());
             let Listening { bot, part, .. } = self.listening;
-            tracing::info!(bot = bot.id, %part, why, ?pause, "the socket ended; connecting again");
+            tracing::info!(bot = bot.id.as_str(), %part, why, ?pause, "the socket ended; connecting again");
             tokio::time::sleep(pause).await;
         }
     }
@@ -239,14 +239,14 @@ fn resume_url(bot: &Bot, named: Option<&str>) -> Option<String> {
 }
 
 fn closed(code: u16) -> End {
-    let refused = |text: &str| End::Refused(Ended::Misconfigured(format!("{text} (close code {code})")));
+    let refused = |text: &str| End::Refused(ListenEnd::Misconfigured(format!("{text} (close code {code})")));
     match code {
         4004 => {
             refused("Discord does not know this token; copy it again from the developer portal, and repeat `bot add`")
         }
         4010 => refused("Discord refuses the number of this connection; that is a defect of this server, report it"),
         // The listener that is started next asks again how many there must be.
-        4011 => End::Refused(Ended::Lost(format!(
+        4011 => End::Refused(ListenEnd::Lost(format!(
             "the bot is in too many guilds for its connections; Discord is asked again how many it needs (close code {code})"
         ))),
         4012 => refused("Discord does not offer this version of its gateway any more; update this server"),
@@ -286,10 +286,10 @@ mod tests {
     #[test]
     fn every_close_code_is_understood() {
         for code in [4004, 4010, 4012, 4013, 4014] {
-            let End::Refused(Ended::Misconfigured(text)) = closed(code) else { panic!("{code}") };
+            let End::Refused(ListenEnd::Misconfigured(text)) = closed(code) else { panic!("{code}") };
             assert!(text.contains(&code.to_string()) && text.contains("; "), "{text}");
         }
-        assert!(matches!(closed(4011), End::Refused(Ended::Lost(_))));
+        assert!(matches!(closed(4011), End::Refused(ListenEnd::Lost(_))));
         for code in [4003, 4007, 4009] {
             assert!(matches!(closed(code), End::SessionLost(_)), "{code}");
         }

@@ -1,7 +1,7 @@
 //! The listener of one shard of a bot: its socket, its store, and what reads back what it missed. They run until one of them
 //! says that the listener cannot go on.
 
-use frontdesk_core::port::platform::{Bot, Ended, Inlet, Part};
+use frontdesk_core::port::platform::{Bot, Inlet, ListenEnd, Part};
 use frontdesk_wire::Secret;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::sync::{Notify, mpsc};
@@ -26,7 +26,13 @@ const INTENTS: [Intents; 5] = [
 ];
 
 impl Discord {
-    pub(super) async fn listen_as(&self, bot: &Bot, part: Part, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    pub(super) async fn listen_as(
+        &self,
+        bot: &Bot,
+        part: Part,
+        cursor: Option<String>,
+        inlet: &dyn Inlet,
+    ) -> ListenEnd {
         let mut cursor = Cursor::read(cursor.as_deref()).for_shards(1);
         let has_session = cursor.shards.iter().any(|shard| !shard.session_id.is_empty());
         let gateway = self.gateways.of(bot);
@@ -34,7 +40,7 @@ impl Discord {
             Ok(info) => Some(info),
             // The socket says more about a token that is not valid, and a session may be resumed without the answer.
             Err(error) if has_session || error.status() == Some(401) => None,
-            Err(error) => return Ended::Lost(format!("{NO_INFO}: {}", error.text())),
+            Err(error) => return ListenEnd::Lost(format!("{NO_INFO}: {}", error.text())),
         };
         let config = match config(bot, gateway.queue(info.as_ref())) {
             Ok(config) => config,
@@ -44,7 +50,7 @@ impl Discord {
         if cursor.me.is_empty() && has_session {
             cursor.me = match self.own_id_within(bot, RetryBudget::FEW).await {
                 Ok(me) => me,
-                Err(error) => return Ended::Lost(format!("the id of the bot is not known: {}", error.text())),
+                Err(error) => return ListenEnd::Lost(format!("the id of the bot is not known: {}", error.text())),
             };
         }
         let progress = Progress::new(cursor, inlet);
@@ -55,22 +61,22 @@ impl Discord {
         let (push, frames) = mpsc::channel(QUEUE_MAX);
         tokio::select! {
             ended = Line::new(&listening, &backlog).keep_open(push) => ended,
-            why = listening.store(frames, &backlog) => Ended::Lost(why),
-            why = listening.read_back() => Ended::Lost(why),
-            () = self.send_answers(bot, &listening.answers) => Ended::Never, // it does not end
+            why = listening.store(frames, &backlog) => ListenEnd::Lost(why),
+            why = listening.read_back() => ListenEnd::Lost(why),
+            () = self.send_answers(bot, &listening.answers) => ListenEnd::Never, // it does not end
         }
     }
 }
 
-fn config(bot: &Bot, queue: InMemoryQueue) -> Result<Config, Ended> {
+fn config(bot: &Bot, queue: InMemoryQueue) -> Result<Config, ListenEnd> {
     let Some(token) = bot.secret("token").map(Secret::expose) else {
-        return Err(Ended::Misconfigured("the bot has no token".into()));
+        return Err(ListenEnd::Misconfigured("the bot has no token".into()));
     };
     // The library takes the provider of the process, and panics without one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default(); // one may be there already
     // It panics too if this fails.
     if let Err(error) = rustls::ClientConfig::builder().with_platform_verifier() {
-        return Err(Ended::Lost(format!(
+        return Err(ListenEnd::Lost(format!(
             "the certificates of this machine cannot be read, so no connection can be checked; install the package of CA \
              certificates (often called ca-certificates): {error}"
         )));

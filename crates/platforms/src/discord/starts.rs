@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Bot, Ended, Partitioned};
+use frontdesk_core::port::platform::{Bot, ListenEnd, Partitioned};
+use frontdesk_wire::BotId;
 use serde::Deserialize;
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 use twilight_gateway::queue::InMemoryQueue;
@@ -63,7 +64,7 @@ pub(super) struct Gateway {
 
 /// By bot.
 #[derive(Default)]
-pub(super) struct Gateways(Mutex<HashMap<String, Arc<Gateway>>>);
+pub(super) struct Gateways(Mutex<HashMap<BotId, Arc<Gateway>>>);
 
 impl Gateways {
     pub(super) fn of(&self, bot: &Bot) -> Arc<Gateway> {
@@ -130,7 +131,7 @@ impl Gateway {
             Ok(known) if now_ms < known.reset_at_ms || known.remaining > 0 => known,
             Ok(_) => return Ok(()),
             Err(error) => {
-                tracing::debug!(bot = bot.id, error = error.text(), "GET /gateway/bot failed");
+                tracing::debug!(bot = bot.id.as_str(), error = error.text(), "GET /gateway/bot failed");
                 return Ok(());
             }
         };
@@ -159,7 +160,7 @@ impl Known {
 }
 
 impl Partitioned for Discord {
-    fn count<'a>(&'a self, bot: &'a Bot, now: u32, cursor: Option<&'a str>) -> BoxFuture<'a, Result<u32, Ended>> {
+    fn count<'a>(&'a self, bot: &'a Bot, now: u32, cursor: Option<&'a str>) -> BoxFuture<'a, Result<u32, ListenEnd>> {
         Box::pin(async move {
             if bot.setting("socket") == Some("off") {
                 return Ok(1);
@@ -167,7 +168,7 @@ impl Partitioned for Discord {
             // Until this version one cursor had all shards.
             let had = if now > 1 { now } else { Cursor::read(cursor).shard_count() };
             match self.gateways.of(bot).ask(self, bot).await {
-                Ok(info) if info.shards > SHARDS_MAX => Err(Ended::Misconfigured(format!(
+                Ok(info) if info.shards > SHARDS_MAX => Err(ListenEnd::Misconfigured(format!(
                     "Discord wants {} connections for the guilds of this bot, and this server opens at most \
                      {SHARDS_MAX}; spread the guilds over several bots",
                     info.shards
@@ -176,7 +177,7 @@ impl Partitioned for Discord {
                 // The socket says more about a token that is not valid.
                 Err(error) if error.status() == Some(401) => Ok(had.max(1)),
                 Err(_) if had > 0 => Ok(had),
-                Err(error) => Err(Ended::Lost(format!("{NO_INFO}: {}", error.text()))),
+                Err(error) => Err(ListenEnd::Lost(format!("{NO_INFO}: {}", error.text()))),
             }
         })
     }

@@ -223,14 +223,14 @@ fn changes(kind: &str, data: &Value) -> Vec<Change> {
         "GUILD_UPDATE" | "GUILD_DELETE" => vec![Change::Scope(text(&data["id"]))],
         // Who comes, leaves, or gets other roles, may see other channels than before.
         "GUILD_MEMBER_ADD" | "GUILD_MEMBER_UPDATE" | "GUILD_MEMBER_REMOVE" => {
-            vec![Change::Person(text(&data["user"]["id"]))]
+            vec![Change::Person(text(&data["user"]["id"]).into())]
         }
         // Threads of a channel have its rights.
         "CHANNEL_UPDATE" | "CHANNEL_DELETE" => match data["guild_id"].as_str() {
             Some(guild) => vec![Change::Scope(guild.to_owned())],
-            None => vec![Change::Chat(text(&data["id"]))],
+            None => vec![Change::Chat(text(&data["id"]).into())],
         },
-        "THREAD_UPDATE" | "THREAD_DELETE" | "THREAD_MEMBERS_UPDATE" => vec![Change::Chat(text(&data["id"]))],
+        "THREAD_UPDATE" | "THREAD_DELETE" | "THREAD_MEMBERS_UPDATE" => vec![Change::Chat(text(&data["id"]).into())],
         _ => Vec::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, ActingAs};
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, MessageId};
 use serde_json::{Value, json};
 
 use super::Feishu;
@@ -45,7 +45,7 @@ impl Feishu {
     }
 
     async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
-        let (bot, chat_id) = (acting_as.bot, action.act.chat_id().unwrap_or_default());
+        let (bot, chat_id) = (acting_as.bot, action.act.chat_id().map_or("", ChatId::as_str));
         if !is_id(chat_id) {
             let text = format!("{chat_id:?} is not the id of a chat of Feishu, like oc_...");
             return Err(ActionResult::refused(Code::BadRequest, text));
@@ -216,7 +216,7 @@ async fn begin_thread(sending: &Sending<'_>, name: &str, anchor: Option<&str>) -
         Ok(sent) => {
             let thread_id =
                 sent.thread_id.clone().or_else(|| anchor.map(str::to_owned)).or_else(|| sent.message_id.clone());
-            ActionResult { thread_id, message_id: sent.message_id, ..ActionResult::done() }.into()
+            ActionResult { thread_id, message_id: sent.message_id.map(MessageId::from), ..ActionResult::done() }.into()
         }
         Err(error) => error.into(),
     })

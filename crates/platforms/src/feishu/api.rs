@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, OpenAnswer};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, OpenAnswer};
 use frontdesk_core::port::platform::Bot;
 use frontdesk_wire::Secret;
 use futures_util::StreamExt as _;
@@ -121,7 +121,7 @@ impl Api<'_> {
                 break;
             }
         }
-        let answer = Answer { status, headers, body: bytes };
+        let answer = HttpAnswer { status, headers, body: bytes };
         Err(read(&answer).err().unwrap_or(ApiError::unusable(false, &format!("status {status}"))))
     }
 

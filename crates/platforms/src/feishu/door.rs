@@ -33,7 +33,7 @@ impl Feishu {
             // Events of the old schema have other names and ids; the app chooses per event.
             tracing::warn!(
                 platform = PLATFORM,
-                bot = bot.id,
+                bot = bot.id.as_str(),
                 "an event of an old schema was ignored; choose v2.0 events"
             );
             return Ok(Received::default().into_request());

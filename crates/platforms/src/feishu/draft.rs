@@ -6,7 +6,7 @@ use std::sync::Arc;
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, Bot};
 use frontdesk_core::short_hash;
-use frontdesk_wire::{ActionResult, Code};
+use frontdesk_wire::{ActionResult, BotId, Code, MessageId};
 use tokio::sync::Mutex;
 
 use super::act::patch_card;
@@ -31,7 +31,7 @@ const MAY_BE_SENT: &str =
 
 #[derive(Default)]
 struct DraftState {
-    message_id: Option<String>,
+    message_id: Option<MessageId>,
     /// What the card shows.
     shown: String,
     seal: Seal,
@@ -42,13 +42,13 @@ struct DraftState {
 fn place_of(sending: &Sending<'_>) -> DraftChat {
     let (acting_as, place) = (sending.acting_as, sending.place);
     let thread = place.thread.unwrap_or_default().to_owned();
-    (acting_as.bot.id.clone(), acting_as.tenant.to_owned(), place.chat_id.to_owned(), thread)
+    (acting_as.bot.id.to_string(), acting_as.tenant.to_string(), place.chat_id.to_owned(), thread)
 }
 
 /// Messages that are cards, and those of them that are drafts.
 pub(super) struct Cards {
     /// By bot and message. They are changed by another call than texts.
-    known: BoundedCache<(String, String), ()>,
+    known: BoundedCache<(BotId, String), ()>,
     drafts: BoundedCache<DraftKey, Draft>,
     /// The latest draft of a place that is not sealed.
     open: BoundedCache<DraftChat, Draft>,

@@ -105,12 +105,12 @@ impl Feishu {
         let emoji = super::value::first([text_of(&event["reaction_type"], "emoji_type"), "UNKNOWN"]);
         let mut source = source(&on.chat_id, is_direct, chat.as_ref(), &person);
         source.user_name = name;
-        source.message_id = Some(message_id.to_owned());
+        source.message_id = Some(message_id.into());
         let event = MessageEvent {
             text: format!("reaction:{action}:{emoji}"),
             message_type: "text".into(),
             source,
-            message_id: Some(message_id.to_owned()),
+            message_id: Some(message_id.into()),
             ..MessageEvent::default()
         };
         let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
@@ -162,14 +162,14 @@ impl Feishu {
 fn press_event(bot: &Bot, proof: Verified, press: &Pressed, mut source: Source, event_id: &str) -> Intake {
     let user = source.user_id.clone().unwrap_or_default();
     let id = hex::encode(frontdesk_core::short_hash(&[&press.message_id, &user, &press.token, event_id]));
-    source.message_id = Some(press.message_id.clone());
+    source.message_id = Some(press.message_id.as_str().into());
     source.thread_id.clone_from(&press.thread);
     let event = MessageEvent {
         text: format!("/{}", press.option_id),
         message_type: "command".into(),
         source,
-        message_id: Some(format!("press-{id}")),
-        reply_to_message_id: Some(press.message_id.clone()),
+        message_id: Some(format!("press-{id}").into()),
+        reply_to_message_id: Some(press.message_id.as_str().into()),
         prompt_response: Some(press.response()),
         ..MessageEvent::default()
     };

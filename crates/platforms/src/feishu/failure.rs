@@ -1,6 +1,6 @@
 //! Why a call of the API has no result.
 
-use frontdesk_core::port::outcall::{Answer, OutcallError};
+use frontdesk_core::port::outcall::{HttpAnswer, OutcallError};
 use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code};
 use serde_json::Value;
@@ -107,7 +107,7 @@ pub(super) fn no_answer(error: &OutcallError) -> ApiError {
 }
 
 /// The whole answer, if it says that it was done.
-pub(super) fn read(answer: &Answer) -> Result<Value, ApiError> {
+pub(super) fn read(answer: &HttpAnswer) -> Result<Value, ApiError> {
     // A proxy that refuses has passed nothing on.
     let may_be_done = answer.status < 400 || answer.status >= 500;
     let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
@@ -136,7 +136,7 @@ pub(super) fn read(answer: &Answer) -> Result<Value, ApiError> {
     Err(ApiError::Refused { code, text: plain(text_of(&value, "msg")), scopes })
 }
 
-fn limited(answer: &Answer) -> ApiError {
+fn limited(answer: &HttpAnswer) -> ApiError {
     let header_value = ["x-ogw-ratelimit-reset", "retry-after"].iter().find_map(|name| answer.header(name));
     let seconds = header_value.and_then(|seconds| seconds.trim().parse::<u64>().ok()).unwrap_or(LIMITED_S);
     ApiError::Limited { retry_after_ms: seconds.max(1).saturating_mul(1_000) }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn acted(status: u16, body: &str) -> Acted {
-        let answer = Answer { body: body.as_bytes().to_vec(), ..Answer::of(status) };
+        let answer = HttpAnswer { body: body.as_bytes().to_vec(), ..HttpAnswer::of(status) };
         Acted::from(read(&answer).unwrap_err())
     }
 
@@ -193,9 +193,9 @@ mod tests {
 
     #[test]
     fn a_limit_is_obeyed_for_as_long_as_feishu_says() {
-        let mut answer = Answer {
+        let mut answer = HttpAnswer {
             body: br#"{"code":99991400,"msg":"request trigger frequency limit"}"#.to_vec(),
-            ..Answer::of(400)
+            ..HttpAnswer::of(400)
         };
         assert_eq!(read(&answer).unwrap_err(), ApiError::Limited { retry_after_ms: 2_000 });
         answer.headers.push(("x-ogw-ratelimit-reset".into(), "17".into()));

@@ -1,7 +1,7 @@
 //! What is asked from Feishu about chats, and who sees them.
 
 use frontdesk_core::port::platform::{Bot, Look, LookFault};
-use frontdesk_wire::ChatInfo;
+use frontdesk_wire::{ChatInfo, UserId};
 
 use super::Feishu;
 use super::account::{id_type, is_id};
@@ -38,7 +38,7 @@ impl Feishu {
         let name = if chat.name.is_empty() { chat_id.to_owned() } else { chat.name };
         let info = ChatInfo { name, chat_type: chat_type.into() };
         let person = person.and_then(|ids| ids.into_iter().next());
-        Ok(Some(Look { info, visible, scope_id: None, parent_chat_id: None, person }))
+        Ok(Some(Look { info, visible, scope_id: None, parent_chat_id: None, person: person.map(UserId::from) }))
     }
 
     /// Only members see a chat. `None`: Feishu does not say, or there are too many. That counts as no.

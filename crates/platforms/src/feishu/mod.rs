@@ -43,10 +43,10 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Part, Platform,
-    Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Inlet, ListenEnd, Look, LookFault, MediaFault, Part,
+    Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
-use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Descriptor, Secret, UserId};
 use serde::Deserialize;
 
 use self::api::no_tokens;
@@ -62,7 +62,7 @@ use crate::shared::transfers::Transfers;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "feishu";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open, sample: Some(|| Box::new(sample::SampleApp)) };
 
 // What Feishu permits, with a margin: 50 requests a second of an app, and five messages a second in a chat.
 const BOT_RATE: Rate = Rate { burst: 20, every_ms: 25 };
@@ -91,7 +91,7 @@ fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
 struct NoSettings {}
 
 /// By bot and something of it.
-type OfBot<V> = BoundedCache<(String, String), V>;
+type OfBot<V> = BoundedCache<(BotId, String), V>;
 
 pub struct Feishu {
     env: Arc<dyn Env>,
@@ -154,7 +154,7 @@ impl Feishu {
 
 /// The limit that an action counts for, by name.
 fn bucket(action: &Action) -> Option<(String, Rate)> {
-    let chat = action.act.chat_id().unwrap_or_default();
+    let chat = action.act.chat_id().map_or("", ChatId::as_str);
     match &action.act {
         Act::Send { .. } | Act::Prompt { .. } | Act::SendMedia { .. } | Act::ThreadCreate { .. } => {
             Some((format!("chat:{chat}"), CHAT_RATE))
@@ -199,7 +199,7 @@ impl Platform for Feishu {
         _: Part,
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
+    ) -> BoxFuture<'a, ListenEnd> {
         Box::pin(self.listen_as(bot, cursor, inlet))
     }
 
@@ -227,14 +227,19 @@ impl Platform for Feishu {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
+        Box::pin(self.look_at(acting_as.bot, chat_id, viewer.map(UserId::as_str)))
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
         Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 

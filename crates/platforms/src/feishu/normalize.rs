@@ -3,7 +3,7 @@
 use frontdesk_core::intake::{Intake, REMOTE_MEDIA_MAX, RemoteFile, Verified};
 use frontdesk_core::port::platform::{Bot, Change};
 use frontdesk_wire::event::ReplyTo;
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{MessageEvent, MessageId, Secret, Source, UserId};
 use serde_json::Value;
 
 use super::PLATFORM;
@@ -141,15 +141,15 @@ pub(super) fn message(bot: &Bot, proof: Verified, said: &Said<'_>, facts: &Facts
     source.user_name.clone_from(&facts.user_name);
     source.thread_id = said.thread.map(str::to_owned);
     source.is_bot = said.is_bot;
-    source.message_id = Some(said.message_id.to_owned());
+    source.message_id = Some(said.message_id.into());
     let parent = facts.parent.as_ref();
     let reply_to = parent.map(|it| ReplyTo { text: it.text.clone(), is_own: Some(it.is_own), ..ReplyTo::default() });
     let event = MessageEvent {
         text,
         message_type: kind.into(),
         source,
-        message_id: Some(said.message_id.to_owned()),
-        reply_to_message_id: said.parent.map(str::to_owned),
+        message_id: Some(said.message_id.into()),
+        reply_to_message_id: said.parent.map(MessageId::from),
         reply_to,
         ..MessageEvent::default()
     };
@@ -160,7 +160,7 @@ pub(super) fn message(bot: &Bot, proof: Verified, said: &Said<'_>, facts: &Facts
     if !is_id(said.message_id) || !is_id(said.chat_id) || said.sender.id().is_empty() {
         intake.refused = Some("the message has no id, no chat or no author".to_owned());
         let odd = hex::encode(frontdesk_core::short_hash(&[said.chat_id, said.message_id]));
-        intake.event.message_id = Some(format!("odd-{odd}"));
+        intake.event.message_id = Some(format!("odd-{odd}").into());
         intake.event.source.chat_id = "unknown".into();
     }
     Some(intake)
@@ -198,7 +198,7 @@ pub(super) fn source(chat_id: &str, is_direct: bool, chat: Option<&Chat>, person
         chat_id: chat_id.into(),
         chat_type: chat_type.into(),
         chat_name: some(name),
-        user_id: some(person.id()),
+        user_id: some(person.id()).map(UserId::from),
         user_id_alt: some(person.union_id),
         one_to_one_verified: (chat_type == "dm").then_some(true),
         ..Source::default()
@@ -215,23 +215,23 @@ pub(super) fn changes(kind: &str, event: &Value, home: &str) -> Vec<Change> {
         | "im.chat.member.bot.deleted_v1"
             if is_id(chat_id) =>
         {
-            vec![Change::Chat(chat_id.to_owned())]
+            vec![Change::Chat(chat_id.into())]
         }
         "im.chat.member.user.added_v1" | "im.chat.member.user.deleted_v1" | "im.chat.member.user.withdrawn_v1"
             if is_id(chat_id) =>
         {
             let users = list_of(event, "users");
             if users.len() > MEMBERS_MAX {
-                return vec![Change::Chat(chat_id.to_owned())];
+                return vec![Change::Chat(chat_id.into())];
             }
             let people =
                 users.iter().map(|user| Person::of(&user["user_id"]).within(text_of(user, "tenant_key"), home));
             let ids = people.map(|person| person.id()).filter(|id| !id.is_empty());
-            ids.map(|id| Change::Member { chat_id: chat_id.to_owned(), user_id: id.to_owned() }).collect()
+            ids.map(|id| Change::Member { chat_id: chat_id.into(), user_id: id.into() }).collect()
         }
         "contact.user.updated_v3" | "contact.user.deleted_v3" => {
             let person = Person::of(&event["object"]).id();
-            if person.is_empty() { Vec::new() } else { vec![Change::Person(person.to_owned())] }
+            if person.is_empty() { Vec::new() } else { vec![Change::Person(person.into())] }
         }
         _ => Vec::new(),
     }

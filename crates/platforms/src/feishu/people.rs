@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use frontdesk_core::port::platform::Bot;
+use frontdesk_wire::BotId;
 use serde_json::Value;
 
 use super::Feishu;
@@ -26,7 +27,7 @@ async fn in_time<T>(asked: impl Future<Output = Result<T, ApiError>>) -> Option<
 }
 
 impl Feishu {
-    fn key(bot: &Bot, id: &str) -> (String, String) {
+    fn key(bot: &Bot, id: &str) -> (BotId, String) {
         (bot.id.clone(), id.to_owned())
     }
 

@@ -144,7 +144,7 @@ impl Pressed {
             prompt_id: self.prompt_id.clone(),
             option_id: self.option_id.clone(),
             label: self.label.clone(),
-            prompt_message_id: Some(self.message_id.clone()),
+            prompt_message_id: Some(self.message_id.as_str().into()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
-use frontdesk_core::port::platform::{Answer, Change, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Change, DoorAnswer, ReceivedRequest, Reply};
 use serde_json::{Value, json};
 
 use crate::shared::refusal as shared;
@@ -39,10 +39,10 @@ impl Received {
     pub(super) fn into_request(self) -> ReceivedRequest {
         let is_press = matches!(self.answer, Answering::ToPress(_));
         let answer = match self.answer {
-            Answering::Nothing => Answer::Fixed(Reply::json(200, &json!({}))),
-            Answering::Fixed(value) => Answer::Fixed(Reply::json(200, &value)),
+            Answering::Nothing => DoorAnswer::Fixed(Reply::json(200, &json!({}))),
+            Answering::Fixed(value) => DoorAnswer::Fixed(Reply::json(200, &value)),
             Answering::ToPress(make) => {
-                Answer::FromReceipts(Box::new(move |receipts| Reply::json(200, &make(receipts)))) //
+                DoorAnswer::FromReceipts(Box::new(move |receipts| Reply::json(200, &make(receipts)))) //
             }
         };
         let mut request = ReceivedRequest::events(self.intakes, answer);

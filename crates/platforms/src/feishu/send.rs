@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, ActingAs};
-use frontdesk_wire::{Action, ActionResult, Code};
+use frontdesk_wire::{Action, ActionResult, Code, MessageId};
 use serde_json::{Map, Value, json};
 
 use super::Feishu;
@@ -54,7 +54,9 @@ pub(super) struct Sending<'a> {
 impl Sending<'_> {
     pub(super) fn acted(sent: Result<Sent, ApiError>) -> Acted {
         match sent {
-            Ok(Sent { message_id, thread_id }) => ActionResult { message_id, thread_id, ..ActionResult::done() }.into(),
+            Ok(Sent { message_id, thread_id }) => {
+                ActionResult { message_id: message_id.map(MessageId::from), thread_id, ..ActionResult::done() }.into()
+            }
             Err(error) => error.into(),
         }
     }
@@ -187,7 +189,7 @@ impl Sending<'_> {
 pub(super) fn partial(mut acted: Acted, message_id: Option<&str>, what: &str) -> Acted {
     let why = acted.result.error.take().unwrap_or_default();
     acted.result.code = Some(Code::Partial);
-    acted.result.message_id = message_id.map(str::to_owned);
+    acted.result.message_id = message_id.map(MessageId::from);
     acted.result.error = Some(format!("{what}, then: {why}"));
     acted.result = acted.result.worded();
     acted.pace.retry_after_ms = None;

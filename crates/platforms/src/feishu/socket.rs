@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use frontdesk_core::intake::{Receipt, Verified};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Call, Dial, Socket, SocketMessage};
-use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
+use frontdesk_core::port::platform::{Bot, Gap, Inlet, ListenEnd};
 use frontdesk_wire::Secret;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
@@ -58,17 +58,17 @@ fn ping_of(config: &Value) -> Option<Duration> {
 }
 
 impl Feishu {
-    pub(super) async fn listen_as(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    pub(super) async fn listen_as(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> ListenEnd {
         if let Err(error) = self.me(bot).await {
             return ended(&error);
         }
         match mode(bot) {
-            Mode::Events => Ended::Never, // they come through the door
+            Mode::Events => ListenEnd::Never, // they come through the door
             Mode::Socket => self.keep_socket(bot, cursor, inlet).await,
         }
     }
 
-    async fn keep_socket(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    async fn keep_socket(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> ListenEnd {
         let now_ms = self.env.now_ms();
         if let Some(since_ms) = cursor.and_then(|cursor| cursor.parse::<u64>().ok())
             && now_ms.saturating_sub(since_ms) > REPEATED_MS
@@ -84,12 +84,12 @@ impl Feishu {
         let dial = Dial { url: endpoint.url.expose(), trusted, max_bytes: MESSAGE_MAX_BYTES };
         let mut socket = match self.outcall.socket(dial).await {
             Ok(socket) => socket,
-            Err(error) => return Ended::Lost(format!("the socket was not opened: {error}")),
+            Err(error) => return ListenEnd::Lost(format!("the socket was not opened: {error}")),
         };
-        tracing::info!(bot = bot.id, "the socket of Feishu was opened");
+        tracing::info!(bot = bot.id.as_str(), "the socket of Feishu was opened");
         match self.read(bot, inlet, &mut *socket, &endpoint).await {
             Ok(never) => match never {},
-            Err(why) => Ended::Lost(why),
+            Err(why) => ListenEnd::Lost(why),
         }
     }
 
@@ -132,7 +132,7 @@ impl Feishu {
         if timeout(FINISH_LIMIT, rest).await.is_err() {
             tracing::warn!(
                 platform = PLATFORM,
-                bot = bot.id,
+                bot = bot.id.as_str(),
                 "events were not stored in time; Feishu sends them again"
             );
         }
@@ -283,7 +283,12 @@ async fn answer(bot: &Bot, socket: &mut dyn Socket, handled: Handled, now_ms: u6
             if is_of_store {
                 return Err(why);
             }
-            tracing::warn!(platform = PLATFORM, bot = bot.id, why, "handling an event failed; Feishu sends it again");
+            tracing::warn!(
+                platform = PLATFORM,
+                bot = bot.id.as_str(),
+                why,
+                "handling an event failed; Feishu sends it again"
+            );
             Ok(())
         }
     }
@@ -311,9 +316,9 @@ async fn send(socket: &mut dyn Socket, frame: &Frame) -> Result<(), String> {
 }
 
 /// What an error of the API means for the listener.
-fn ended(error: &ApiError) -> Ended {
+fn ended(error: &ApiError) -> ListenEnd {
     match error.is_of_app() || error.is(&FINAL) || error.is(&OF_APP) {
-        true => Ended::Misconfigured(error.text()),
-        false => Ended::Lost(error.text()),
+        true => ListenEnd::Misconfigured(error.text()),
+        false => ListenEnd::Lost(error.text()),
     }
 }

@@ -104,7 +104,7 @@ impl Ignored {
             return false;
         }
         let left_out = std::mem::take(&mut self.left_out);
-        tracing::warn!(platform = PLATFORM, bot = bot.id, why, left_out, "an event on the socket was ignored");
+        tracing::warn!(platform = PLATFORM, bot = bot.id.as_str(), why, left_out, "an event on the socket was ignored");
         self.logged_at = Some(now);
         true
     }

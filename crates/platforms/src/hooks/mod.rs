@@ -10,9 +10,10 @@ use std::sync::Arc;
 use frontdesk_core::intake::{Intake, Receipt, TenantSource, Verified};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotNames, Door, Look, LookFault, Method, Platform, RawRequest, ReceivedRequest, Reply,
+    Acted, ActingAs, Bot, BotNames, Door, DoorAnswer, Look, LookFault, Method, Platform, RawRequest, ReceivedRequest,
+    Reply,
 };
-use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret, Source};
+use frontdesk_wire::{Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, MessageEvent, Secret, Source, UserId};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -26,7 +27,12 @@ const BODY_MAX_BYTES: usize = 1 << 20;
 /// Gateways require a length, although nothing can be sent.
 const MESSAGE_MAX_CHARS: usize = 256 << 10;
 
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: include_str!("default.toml"), open };
+pub const LISTED: Listed = Listed {
+    name: PLATFORM,
+    defaults: include_str!("default.toml"),
+    open,
+    sample: Some(|| Box::new(sample::SampleHook)),
+};
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,22 +84,23 @@ impl Hooks {
             platform: PLATFORM.into(),
             chat_id: bot.id.as_str().into(),
             chat_type: "dm".into(),
-            chat_name: Some(bot.id.clone()),
-            user_id: Some(bot.id.clone()),
-            user_name: Some(bot.id.clone()),
+            chat_name: Some(bot.id.to_string()),
+            user_id: Some(bot.id.as_str().into()),
+            user_name: Some(bot.id.to_string()),
             ..Source::default()
         };
         let event = MessageEvent {
             text: text.to_owned(),
             message_type: "text".into(),
             source,
-            message_id: Some(id.to_owned()),
+            message_id: Some(id.into()),
             ..MessageEvent::default()
         };
-        let tenant_source = bot.tenant.clone().map_or_else(|| TenantSource::Path(bot.id.clone()), TenantSource::Tenant);
+        let tenant_source =
+            bot.tenant.clone().map_or_else(|| TenantSource::Path(bot.id.to_string()), TenantSource::Tenant);
         let proof = Verified::by("webhook-signature over the raw body");
         let intake = Intake { from_program: true, ..Intake::new(proof, tenant_source, bot.id.clone(), event) };
-        Ok(ReceivedRequest::events(vec![intake], Answer::FromReceipts(Box::new(answer))))
+        Ok(ReceivedRequest::events(vec![intake], DoorAnswer::FromReceipts(Box::new(answer))))
     }
 }
 
@@ -167,19 +174,19 @@ impl Platform for Hooks {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        let look = (chat_id == acting_as.bot.id).then(|| Look {
-            info: ChatInfo { name: chat_id.into(), chat_type: "dm".into() },
-            visible: viewer.map(|viewer| viewer == chat_id),
-            person: Some(chat_id.into()),
+        let look = (chat_id.as_str() == acting_as.bot.id.as_str()).then(|| Look {
+            info: ChatInfo { name: chat_id.to_string(), chat_type: "dm".into() },
+            visible: viewer.map(|viewer| viewer.as_str() == chat_id.as_str()),
+            person: Some(chat_id.as_str().into()),
             ..Look::default()
         });
         Box::pin(std::future::ready(Ok(look)))
     }
 
-    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a str, _: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a ChatId, _: &'a str) -> BoxFuture<'a, ActionResult> {
         // The state of the agent is in `frontdesk instances`.
         let refused = ActionResult::refused(Code::UnsupportedOp, "a webhook has no recipient for notices");
         Box::pin(std::future::ready(refused))

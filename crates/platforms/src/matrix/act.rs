@@ -132,7 +132,7 @@ impl Attempt<'_> {
                     }
                     None => self.send(chat_id, "", content::text("m.text", thread_name)).await?.message_id,
                 };
-                Ok(ActionResult { thread_id: root, ..ActionResult::done() })
+                Ok(ActionResult { thread_id: root.map(Into::into), ..ActionResult::done() })
             }
             Act::FollowUp { .. } | Act::ThreadRename { .. } | Act::Draft { .. } => {
                 let text = format!("this platform does not support {}", self.action.act.op());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError};
 use serde_json::Value;
 
 use super::account::{Account, Mode};
@@ -185,7 +185,11 @@ impl<'a> Client<'a> {
             match read(&answer) {
                 Err(Fault::Limited { retry_after_ms }) if self.is_patient => {
                     let wait_ms = retry_after_ms.min(LIMITED_MAX_MS);
-                    tracing::debug!(bot = self.account.bot.id, wait_ms, "the homeserver limited the rate of requests");
+                    tracing::debug!(
+                        bot = self.account.bot.id.as_str(),
+                        wait_ms,
+                        "the homeserver limited the rate of requests"
+                    );
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                 }
                 read => return read.map(|json| (json, answer.body.len())),
@@ -194,7 +198,7 @@ impl<'a> Client<'a> {
     }
 }
 
-pub(super) fn read(answer: &Answer) -> Result<Value, Fault> {
+pub(super) fn read(answer: &HttpAnswer) -> Result<Value, Fault> {
     let json = serde_json::from_slice::<Value>(&answer.body);
     if (200..300).contains(&answer.status) {
         let why = "its answer is not JSON".to_owned();

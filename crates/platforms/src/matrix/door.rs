@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Answer, Bot, Door, Method, RawRequest, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Bot, Door, DoorAnswer, Method, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::secret::same_bytes;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -108,14 +108,14 @@ impl Homeservers {
         match self.take_events(&client, events, is_last).await {
             Ok(Gathered { intakes, changes, gaps, .. }) => {
                 self.attempts.end(&bot.id, txn);
-                Ok(ReceivedRequest { changes, gaps, ..ReceivedRequest::events(intakes, Answer::Fixed(done())) })
+                Ok(ReceivedRequest { changes, gaps, ..ReceivedRequest::events(intakes, DoorAnswer::Fixed(done())) })
             }
             Err(fault) => {
                 if !fault.is_elsewhere() {
                     self.attempts.count(&bot.id, txn);
                 }
                 // The homeserver sends the transaction again.
-                tracing::warn!(%fault, bot = bot.id, txn, "handling a transaction failed");
+                tracing::warn!(%fault, bot = bot.id.as_str(), txn, "handling a transaction failed");
                 Err(refused(503, "M_UNKNOWN", &format!("the transaction was not stored; send it again: {fault}")))
             }
         }
@@ -167,7 +167,7 @@ impl Homeservers {
         }
         let behind = Task::Behind { room_id: room_id.to_owned(), since: String::new() };
         if self.tasks.hand_over(bot, &behind).await {
-            tracing::warn!(%fault, bot, room_id, "reading a room of a transaction failed; the listener reads it");
+            tracing::warn!(%fault, bot = bot.as_str(), room_id, "reading a room of a transaction failed; the listener reads it");
             return Ok(gathered);
         }
         if !is_last {

@@ -97,7 +97,7 @@ impl Homeservers {
         }
         for raw in events {
             let Some(event) = RoomEvent::read(raw) else {
-                tracing::debug!(bot = client.account.bot.id, room_id, "an invalid event was left out");
+                tracing::debug!(bot = client.account.bot.id.as_str(), room_id, "an invalid event was left out");
                 continue;
             };
             match event.kind.as_str() {
@@ -140,7 +140,11 @@ impl Homeservers {
             }
             // Who can see it is asked apart, and not to know that counts as no.
             None => {
-                tracing::warn!(bot, room_id, "looking up a room took too long; its message is taken without that");
+                tracing::warn!(
+                    bot = bot.as_str(),
+                    room_id,
+                    "looking up a room took too long; its message is taken without that"
+                );
                 self.rooms.last_known(bot, room_id).unwrap_or_else(|| Arc::new(Room::unknown(room_id)))
             }
         };
@@ -188,7 +192,7 @@ impl Homeservers {
         let parts = ["client", "v3", "rooms", room_id, "send", "m.room.message", &txn];
         let sent = client.put_once(&parts, &content).await;
         if let Err(fault) = &sent {
-            tracing::warn!(%fault, bot, room_id, "sending the notice about encryption failed");
+            tracing::warn!(%fault, bot = bot.as_str(), room_id, "sending the notice about encryption failed");
         }
         self.notes.end(bot, room_id, sent.as_ref().err().map(ToString::to_string));
         sent.map(drop)
@@ -200,7 +204,7 @@ impl Homeservers {
         let user_id = event.state_key.as_deref().unwrap_or_default();
         if event.is_own_membership(account.user_id) {
             self.rooms.forget(&account.bot.id, room_id);
-            into.changed(Change::Chat(room_id.to_owned()));
+            into.changed(Change::Chat(room_id.into()));
         } else {
             let is_in = event.membership() == "join";
             if stage.is_in_order() {
@@ -209,7 +213,7 @@ impl Homeservers {
             // Another name changes nothing about who can see the room.
             if is_new_member(event) {
                 let (chat_id, user_id) = (room_id.to_owned(), user_id.to_owned());
-                into.changed(Change::Member { chat_id, user_id });
+                into.changed(Change::Member { chat_id: chat_id.into(), user_id: user_id.into() });
             }
         }
         // A poll has invitations apart; among its events are those of rooms that the bot has joined since.
@@ -225,7 +229,7 @@ impl Homeservers {
     fn replaced(&self, stage: &Stage<'_>, event: &RoomEvent, into: &mut Gathered) {
         let Stage { client, room_id, .. } = *stage;
         self.rooms.forget(&client.account.bot.id, room_id);
-        into.changed(Change::Chat(room_id.to_owned()));
+        into.changed(Change::Chat(room_id.into()));
         let to = event.text("replacement_room").filter(|to| to.starts_with('!') && to.len() <= ID_MAX_BYTES);
         let is_wanted = event.state_key.as_deref() == Some("") && client.account.invites.accept(&event.sender);
         if let Some(to) = to.filter(|_| is_wanted) {
@@ -253,21 +257,28 @@ impl Homeservers {
         let answered = token_checked(client, answered).await;
         self.rooms.forget(bot, room_id);
         match answered {
-            Ok(_) if is_wanted => tracing::info!(bot, room_id, inviter, "an invitation was accepted"),
+            Ok(_) if is_wanted => tracing::info!(bot = bot.as_str(), room_id, inviter, "an invitation was accepted"),
             Ok(_) => {
-                tracing::info!(bot, room_id, inviter, "an invitation was rejected, as the setting `invites` says");
+                tracing::info!(
+                    bot = bot.as_str(),
+                    room_id,
+                    inviter,
+                    "an invitation was rejected, as the setting `invites` says"
+                );
                 return Ok(false);
             }
             Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
             Err(fault) => {
-                tracing::warn!(%fault, bot, room_id, inviter, path, "answering an invitation failed");
+                tracing::warn!(%fault, bot = bot.as_str(), room_id, inviter, path, "answering an invitation failed");
                 return Ok(false);
             }
         }
         if is_direct {
             match self.rooms.mark_direct(client, room_id, inviter).await {
                 Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
-                Err(fault) => tracing::warn!(%fault, bot, room_id, "marking a room as a direct chat failed"),
+                Err(fault) => {
+                    tracing::warn!(%fault, bot = bot.as_str(), room_id, "marking a room as a direct chat failed");
+                }
                 Ok(()) => {}
             }
         }

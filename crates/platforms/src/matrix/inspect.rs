@@ -26,7 +26,7 @@ pub(super) async fn check_account(client: &Client<'_>) -> Result<(), Fault> {
             Ok(_) => {}
             Err(fault) if fault.is_passing() || fault.is_token() => return Err(fault),
             Err(fault) if fault.is("M_USER_IN_USE") => {}
-            Err(fault) => tracing::debug!(%fault, bot = account.bot.id, "the user was not registered"),
+            Err(fault) => tracing::debug!(%fault, bot = account.bot.id.as_str(), "the user was not registered"),
         }
     }
     let answer = client.get(&["client", "v3", "account", "whoami"], &[]).await?;

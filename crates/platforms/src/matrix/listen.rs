@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Ended, Gap, Inlet};
+use frontdesk_core::port::platform::{Gap, Inlet, ListenEnd};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, Semaphore};
@@ -113,11 +113,16 @@ type Tried = (Try, Result<Vec<Task>, Stop>);
 type Running<'a> = FuturesUnordered<BoxFuture<'a, Tried>>;
 
 impl Homeservers {
-    pub(super) async fn listen_as(&self, account: &Account<'_>, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    pub(super) async fn listen_as(
+        &self,
+        account: &Account<'_>,
+        cursor: Option<String>,
+        inlet: &dyn Inlet,
+    ) -> ListenEnd {
         let mut client = Client::new(&*self.outcall, account);
         client.is_patient = true;
         if let Err(why) = self.clash_with_known(account.bot) {
-            return Ended::Lost(why); // until the other bot is removed
+            return ListenEnd::Lost(why); // until the other bot is removed
         }
         if let Err(fault) = check_account(&client).await {
             return ended(fault);
@@ -130,7 +135,7 @@ impl Homeservers {
         }
         match self.run(&client, cursor, inlet).await {
             Stop::Fault(fault) => ended(fault),
-            Stop::Store(why) => Ended::Lost(format!("the events were not stored: {why}")),
+            Stop::Store(why) => ListenEnd::Lost(format!("the events were not stored: {why}")),
         }
     }
 
@@ -290,7 +295,7 @@ fn poll<'a>(client: &'a Client<'a>, cursor: &Cursor, pause: Duration) -> BoxFutu
 fn pause_after(client: &Client<'_>, fault: &Fault) -> Duration {
     let bot = &client.account.bot.id;
     if fault.is_passing() {
-        tracing::warn!(%fault, bot, "a poll of an application service failed; it is repeated");
+        tracing::warn!(%fault, bot = bot.as_str(), "a poll of an application service failed; it is repeated");
         return PUSH_CHECK;
     }
     let retry_s = REFUSED_CHECK.as_secs();
@@ -300,7 +305,7 @@ fn pause_after(client: &Client<'_>, fault: &Fault) -> Duration {
         true => "the homeserver does not let the application service poll",
         false => "a poll of the application service had an unexpected answer",
     };
-    tracing::warn!(%fault, bot, retry_s, "{what}; until the next attempt it relies on pushes alone");
+    tracing::warn!(%fault, bot = bot.as_str(), retry_s, "{what}; until the next attempt it relies on pushes alone");
     REFUSED_CHECK
 }
 
@@ -312,11 +317,11 @@ fn unread_since(cursor: &Cursor, this: &Try) -> Option<Task> {
     is_more.then(|| Task::Behind { room_id: room_id.clone(), since: since.clone() })
 }
 
-fn ended(fault: Fault) -> Ended {
+fn ended(fault: Fault) -> ListenEnd {
     match fault.is_token() {
-        true => {
-            Ended::Misconfigured(format!("{fault}; get a new token from the homeserver and add the bot again with it"))
-        }
-        false => Ended::Lost(fault.to_string()),
+        true => ListenEnd::Misconfigured(format!(
+            "{fault}; get a new token from the homeserver and add the bot again with it"
+        )),
+        false => ListenEnd::Lost(fault.to_string()),
     }
 }

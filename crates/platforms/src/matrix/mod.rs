@@ -40,10 +40,10 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Part, Platform,
-    Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Inlet, ListenEnd, Look, LookFault, MediaFault, Part,
+    Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
-use frontdesk_wire::{Act, Action, ActionResult, Code, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code, Descriptor, Secret, UserId};
 use serde_json::json;
 
 use self::account::Account;
@@ -70,7 +70,7 @@ const LIMITED_RATE: Rate = Rate { burst: 10, every_ms: 5_000 };
 /// A limit that the homeserver reported is kept to for this long.
 const LIMITED_FOR_MS: u64 = 600_000;
 
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open, sample: None };
 
 fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
     if kit.settings.contains_key(PLATFORM) {
@@ -91,7 +91,7 @@ pub struct Homeservers {
     attempts: Attempts,
     own_bots: RwLock<OwnBots>,
     /// Bots whose homeserver limited them lately, and until when that counts.
-    limited: Mutex<HashMap<String, u64>>,
+    limited: Mutex<HashMap<BotId, u64>>,
     held_files: Transfers,
 }
 
@@ -155,7 +155,7 @@ impl Homeservers {
             visible,
             scope_id: room.scope.clone(),
             parent_chat_id: None,
-            person: room.other(account.user_id).filter(|_| room.is_dm()).map(str::to_owned),
+            person: room.other(account.user_id).filter(|_| room.is_dm()).map(UserId::from),
         }))
     }
 
@@ -205,11 +205,11 @@ impl Platform for Homeservers {
         _: Part,
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
+    ) -> BoxFuture<'a, ListenEnd> {
         Box::pin(async move {
             match Account::of(bot) {
                 Ok(account) => self.listen_as(&account, cursor, inlet).await,
-                Err(why) => Ended::Misconfigured(why),
+                Err(why) => ListenEnd::Misconfigured(why),
             }
         })
     }
@@ -253,16 +253,21 @@ impl Platform for Homeservers {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move {
-            let looked = self.try_look(acting_as.bot, chat_id, viewer).await;
+            let looked = self.try_look(acting_as.bot, chat_id, viewer.map(UserId::as_str)).await;
             looked.map_err(|fault| LookFault::Platform(fault.to_string()))
         })
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
         Box::pin(async move {
             let sent = self.try_notice(acting_as.bot, chat_id, text).await;
             sent.unwrap_or_else(|Failed(acted)| acted.result)

@@ -2,7 +2,7 @@
 
 use frontdesk_core::intake::{Intake, RemoteFile, Verified};
 use frontdesk_wire::event::{PromptResponse, ReplyTo, media_message_type};
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{MessageEvent, MessageId, Secret, Source};
 use serde_json::Value;
 
 use super::PLATFORM;
@@ -40,7 +40,12 @@ pub(super) struct Known<'a> {
 pub(super) fn unresolved(known: &Known<'_>, event: &RoomEvent, proof: Verified) -> Intake {
     let source = source(known, event, None);
     let message_id = Some(event.event_id.clone());
-    let message = MessageEvent { source, message_id, message_type: "text".into(), ..MessageEvent::default() };
+    let message = MessageEvent {
+        source,
+        message_id: message_id.map(MessageId::from),
+        message_type: "text".into(),
+        ..MessageEvent::default()
+    };
     let account = known.account;
     let mut intake = Intake::new(proof, account.bot.tenant_source(), account.bot.id.clone(), message);
     intake.refused = Some(UNRESOLVED.into());
@@ -64,7 +69,7 @@ pub(super) fn normalize(known: &Known<'_>, event: &RoomEvent, proof: Verified) -
     let is_dm = source.is_direct();
     let tenant_source = known.account.bot.tenant_source();
     let mut message = MessageEvent { source, ..made.event };
-    message.message_id.get_or_insert_with(|| event.event_id.clone());
+    message.message_id.get_or_insert_with(|| event.event_id.as_str().into());
     if message.message_type.is_empty() {
         message.message_type = "text".into();
     }
@@ -94,9 +99,9 @@ fn source(known: &Known<'_>, event: &RoomEvent, thread_id: Option<String>) -> So
         chat_type: known.room.chat_type().into(),
         chat_name: known.room.shown_name(me),
         chat_topic: known.room.topic.clone(),
-        user_id: Some(event.sender.clone()),
+        user_id: Some(event.sender.as_str().into()),
         user_name: name.or_else(localpart),
-        parent_chat_id: thread_id.as_ref().map(|_| known.room_id.to_owned()),
+        parent_chat_id: thread_id.as_ref().map(|_| known.room_id.into()),
         thread_id,
         is_bot: event.is_automated(),
         ..Source::default()
@@ -231,7 +236,7 @@ fn spoken(known: &Known<'_>, text: String, is_mentioned: bool) -> String {
 }
 
 fn reply(known: &Known<'_>, reply_to: &str, made: &mut Made) {
-    made.event.reply_to_message_id = Some(reply_to.to_owned());
+    made.event.reply_to_message_id = Some(reply_to.into());
     let Some(original) = known.related.filter(|it| it.event_id == reply_to) else { return };
     let is_own = original.sender == known.account.user_id;
     made.is_addressed |= is_own;
@@ -254,7 +259,7 @@ fn reaction(known: &Known<'_>, event: &RoomEvent) -> Option<Made> {
         prompt_id,
         option_id: option.id.clone(),
         label: Some(option.label),
-        prompt_message_id: Some(prompt.event_id.clone()),
+        prompt_message_id: Some(prompt.event_id.as_str().into()),
     };
     let message = MessageEvent {
         text: format!("/{}", option.id),

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
+use frontdesk_wire::BotId;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::client::{Client, Fault};
@@ -92,7 +93,7 @@ pub(super) struct Rooms {
     /// Rooms that show a bot as typing, and until when.
     typing: Mutex<HashMap<Key, u64>>,
     /// For each bot, held while its list of direct chats is changed.
-    direct: Mutex<HashMap<String, Arc<AsyncMutex<()>>>>,
+    direct: Mutex<HashMap<BotId, Arc<AsyncMutex<()>>>>,
 }
 
 fn key(bot: &str, id: &str) -> Key {

@@ -66,7 +66,13 @@ impl Homeservers {
     ) -> Result<(), Fault> {
         let bot = &client.account.bot.id;
         if successor(client, room_id).await?.as_deref() != Some(to) {
-            tracing::warn!(bot, room_id, to, sender, "a room upgrade that the room does not state was ignored");
+            tracing::warn!(
+                bot = bot.as_str(),
+                room_id,
+                to,
+                sender,
+                "a room upgrade that the room does not state was ignored"
+            );
             return Ok(());
         }
         // Our homeserver may know nobody in the new room, so the servers to ask are named.
@@ -91,5 +97,5 @@ impl Homeservers {
 async fn moved_from(client: &Client<'_>, room_id: &str) -> Result<Option<Change>, Fault> {
     let Some(from) = predecessor(client, room_id).await? else { return Ok(None) };
     let is_stated = successor(client, &from).await?.as_deref() == Some(room_id);
-    Ok(is_stated.then(|| Change::ChatMoved { from, to: room_id.to_owned() }))
+    Ok(is_stated.then(|| Change::ChatMoved { from: from.into(), to: room_id.into() }))
 }

@@ -169,7 +169,7 @@ impl Homeservers {
         if let Err(fault) = &read {
             // If the homeserver cannot be reached, no room can be read, and the same answer comes again.
             if !fault.is_token() && !fault.is_elsewhere() {
-                tracing::warn!(%fault, bot = client.account.bot.id, room_id, "reading a room failed");
+                tracing::warn!(%fault, bot = client.account.bot.id.as_str(), room_id, "reading a room failed");
                 if free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok() {
                     return Ok(vec![Task::Behind { room_id: room_id.to_owned(), since: since.to_owned() }]);
                 }
@@ -199,7 +199,7 @@ impl Homeservers {
         };
         if is_left || timeline["limited"] == true {
             self.rooms.forget(&client.account.bot.id, room_id);
-            gathered.changes.push(Change::Chat(room_id.to_owned()));
+            gathered.changes.push(Change::Chat(room_id.into()));
         }
         self.gather(client, room_id, &events, Origin::Asked, deadline, &mut gathered).await?;
         Ok(gathered)

@@ -10,7 +10,7 @@ pub(crate) fn event(platform: &str, vendor: &str, person: &str, message_id: &str
         chat_id: person.into(),
         chat_type: "dm".into(),
         chat_name: Some(person.to_owned()),
-        user_id: Some(person.to_owned()),
+        user_id: Some(person.into()),
         user_name: Some(person.to_owned()),
         ..Source::default()
     };
@@ -22,7 +22,7 @@ pub(crate) fn event(platform: &str, vendor: &str, person: &str, message_id: &str
         text,
         message_type: "text".into(),
         source,
-        reply_to_message_id: Some(message_id.to_owned()),
+        reply_to_message_id: Some(message_id.into()),
         reply_to: Some(ReplyTo { is_own: Some(true), ..ReplyTo::default() }),
         ..MessageEvent::default()
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Acted, Bot, Pace};
 use frontdesk_wire::{ActionResult, Code};
 use serde::Deserialize;
@@ -160,7 +160,7 @@ pub(super) fn no_answer(error: &OutcallError) -> RpcError {
     RpcError::NoAnswer { may_be_done: error.may_have_been_sent(), why: error.to_string() }
 }
 
-pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, RpcError> {
+pub(super) fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, RpcError> {
     let envelope = serde_json::from_slice::<Envelope>(&answer.body);
     let Some(envelope) = envelope.ok().filter(|it| it.result.is_some() || it.error.is_some()) else {
         let may_be_done = answer.status < 400 || answer.status >= 500; // a proxy that refuses has passed nothing on
@@ -188,8 +188,8 @@ fn retry_after_s(data: &Value) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, body: &str) -> Answer {
-        Answer { status, body: body.as_bytes().to_vec(), ..Answer::default() }
+    fn answer(status: u16, body: &str) -> HttpAnswer {
+        HttpAnswer { status, body: body.as_bytes().to_vec(), ..HttpAnswer::default() }
     }
 
     #[test]

@@ -16,7 +16,7 @@ type Key = (String, String, String);
 
 fn key(bot: &Bot) -> Key {
     let tenant = bot.tenant.as_ref().map(ToString::to_string).unwrap_or_default();
-    (bot.id.clone(), tenant, bot.setting("account").unwrap_or_default().to_owned())
+    (bot.id.to_string(), tenant, bot.setting("account").unwrap_or_default().to_owned())
 }
 
 #[derive(Default)]

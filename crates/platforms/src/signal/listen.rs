@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use frontdesk_core::port::outcall::{Body, Call};
-use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
+use frontdesk_core::port::platform::{Bot, Gap, Inlet, ListenEnd};
 use frontdesk_wire::sse::Events;
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -41,7 +41,11 @@ impl Drop for Reading<'_> {
         let now_ms = self.signal.env.now_ms();
         let left = self.signal.backlog.end(self.bot, now_ms);
         if left > 0 {
-            tracing::warn!(bot = self.bot.id, messages = left, "a listener ended before its messages were stored");
+            tracing::warn!(
+                bot = self.bot.id.as_str(),
+                messages = left,
+                "a listener ended before its messages were stored"
+            );
             let reason = format!(
                 "the listener was stopped before {left} messages were stored; they are lost unless this server listens to \
                  the bot again within an hour"
@@ -52,9 +56,9 @@ impl Drop for Reading<'_> {
 }
 
 impl Signal {
-    pub(super) async fn read_stream(&self, bot: &Bot, inlet: &dyn Inlet) -> Ended {
+    pub(super) async fn read_stream(&self, bot: &Bot, inlet: &dyn Inlet) -> ListenEnd {
         let Some(daemon) = Daemon::of(&*self.outcall, bot) else {
-            return Ended::Misconfigured("the bot needs the settings url and account".into());
+            return ListenEnd::Misconfigured("the bot needs the settings url and account".into());
         };
         self.store_waiting(bot, daemon.account, inlet).await;
         let url = daemon.events_url();
@@ -63,18 +67,18 @@ impl Signal {
         let call = Call { endless: true, headers: &accept, max_bytes: STREAM_MAX_BYTES, ..call };
         let answer = match self.outcall.open(call).await {
             Ok(answer) => answer,
-            Err(error) => return Ended::Lost(no_answer(&error).text()),
+            Err(error) => return ListenEnd::Lost(no_answer(&error).text()),
         };
         match answer.status {
             200 => {}
             status @ (400 | 404) => {
-                return Ended::Lost(format!(
+                return ListenEnd::Lost(format!(
                     "signal-cli has no stream for {} (status {status}); is the account registered, and is url that of \
                      `signal-cli daemon --http`?",
                     daemon.account
                 ));
             }
-            status => return Ended::Lost(format!("the stream of signal-cli answered status {status}")),
+            status => return ListenEnd::Lost(format!("the stream of signal-cli answered status {status}")),
         }
         let aci = self.own_aci(&daemon).await;
         if let Some(since_ms) = self.backlog.begin(bot, aci, self.env.now_ms()) {
@@ -99,7 +103,7 @@ impl Signal {
                 Err(too_long) => break format!("{too_long}; the stream of signal-cli is opened again after it"),
             }
         };
-        Ended::Lost(why)
+        ListenEnd::Lost(why)
     }
 
     /// Until all is stored: nobody would report it again.
@@ -135,7 +139,7 @@ async fn store(inlet: &dyn Inlet, text: &str, me: &Me<'_>, bot: &Bot) {
         match inlet.take(vec![intake]).await {
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!(%error, bot = bot.id, "a message could not be stored; trying again");
+                tracing::warn!(%error, bot = bot.id.as_str(), "a message could not be stored; trying again");
                 tokio::time::sleep(STORE_PAUSE).await;
             }
         }

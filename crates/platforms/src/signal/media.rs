@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use frontdesk_core::port::media::{MediaBody, body_of};
-use frontdesk_core::port::outcall::{Answer, Body, Call};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer};
 use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -147,7 +147,7 @@ async fn decoded(status: u16, mut body: MediaBody) -> Result<MediaBody, MediaFau
 }
 
 fn refusal(status: u16, body: Vec<u8>) -> MediaFault {
-    match read::<Value>(&Answer { status, body, ..Answer::default() }) {
+    match read::<Value>(&HttpAnswer { status, body, ..HttpAnswer::default() }) {
         Err(error @ RpcError::Refused { .. }) => MediaFault::Gone(error.text()),
         Err(error) => MediaFault::Unavailable(error.text()),
         Ok(_) => MediaFault::Gone("signal-cli has no data for it".into()),

@@ -22,10 +22,11 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Ended, Inlet, Look, LookFault, MediaFault, Part, Platform, RemoteMedia,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Inlet, ListenEnd, Look, LookFault, MediaFault, Part, Platform,
+    RemoteMedia,
 };
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "signal";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open, sample: None };
 
 /// Of one message, in UTF-16 units.
 const MESSAGE_MAX: usize = 8_000;
@@ -115,7 +116,12 @@ impl Signal {
         let Some(group_id) = group_of(chat_id) else {
             let visible = viewer.map(|viewer| viewer == chat_id);
             let person_id = Some(chat_id.to_owned());
-            return Ok(Some(Look { info: person(chat_id), visible, person: person_id, ..Look::default() }));
+            return Ok(Some(Look {
+                info: person(chat_id),
+                visible,
+                person: person_id.map(UserId::from),
+                ..Look::default()
+            }));
         };
         let Some(daemon) = Daemon::of(&*self.outcall, bot) else { return Ok(None) };
         let asked = daemon.rpc::<Vec<Group>>("listGroups", json!({ "groupId": [group_id] })).await;
@@ -202,7 +208,13 @@ impl Platform for Signal {
         true
     }
 
-    fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, inlet: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    fn listen<'a>(
+        &'a self,
+        bot: &'a Bot,
+        _: Part,
+        _: Option<String>,
+        inlet: &'a dyn Inlet,
+    ) -> BoxFuture<'a, ListenEnd> {
         Box::pin(self.read_stream(bot, inlet))
     }
 
@@ -217,14 +229,19 @@ impl Platform for Signal {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
+        Box::pin(self.look_at(acting_as.bot, chat_id, viewer.map(UserId::as_str)))
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
         Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 

@@ -91,12 +91,16 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
             user_name: Some(name.unwrap_or_else(|| author.clone())),
             user_id_alt: source_number.filter(|number| *number != author),
             chat_id_alt: group,
-            user_id: Some(author),
+            user_id: Some(author.into()),
             message_is_edit: edited.is_some(),
             ..Source::default()
         },
-        message_id: Some(message_id.to_string()),
-        reply_to_message_id: message.quote.as_ref().filter(|it| it.id > 0).map(|it| quoted_id(it, me).to_string()),
+        message_id: Some(message_id.to_string().into()),
+        reply_to_message_id: (message
+            .quote
+            .as_ref()
+            .filter(|it| it.id > 0)
+            .map(|it| quoted_id(it, me).to_string().into())),
         reply_to: message.quote.as_ref().map(|it| ReplyTo {
             text: it.text.clone(),
             author: quoted_author(it),
@@ -116,7 +120,7 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
 /// Recorded with its reason. It has no id of its own: the same bytes are the same event.
 fn unreadable(bot: &Bot, text: &str, why: &str) -> Intake {
     let source = Source { platform: PLATFORM.into(), chat_id: "unknown".into(), ..Source::default() };
-    let message_id = Some(format!("event-{}", &sha256_hex(text)[..32]));
+    let message_id = Some(format!("event-{}", &sha256_hex(text)[..32]).into());
     let event = MessageEvent { source, message_id, ..MessageEvent::default() };
     let mut intake =
         Intake::new(Verified::by("the stream of the operator's daemon"), bot.tenant_source(), bot.id.clone(), event);

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::{MediaBody, body_of, read_whole};
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, OpenAnswer, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, OpenAnswer, Outcall, OutcallError};
 use frontdesk_core::port::platform::{
-    ActingAs, Bot, Change, Ended, Gap, Inlet, LateReceipt, MediaFault, Part, Platform as _,
+    ActingAs, Bot, Change, Gap, Inlet, LateReceipt, ListenEnd, MediaFault, Part, Platform as _,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, Env as _};
 use frontdesk_testkit::TestEnv;
-use frontdesk_wire::{Act, Action, ActionResult, Code, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, Code, MessageId, Secret, TenantId, UserId};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
@@ -83,11 +83,11 @@ impl Outcall for Table {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             assert_eq!((call.url, call.trusted), (&*format!("{BASE}/api/v1/rpc"), Some(BASE)));
             let body = self.answer(request_of(call.body).await)?;
-            Ok(Answer { status: 200, body, ..Answer::default() })
+            Ok(HttpAnswer { status: 200, body, ..HttpAnswer::default() })
         })
     }
 
@@ -172,15 +172,15 @@ fn world() -> World {
 impl World {
     async fn act(&self, act: Act) -> ActionResult {
         let action: Action = act.into();
-        self.signal.act(ActingAs::new("home", &self.bot), &action, None).await.result
+        self.signal.act(ActingAs::new(&"home".into(), &self.bot), &action, None).await.result
     }
 
     async fn send(&self, chat_id: &str, content: &str, reply_to: Option<&str>) -> ActionResult {
         let (content, reply_to) = (content.to_owned(), reply_to.map(str::to_owned));
-        self.act(Act::Send { chat_id: chat_id.into(), content, reply_to }).await
+        self.act(Act::Send { chat_id: chat_id.into(), content, reply_to: reply_to.map(MessageId::from) }).await
     }
 
-    async fn listen(&self, notes: &Notes) -> Ended {
+    async fn listen(&self, notes: &Notes) -> ListenEnd {
         let listening = self.signal.listen(&self.bot, Part::WHOLE, None, notes);
         tokio::time::timeout(Duration::from_mins(10), listening).await.expect("it ends")
     }
@@ -197,7 +197,7 @@ async fn events_of_the_stream_are_stored_also_after_the_store_failed() {
         "data:{\"envelope\":{\"sourceUuid\":\"ann\",\"timestamp\":2,\"dataMessage\":{\"message\":\"two\"}}}\n\n";
     world.table.streams.lock().unwrap().push_back((vec![a, b, second], false));
     let notes = Notes { fails: Mutex::new(3), ..Notes::default() };
-    assert_eq!(world.listen(&notes).await, Ended::Lost("signal-cli ended the stream".into()));
+    assert_eq!(world.listen(&notes).await, ListenEnd::Lost("signal-cli ended the stream".into()));
     let texts: Vec<String> = notes.taken.lock().unwrap().iter().map(|it| it.event.text.clone()).collect();
     assert_eq!(texts, ["one", "two"], "in order, each once");
     assert!(notes.gaps.lock().unwrap().is_empty(), "nothing was before it");
@@ -206,7 +206,7 @@ async fn events_of_the_stream_are_stored_also_after_the_store_failed() {
     world.env.advance_ms(5_000);
     world.table.streams.lock().unwrap().push_back((vec![":\n", ":\n"], true));
     let until = world.env.now_ms();
-    assert_eq!(world.listen(&notes).await, Ended::Lost("the stream of signal-cli was silent for 60 s".into()));
+    assert_eq!(world.listen(&notes).await, ListenEnd::Lost("the stream of signal-cli was silent for 60 s".into()));
     let gaps = notes.gaps.lock().unwrap();
     assert_eq!(gaps.iter().map(|it| (it.since_ms, it.until_ms)).collect::<Vec<_>>(), [(until - 5_000, until)]);
     assert!(gaps[0].reason.contains("--receive-mode on-connection"), "{}", gaps[0].reason);
@@ -318,8 +318,11 @@ async fn only_members_see_a_group() {
     let world = world();
     let members = json!([{ "uuid": ANN, "number": "+15550002" }, { "uuid": null, "number": "+15550003" }]);
     world.table.on("listGroups", json!([{ "id": "R3JvdXA=", "name": "Ops", "members": members }]));
-    let look =
-        async |chat: &str, viewer| world.signal.look(ActingAs::new("home", &world.bot), chat, viewer).await.unwrap();
+    let look = async |chat: &str, viewer: Option<&str>| {
+        let viewer = viewer.map(UserId::from);
+        let home = TenantId::from("home");
+        world.signal.look(ActingAs::new(&home, &world.bot), &chat.into(), viewer.as_ref()).await.unwrap()
+    };
     assert_eq!(look(GROUP, Some(ANN)).await.unwrap().visible, Some(true));
     assert_eq!(look(GROUP, Some("somebody")).await.unwrap().visible, Some(false));
     assert_eq!(look(GROUP, None).await.unwrap().info.name, "Ops");

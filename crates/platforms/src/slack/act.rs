@@ -1,7 +1,7 @@
 //! What agents do: each op as calls of the Web API.
 
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, MessageId, Secret};
 use serde_json::{Map, Value, json};
 
 use super::Slack;
@@ -98,7 +98,7 @@ impl Slack {
         if let Act::FollowUp { content, .. } = &action.act {
             return self.follow_up(bot, content, capability).await;
         }
-        let chat_id = action.act.chat_id().unwrap_or_default();
+        let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
         let target = Target::of(action, chat_id)?;
         let api = match self.api_for(bot, chat_id, action.meta("scope_id")).await {
             Ok(Some((api, _))) => api,
@@ -286,7 +286,7 @@ fn chat_info(response: &Value) -> ChatInfo {
 pub(super) fn partial(mut acted: Acted, message_id: Option<&str>, what: &str) -> Acted {
     let why = acted.result.error.take().unwrap_or_default();
     acted.result.code = Some(Code::Partial);
-    acted.result.message_id = message_id.map(str::to_owned);
+    acted.result.message_id = message_id.map(MessageId::from);
     acted.result.error = Some(format!("{what}, then: {why}"));
     acted.result = acted.result.worded();
     acted.pace.retry_after_ms = None;

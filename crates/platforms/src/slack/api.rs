@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use serde_json::Value;
@@ -189,7 +189,7 @@ pub(super) fn no_answer(error: &OutcallError) -> ApiError {
     ApiError::NoAnswer { may_be_done: error.may_have_been_sent(), why: error.to_string() }
 }
 
-fn read(answer: &Answer) -> Result<Value, ApiError> {
+fn read(answer: &HttpAnswer) -> Result<Value, ApiError> {
     if answer.status == 429 {
         let retry_after_s = answer.header("retry-after").and_then(|seconds| seconds.trim().parse::<u64>().ok());
         return Err(ApiError::Limited {
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn acted(status: u16, body: &str) -> Acted {
-        let answer = Answer { body: body.as_bytes().to_vec(), ..Answer::of(status) };
+        let answer = HttpAnswer { body: body.as_bytes().to_vec(), ..HttpAnswer::of(status) };
         Acted::from(read(&answer).unwrap_err())
     }
 
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_obeyed_for_as_long_as_slack_says() {
-        let mut answer = Answer::of(429);
+        let mut answer = HttpAnswer::of(429);
         answer.headers.push(("retry-after".into(), "17".into()));
         assert_eq!(read(&answer).unwrap_err(), ApiError::Limited { retry_after_ms: 17_000 });
         let acted = acted(200, r#"{"ok":false,"error":"ratelimited"}"#);

@@ -117,7 +117,7 @@ impl Slack {
             received.changes.extend(self.ended_grant(bot, team).await?);
         }
         if let Some(Change::Person(user)) = received.changes.first() {
-            self.names.forget(&(bot.id.clone(), team.to_owned(), user.clone()));
+            self.names.forget(&(bot.id.clone(), team.to_owned(), user.to_string()));
         }
         if let Some(mut intake) = intake {
             intake.author_sees = is_recent(intake.event.message_id.as_deref(), now_ms);
@@ -125,7 +125,7 @@ impl Slack {
             self.note_place(bot, &source.chat_id, team);
             if let (None, Some(user)) = (&source.user_name, source.user_id.clone()) {
                 // As gateways do: an id is better than no name.
-                source.user_name = Some(self.name_of(bot, team, &user).await.unwrap_or(user));
+                source.user_name = Some(self.name_of(bot, team, &user).await.unwrap_or_else(|| user.to_string()));
             }
             received.intakes.push(*intake);
         }
@@ -158,7 +158,7 @@ impl Slack {
             Ok(Err(error)) if error.is_of_token() => Ok(Some(Change::grant_ended(name, token))),
             Ok(Err(error @ ApiError::Refused { .. })) => {
                 tracing::warn!(
-                    bot = bot.id,
+                    bot = bot.id.as_str(),
                     team,
                     error = error.text(),
                     "it is not known whether the app was removed; its token is kept"
@@ -182,7 +182,7 @@ impl Slack {
         }
         match tokio::time::timeout(ASK_LIMIT, self.me(bot, team)).await {
             Ok(Err(error)) if error.is_of_token() => {
-                tracing::warn!(bot = bot.id, team, error = error.text(), "the token of a workspace has ended");
+                tracing::warn!(bot = bot.id.as_str(), team, error = error.text(), "the token of a workspace has ended");
                 Ok(Me { team: team.to_owned(), ..Me::default() })
             }
             Ok(asked) => asked.map_err(|error| format!("reading the identity of the bot failed: {}", error.text())),

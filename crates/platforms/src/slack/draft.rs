@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::platform::{Acted, ActingAs};
 use frontdesk_core::short_hash;
-use frontdesk_wire::{ActionResult, Code};
+use frontdesk_wire::{ActionResult, Code, MessageId};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
@@ -22,7 +22,7 @@ pub(super) type Draft = Arc<Mutex<DraftState>>;
 
 #[derive(Default)]
 pub(super) struct DraftState {
-    ts: Option<String>,
+    ts: Option<MessageId>,
     /// What the message shows.
     shown: String,
     seal: Seal,

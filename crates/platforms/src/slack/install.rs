@@ -5,7 +5,7 @@
 //! somebody else finish an installation that they did not begin.
 
 use aws_lc_rs::hmac;
-use frontdesk_core::port::platform::{Answer, Bot, GrantedSecret, RawRequest, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Bot, DoorAnswer, GrantedSecret, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::Secret;
 use frontdesk_wire::secret::same_bytes;
 
@@ -134,7 +134,7 @@ impl Slack {
         let granted = vec![GrantedSecret { name: format!("{WORKSPACE}{team}"), value: Secret::new(token) }];
         Ok(ReceivedRequest {
             granted,
-            ..ReceivedRequest::events(Vec::new(), Answer::Fixed(page(200, "Installed", &text)))
+            ..ReceivedRequest::events(Vec::new(), DoorAnswer::Fixed(page(200, "Installed", &text)))
         })
     }
 

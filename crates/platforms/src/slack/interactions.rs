@@ -69,12 +69,12 @@ impl Slack {
         let id = format!("command-{}", hash(&[&given.trigger_id, &given.user, &given.command, &given.text]));
         let mut source = source(&scene, &given.channel, kind, &given.user);
         source.user_name = Some(given.user_name.clone()).filter(|name| !name.is_empty());
-        source.message_id = Some(id.clone());
+        source.message_id = Some(id.as_str().into());
         let event = MessageEvent {
             text: format!("{} {}", given.command.trim(), given.text.trim()).trim().to_owned(),
             message_type: "command".into(),
             source,
-            message_id: Some(id),
+            message_id: Some(id.into()),
             ..MessageEvent::default()
         };
         let mut intake = intake(&scene, proof, event);
@@ -166,15 +166,15 @@ fn press_event(bot: &Bot, proof: Verified, payload: &Value, press: &Pressed, use
     let source = Source {
         user_name: names.into_iter().find(|name| !name.is_empty()).map(str::to_owned),
         thread_id: thread.map(str::to_owned),
-        message_id: Some(press.message_ts.clone()),
+        message_id: Some(press.message_ts.as_str().into()),
         ..base
     };
     let event = MessageEvent {
         text: format!("/{}", press.option_id),
         message_type: "command".into(),
         source,
-        message_id: Some(format!("press-{}", hash(&[&press.message_ts, &user_id, &press.action_ts]))),
-        reply_to_message_id: Some(press.message_ts.clone()),
+        message_id: Some((format!("press-{}", hash(&[&press.message_ts, &user_id, &press.action_ts]))).into()),
+        reply_to_message_id: Some(press.message_ts.as_str().into()),
         prompt_response: Some(press.response()),
         ..MessageEvent::default()
     };

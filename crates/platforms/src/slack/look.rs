@@ -1,7 +1,7 @@
 //! What is asked from Slack about chats, and who sees them.
 
 use frontdesk_core::port::platform::{Bot, Look, LookFault};
-use frontdesk_wire::ChatInfo;
+use frontdesk_wire::{ChatInfo, UserId};
 use serde_json::Value;
 
 use super::Slack;
@@ -52,7 +52,13 @@ impl Slack {
             false => Some(team),
             true => Some(self.me(bot, "").await.map_err(unknown)?.team).filter(|team| !team.is_empty()),
         };
-        Ok(Some(Look { info: info(channel), visible, scope_id: scope, parent_chat_id: None, person }))
+        Ok(Some(Look {
+            info: info(channel),
+            visible,
+            scope_id: scope,
+            parent_chat_id: None,
+            person: person.map(UserId::from),
+        }))
     }
 }
 

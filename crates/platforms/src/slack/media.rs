@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use frontdesk_core::port::outcall::{Body, Call, HttpMethod};
 use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
-use frontdesk_wire::{ActionResult, Code, Secret};
+use frontdesk_wire::{ActionResult, Code, MessageId, Secret};
 use futures_util::StreamExt as _;
 use serde_json::{Map, Value, json};
 
@@ -78,7 +78,7 @@ impl Slack {
                 return Ok(partial(acted, message_id.as_deref(), "the file went out"));
             }
         }
-        Ok(ActionResult { message_id, ..ActionResult::done() }.into())
+        Ok(ActionResult { message_id: message_id.map(MessageId::from), ..ActionResult::done() }.into())
     }
 
     async fn upload(

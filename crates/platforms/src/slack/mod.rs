@@ -35,10 +35,10 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Part, Platform,
-    Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Inlet, ListenEnd, Look, LookFault, MediaFault, Part,
+    Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
-use frontdesk_wire::{Act, Action, ActionResult, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Descriptor, Secret, UserId};
 use serde::Deserialize;
 
 use self::draft::{Draft, DraftKey};
@@ -49,7 +49,7 @@ use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "slack";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open, sample: Some(|| Box::new(sample::SampleApp)) };
 
 const CAPABILITY_KIND: &str = "slack.response_url";
 /// Slack takes the status line away after two minutes.
@@ -97,13 +97,13 @@ pub struct Slack {
     public_url: String,
     descriptor: Descriptor,
     /// Who each bot is, by its id, its account and the workspace.
-    known: BoundedCache<(String, String, String), Me>,
+    known: BoundedCache<(BotId, String, String), Me>,
     /// What people are called, by bot, workspace and user. `None`: Slack does not say.
-    names: BoundedCache<(String, String, String), Option<String>>,
+    names: BoundedCache<(BotId, String, String), Option<String>>,
     /// The workspace of a chat, by bot and chat.
-    places: BoundedCache<(String, String), String>,
+    places: BoundedCache<(BotId, String), String>,
     /// What kind of chat it is, by bot and chat.
-    kinds: BoundedCache<(String, String), &'static str>,
+    kinds: BoundedCache<(BotId, String), &'static str>,
     drafts: BoundedCache<DraftKey, Draft>,
 }
 
@@ -139,7 +139,7 @@ impl Slack {
 
 /// The limit that an action counts for, by name.
 fn bucket(action: &Action) -> Option<(String, Rate)> {
-    let chat = action.act.chat_id().unwrap_or_default();
+    let chat = action.act.chat_id().map_or("", ChatId::as_str);
     match &action.act {
         Act::Send { .. } | Act::Prompt { .. } | Act::SendMedia { .. } | Act::ThreadCreate { .. } => {
             Some((format!("chat:{chat}"), CHAT_RATE))
@@ -181,7 +181,7 @@ impl Platform for Slack {
         _: Part,
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
+    ) -> BoxFuture<'a, ListenEnd> {
         Box::pin(self.listen_as(bot, cursor, inlet))
     }
 
@@ -222,14 +222,19 @@ impl Platform for Slack {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
+        Box::pin(self.look_at(acting_as.bot, chat_id, viewer.map(UserId::as_str)))
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
         Box::pin(async move { self.act_once(acting_as, &send.into(), None).await.result })
     }
 

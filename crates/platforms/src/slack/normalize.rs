@@ -3,7 +3,7 @@
 use frontdesk_core::intake::{Intake, REMOTE_MEDIA_MAX, RemoteFile, Verified};
 use frontdesk_core::port::platform::{Bot, Change};
 use frontdesk_wire::event::ReplyTo;
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{MessageEvent, MessageId, Secret, Source, UserId};
 use serde_json::Value;
 
 use super::PLATFORM;
@@ -66,24 +66,24 @@ pub(super) fn meaning_of(scene: &Scene<'_>, proof: Verified, event: &Value) -> M
         }
         "member_joined_channel" | "member_left_channel" => match (channel(), text_of(event, "user")) {
             (Some(chat_id), user) if is_id(user) => {
-                Meaning::change(Change::Member { chat_id, user_id: user.to_owned() })
+                Meaning::change(Change::Member { chat_id: chat_id.into(), user_id: user.into() })
             }
             _ => Meaning::default(),
         },
         "channel_id_changed" => {
             let (from, to) = (text_of(event, "old_channel_id"), text_of(event, "new_channel_id"));
             match is_id(from) && is_id(to) {
-                true => Meaning::change(Change::ChatMoved { from: from.to_owned(), to: to.to_owned() }),
+                true => Meaning::change(Change::ChatMoved { from: from.into(), to: to.into() }),
                 false => Meaning::default(),
             }
         }
         "channel_archive" | "channel_unarchive" | "channel_deleted" | "channel_rename" | "channel_shared"
         | "channel_unshared" | "channel_left" | "group_archive" | "group_unarchive" | "group_deleted"
         | "group_rename" | "group_left" => {
-            channel().map_or_else(Meaning::default, |id| Meaning::change(Change::Chat(id)))
+            channel().map_or_else(Meaning::default, |id| Meaning::change(Change::Chat(id.into())))
         }
         "user_change" => match text_of(&event["user"], "id") {
-            user if is_id(user) => Meaning::change(Change::Person(user.to_owned())),
+            user if is_id(user) => Meaning::change(Change::Person(user.into())),
             _ => Meaning::default(),
         },
         "app_uninstalled" => Meaning { is_uninstalled: true, ..Meaning::default() },
@@ -141,18 +141,18 @@ fn written(
     source.thread_id.clone_from(&thread);
     source.is_bot = !of("bot_id").is_empty() || of("subtype") == "bot_message";
     source.message_is_edit = is_edit;
-    source.message_id = Some(ts.to_owned());
+    source.message_id = Some(ts.into());
     if source.is_bot && source.user_id.is_none() {
         // A workflow, or an app of old times: it has no user.
-        source.user_id = Some(of("bot_id").to_owned()).filter(|id| !id.is_empty());
+        source.user_id = Some(of("bot_id")).filter(|id| !id.is_empty()).map(UserId::from);
         source.user_name = Some(of("username").to_owned()).filter(|name| !name.is_empty());
     }
     let event = MessageEvent {
         text: said,
         message_type: if is_command { "command" } else { files.kind() }.into(),
         source,
-        message_id: Some(ts.to_owned()),
-        reply_to_message_id: thread,
+        message_id: Some(ts.into()),
+        reply_to_message_id: thread.map(MessageId::from),
         reply_to: is_own_thread.map(|is_own| ReplyTo { is_own: Some(is_own), ..ReplyTo::default() }),
         ..MessageEvent::default()
     };
@@ -164,7 +164,8 @@ fn written(
     }
     if !is_ts(ts) || !is_id(channel) {
         intake.refused = Some("the message has no id, or no channel".to_owned());
-        intake.event.message_id = Some(format!("odd-{}", hex::encode(frontdesk_core::short_hash(&[channel, ts]))));
+        intake.event.message_id =
+            Some((format!("odd-{}", hex::encode(frontdesk_core::short_hash(&[channel, ts])))).into());
         intake.event.source.chat_id = "unknown".into();
     }
     Some(intake)
@@ -193,7 +194,7 @@ pub(super) fn source(scene: &Scene<'_>, channel: &str, channel_type: &str, user:
         chat_id: channel.into(),
         chat_type: chat_type(channel, channel_type).into(),
         chat_name: Some(channel.to_owned()),
-        user_id: Some(user.to_owned()).filter(|user| !user.is_empty()),
+        user_id: Some(user).filter(|user| !user.is_empty()).map(UserId::from),
         one_to_one_verified: is_one_to_one.then_some(true),
         ..Source::default()
     };

@@ -115,7 +115,7 @@ impl Pressed {
             prompt_id: self.prompt_id.clone(),
             option_id: self.option_id.clone(),
             label: self.label.clone(),
-            prompt_message_id: Some(self.message_ts.clone()),
+            prompt_message_id: Some(self.message_ts.as_str().into()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::outcall::{Body, Call, HttpMethod, Outcall};
-use frontdesk_core::port::platform::{Afterwards, Answer, Bot, Change, Gap, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Afterwards, Bot, Change, DoorAnswer, Gap, ReceivedRequest, Reply};
 use serde_json::{Value, json};
 
 use super::account::is_of_vendor;
@@ -44,9 +44,9 @@ impl Received {
         let empty = || Reply::text(200, "");
         let is_command = matches!(self.answer, Answering::ToCommand);
         let answer = match self.answer {
-            Answering::Nothing => Answer::Fixed(empty()),
-            Answering::Fixed(value) => Answer::Fixed(Reply::json(200, &value)),
-            Answering::ToCommand => Answer::FromReceipts(Box::new(move |receipts| {
+            Answering::Nothing => DoorAnswer::Fixed(empty()),
+            Answering::Fixed(value) => DoorAnswer::Fixed(Reply::json(200, &value)),
+            Answering::ToCommand => DoorAnswer::FromReceipts(Box::new(move |receipts| {
                 to_command(receipts.first()).map_or_else(empty, |value| Reply::json(200, &value))
             })),
         };

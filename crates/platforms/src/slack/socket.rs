@@ -8,7 +8,7 @@ use std::time::Duration;
 use frontdesk_core::intake::{Receipt, Verified};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Dial, Socket, SocketMessage};
-use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet};
+use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet, ListenEnd};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
@@ -42,11 +42,11 @@ enum End {
     /// Another one took its place.
     Replaced,
     Lost(String),
-    Refused(Ended),
+    Refused(ListenEnd),
 }
 
 impl Slack {
-    pub(super) async fn listen_as(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    pub(super) async fn listen_as(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> ListenEnd {
         let needs_socket = matches!(mode(bot), Mode::Socket);
         if let Some(own) = workspaces(bot).into_iter().find(|it| it.team.is_none())
             && let Err(error) = self.api(bot, own).ask("auth.test", &[]).await
@@ -57,18 +57,18 @@ impl Slack {
                 return ended(&error, "bot_token");
             }
             tracing::warn!(
-                bot = bot.id,
+                bot = bot.id.as_str(),
                 error = error.text(),
                 "checking bot_token failed; workspaces that installed the app are served"
             );
         }
         match needs_socket {
             true => self.keep_sockets(bot, cursor, inlet).await,
-            false => Ended::Never, // events come through the doors
+            false => ListenEnd::Never, // events come through the doors
         }
     }
 
-    async fn keep_sockets(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    async fn keep_sockets(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> ListenEnd {
         let now_ms = self.env.now_ms();
         if let Some(since_ms) = cursor.and_then(|cursor| cursor.parse::<u64>().ok())
             && now_ms.saturating_sub(since_ms) > REPEATED_MS
@@ -83,8 +83,8 @@ impl Slack {
             tokio::select! {
                 Some(end) = running.next() => match end {
                     End::Refused(ended) => return ended,
-                    End::Lost(why) if running.is_empty() => return Ended::Lost(why),
-                    End::Replaced if running.is_empty() => return Ended::Lost("the next socket was not opened".into()),
+                    End::Lost(why) if running.is_empty() => return ListenEnd::Lost(why),
+                    End::Replaced if running.is_empty() => return ListenEnd::Lost("the next socket was not opened".into()),
                     End::Lost(_) | End::Replaced => {}
                 },
                 Some(()) = replacing.recv(), if running.len() < SOCKETS_MAX => {
@@ -92,7 +92,7 @@ impl Slack {
                 }
                 () = tokio::time::sleep(CURSOR_EVERY) => {
                     if let Err(error) = inlet.save_cursor(self.env.now_ms().to_string()).await {
-                        return Ended::Lost(format!("saving the cursor failed: {error}"));
+                        return ListenEnd::Lost(format!("saving the cursor failed: {error}"));
                     }
                 }
             }
@@ -101,13 +101,13 @@ impl Slack {
 
     async fn one_socket(&self, bot: &Bot, inlet: &dyn Inlet, replace: mpsc::Sender<()>) -> End {
         let Some(token) = bot.secret("app_token") else {
-            return End::Refused(Ended::Misconfigured("the bot has no app_token".into()));
+            return End::Refused(ListenEnd::Misconfigured("the bot has no app_token".into()));
         };
         let api = Api { outcall: &*self.outcall, own_base: bot.setting("base_url"), token };
         let response = match api.ask("apps.connections.open", &[]).await {
             Ok(response) => response,
             Err(error) => match ended(&error, "app_token") {
-                Ended::Lost(why) => return End::Lost(why),
+                ListenEnd::Lost(why) => return End::Lost(why),
                 ended => return End::Refused(ended),
             },
         };
@@ -121,7 +121,7 @@ impl Slack {
             Ok(Err(why)) => return End::Lost(why),
             Err(_) => return End::Lost("Slack sent no hello in time".into()),
         }
-        tracing::info!(bot = bot.id, "the socket of Slack was opened");
+        tracing::info!(bot = bot.id.as_str(), "the socket of Slack was opened");
         self.read(bot, inlet, &mut *socket, &replace).await
     }
 
@@ -157,7 +157,7 @@ impl Slack {
             if text_of(&envelope, "type") == "disconnect" {
                 if text_of(&envelope, "reason") == "link_disabled" {
                     let why = "Socket Mode is turned off in the settings of the app; turn it on, and repeat `bot add`";
-                    return End::Refused(Ended::Misconfigured(why.into()));
+                    return End::Refused(ListenEnd::Misconfigured(why.into()));
                 }
                 if leaves_at.is_none() {
                     leaves_at = Some(Instant::now() + LEAVING);
@@ -272,10 +272,10 @@ async fn hello(socket: &mut dyn Socket) -> Result<(), String> {
 }
 
 /// What an error of the Web API means for the listener.
-fn ended(error: &ApiError, which: &str) -> Ended {
+fn ended(error: &ApiError, which: &str) -> ListenEnd {
     let is_final = error.is_of_token() || error.is(&["not_allowed_token_type", "missing_scope", "app_not_found"]);
     match is_final {
-        true => Ended::Misconfigured(format!("{which}: {}", error.text())),
-        false => Ended::Lost(format!("{which}: {}", error.text())),
+        true => ListenEnd::Misconfigured(format!("{which}: {}", error.text())),
+        false => ListenEnd::Lost(format!("{which}: {}", error.text())),
     }
 }

@@ -110,7 +110,7 @@ impl Telegram {
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.retry_after_ms.is_some() {
-            acted.pace.bucket = action.act.chat_id().map(chat_bucket);
+            acted.pace.bucket = action.act.chat_id().map(|id| chat_bucket(id));
         }
         acted
     }
@@ -389,7 +389,7 @@ async fn final_text(api: &Api<'_>, target: &Target<'_>, content: &str) -> Result
     for (index, text) in texts.iter().enumerate() {
         let acted = sent(send_text(api, "sendMessage", target.parameters(), text).await?);
         match (&first, acted.result.success) {
-            (None, true) => first = acted.result.message_id,
+            (None, true) => first = acted.result.message_id.map(Into::into),
             (Some(_), true) => {}
             (None, false) => return Ok(acted),
             (Some(id), false) => return Ok(acted.partial(id, &format!("{index} of {} parts went out", texts.len()))),
@@ -407,7 +407,7 @@ impl Partial for Acted {
     fn partial(mut self, message_id: &str, what: &str) -> Self {
         let why = self.result.error.take().unwrap_or_default();
         self.result.code = Some(Code::Partial);
-        self.result.message_id = Some(message_id.to_owned());
+        self.result.message_id = Some(message_id.into());
         self.result.error = Some(format!("{what}, then: {why}"));
         self.result = self.result.worded();
         self.pace.retry_after_ms = None;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError, Part};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError, Part};
 use frontdesk_core::port::platform::{Acted, Bot, Pace};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use serde::Deserialize;
@@ -195,7 +195,7 @@ impl<'a> Api<'a> {
     }
 }
 
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
+fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
     let unreadable = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     let Ok(envelope) = serde_json::from_slice::<Envelope>(&answer.body) else {
         let may_be_done = answer.status < 400 || answer.status >= 500; // a proxy that refuses has passed nothing on
@@ -219,8 +219,8 @@ fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, body: &str) -> Answer {
-        Answer { status, body: body.as_bytes().to_vec(), ..Answer::default() }
+    fn answer(status: u16, body: &str) -> HttpAnswer {
+        HttpAnswer { status, body: body.as_bytes().to_vec(), ..HttpAnswer::default() }
     }
 
     #[test]

@@ -20,12 +20,12 @@ use frontdesk_core::intake::Intake;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Command, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault,
-    Method, Part, Platform, Rate, RawRequest, ReceivedFragment, ReceivedRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Command, Cost, Door, DoorAnswer, Inlet, ListenEnd, Look, LookFault,
+    MediaFault, Method, Part, Platform, Rate, RawRequest, ReceivedFragment, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::secret::same_bytes;
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "telegram";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open, sample: Some(|| Box::new(sample::SampleBot)) };
 
 /// The topic that every forum has. Its messages come without an id and are sent without one; only typing names it.
 const GENERAL_TOPIC: &str = "1";
@@ -88,7 +88,7 @@ pub struct Telegram {
     descriptor: Descriptor,
     doors: [Door; 1],
     /// Who each bot is, as Telegram said, beside the account that was asked about.
-    known: Mutex<HashMap<String, (String, User)>>,
+    known: Mutex<HashMap<BotId, (String, User)>>,
 }
 
 impl Telegram {
@@ -136,9 +136,9 @@ impl Telegram {
     }
 
     /// Tells Telegram where to send updates, and then waits: they come through the door.
-    async fn set_webhook(&self, bot: &Bot) -> Ended {
+    async fn set_webhook(&self, bot: &Bot) -> ListenEnd {
         let Some(api) = Api::of(&*self.outcall, bot) else {
-            return Ended::Misconfigured("the bot has no token".into());
+            return ListenEnd::Misconfigured("the bot has no token".into());
         };
         let secret = bot.secret("webhook_secret").map_or("", Secret::expose);
         let webhook = json!({
@@ -147,8 +147,8 @@ impl Telegram {
             "allowed_updates": ALLOWED_UPDATES,
         });
         match api.call::<Value>("setWebhook", &webhook).await {
-            Ok(_) => Ended::Never,
-            Err(error) if error.code() == Some(400) => Ended::Lost(format!(
+            Ok(_) => ListenEnd::Never,
+            Err(error) if error.code() == Some(400) => ListenEnd::Lost(format!(
                 "Telegram does not accept the webhook ({}); it must be able to reach public_url by https",
                 error.text()
             )),
@@ -169,7 +169,7 @@ impl Telegram {
         let read = Read::of(value, &me, bot);
         let Read { id, meaning } =
             read.ok_or_else(|| Reply::text(400, "the body is not an update: it has no update_id"))?;
-        let done = || Answer::Fixed(Reply::json(200, &json!({})));
+        let done = || DoorAnswer::Fixed(Reply::json(200, &json!({})));
         let meaning = match meaning {
             Ok(meaning) => meaning,
             // Answered with success: Telegram would send it again and again.
@@ -188,7 +188,7 @@ impl Telegram {
         // The answer may carry a call: the button stops spinning without another request.
         let answer = match pressed {
             None => done(),
-            Some(pressed) => Answer::FromReceipts(Box::new(move |receipts| {
+            Some(pressed) => DoorAnswer::FromReceipts(Box::new(move |receipts| {
                 let mut call = press_answer(&pressed, receipts.first());
                 call["method"] = "answerCallbackQuery".into();
                 Reply::json(200, &call)
@@ -219,7 +219,7 @@ impl Telegram {
         if chat_id.parse::<i64>().is_ok_and(|id| id > 0) {
             let info = ChatInfo { name: chat_id.to_owned(), chat_type: "dm".into() };
             let visible = viewer.map(|viewer| viewer == chat_id);
-            return Ok(Some(Look { info, visible, person: Some(chat_id.to_owned()), ..Look::default() }));
+            return Ok(Some(Look { info, visible, person: Some(chat_id.into()), ..Look::default() }));
         }
         let unknown = |error: ApiError| LookFault::Platform(error.text());
         let Some(api) = Api::of(&*self.outcall, bot) else { return Ok(None) };
@@ -284,7 +284,7 @@ fn fragment_of(meaning: &Meaning, me: &User, body: &[u8]) -> Option<ReceivedFrag
     Some(ReceivedFragment {
         group: format!("{chat_id}:{album}"),
         id: format!("{}:{chat_id}:{message_id}", me.id),
-        chat_id,
+        chat_id: chat_id.into(),
         body: Secret::new(std::str::from_utf8(body).ok()?),
     })
 }
@@ -358,7 +358,7 @@ impl Platform for Telegram {
         _: Part,
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
+    ) -> BoxFuture<'a, ListenEnd> {
         Box::pin(async move {
             match bot.setting("mode") {
                 Some("webhook") => self.set_webhook(bot).await,
@@ -399,14 +399,19 @@ impl Platform for Telegram {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        Box::pin(self.look_at(acting_as.bot, chat_id, viewer))
+        Box::pin(self.look_at(acting_as.bot, chat_id, viewer.map(UserId::as_str)))
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
         Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 
@@ -428,7 +433,7 @@ impl Platform for Telegram {
 
     fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
         let cost = Cost::of(action);
-        let chat_id = action.act.chat_id().unwrap_or_default();
+        let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
         match &action.act {
             // Not counted by Telegram like messages.
             Act::Typing { .. } | Act::GetChatInfo { .. } | Act::Draft { sealed: false, .. } => {

@@ -3,7 +3,7 @@
 use frontdesk_core::intake::{Intake, RemoteFile, Verified};
 use frontdesk_core::port::platform::{Bot, Change};
 use frontdesk_wire::event::{PromptResponse, ReplyTo};
-use frontdesk_wire::{ChatId, MessageEvent, Secret, Source};
+use frontdesk_wire::{ChatId, MessageEvent, Secret, Source, UserId};
 
 use super::text::{is_addressed, without_mentions};
 use super::update::{CallbackQuery, File, Message, Sticker, Update, User, joined};
@@ -32,12 +32,12 @@ impl Meaning {
     }
 
     /// Where it was said.
-    pub(super) fn chat(&self) -> Option<String> {
+    pub(super) fn chat(&self) -> Option<ChatId> {
         let moved = self.changes.iter().find_map(|change| match change {
             Change::ChatMoved { from, .. } => Some(from.clone()),
             _ => None,
         });
-        moved.or_else(|| self.intake.as_ref().map(|intake| intake.event.source.chat_id.to_string()))
+        moved.or_else(|| self.intake.as_ref().map(|intake| intake.event.source.chat_id.clone()))
     }
 
     fn event(intake: Intake) -> Self {
@@ -50,7 +50,7 @@ pub(super) fn meaning_of(update: Update, me: &User, bot: &Bot) -> Meaning {
         return press(*query, me, bot);
     }
     if let Some(change) = update.my_chat_member.or(update.chat_member) {
-        return Meaning::changed(Change::Chat(change.chat.id.to_string()));
+        return Meaning::changed(Change::Chat(change.chat.id.to_string().into()));
     }
     let edited = update.edited_message.or(update.edited_channel_post);
     let is_edit = edited.is_some();
@@ -66,10 +66,10 @@ pub(super) fn meaning_of(update: Update, me: &User, bot: &Bot) -> Meaning {
 fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
     let chat = message.chat.id.to_string();
     if let Some(to) = message.migrate_to_chat_id {
-        return Meaning::changed(Change::ChatMoved { from: chat, to: to.to_string() });
+        return Meaning::changed(Change::ChatMoved { from: chat.into(), to: to.to_string().into() });
     }
     if !message.new_chat_members.is_empty() || message.left_chat_member.is_some() {
-        return Meaning::changed(Change::Chat(chat));
+        return Meaning::changed(Change::Chat(chat.into()));
     }
     if message.from.as_ref().is_some_and(|from| from.id == me.id) {
         return Meaning::default(); // our own
@@ -99,8 +99,8 @@ fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
         text: cleaned,
         message_type: if is_command { "command".into() } else { content.kind.into() },
         source: source(&message, &Author::of(&message), is_edit),
-        message_id: Some(message.message_id.to_string()),
-        reply_to_message_id: replied.map(|to| to.message_id.to_string()),
+        message_id: Some(message.message_id.to_string().into()),
+        reply_to_message_id: replied.map(|to| to.message_id.to_string().into()),
         reply_to: reply_to(&message, is_own),
         ..MessageEvent::default()
     };
@@ -127,7 +127,7 @@ fn intake(bot: &Bot, me: &User, event: MessageEvent) -> Intake {
 /// An update that could not be read. It is recorded, and the ones after it are taken.
 pub(super) fn unreadable(bot: &Bot, me: &User, update_id: i64, why: &str) -> Intake {
     let source = Source { platform: PLATFORM.into(), chat_id: "unknown".into(), ..Source::default() };
-    let message_id = Some(format!("update-{update_id}"));
+    let message_id = Some(format!("update-{update_id}").into());
     let mut intake = intake(bot, me, MessageEvent { source, message_id, ..MessageEvent::default() });
     intake.refused = Some(format!("the update could not be read: {why}"));
     intake
@@ -151,13 +151,13 @@ fn press(query: CallbackQuery, me: &User, bot: &Bot) -> Meaning {
         text: format!("/{option_id}"),
         message_type: "command".into(),
         source: source(&message, &Author::person(&query.from), false),
-        message_id: Some(format!("press-{}", query.id)),
-        reply_to_message_id: Some(message.message_id.to_string()),
+        message_id: Some(format!("press-{}", query.id).into()),
+        reply_to_message_id: Some(message.message_id.to_string().into()),
         prompt_response: Some(PromptResponse {
             prompt_id,
             option_id,
             label,
-            prompt_message_id: Some(message.message_id.to_string()),
+            prompt_message_id: Some(message.message_id.to_string().into()),
         }),
         ..MessageEvent::default()
     };
@@ -197,12 +197,12 @@ fn source(message: &Message, author: &Author, is_edit: bool) -> Source {
         chat_id: ChatId::from(chat.id.to_string()),
         chat_type: chat.type_name().into(),
         chat_name: chat.name(),
-        user_id: author.id.clone(),
+        user_id: author.id.clone().map(UserId::from),
         user_name: author.name.clone(),
         thread_id: thread_of(message),
         is_bot: author.is_bot,
         message_is_edit: is_edit,
-        message_id: Some(message.message_id.to_string()),
+        message_id: Some(message.message_id.to_string().into()),
         ..Source::default()
     }
 }

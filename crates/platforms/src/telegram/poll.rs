@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use frontdesk_core::intake::{Intake, Receipt};
-use frontdesk_core::port::platform::{Bot, Change, Ended, Inlet};
+use frontdesk_core::port::platform::{Bot, Change, Inlet, ListenEnd};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -47,9 +47,9 @@ impl Read {
 }
 
 impl Telegram {
-    pub(super) async fn poll(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    pub(super) async fn poll(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> ListenEnd {
         let Some(api) = Api::of(&*self.outcall, bot) else {
-            return Ended::Misconfigured("the bot has no token".into());
+            return ListenEnd::Misconfigured("the bot has no token".into());
         };
         let me = match self.me(&api, bot).await {
             Ok(me) => me,
@@ -63,22 +63,29 @@ impl Telegram {
 
     /// While a webhook is set there are no updates to poll. A bot that was just added takes over from whatever had it
     /// before; later, a foreign webhook is another program that uses the same bot now.
-    async fn without_webhook(&self, api: &Api<'_>, bot: &Bot, is_new: bool) -> Result<(), Ended> {
+    async fn without_webhook(&self, api: &Api<'_>, bot: &Bot, is_new: bool) -> Result<(), ListenEnd> {
         let info: WebhookInfo = api.call("getWebhookInfo", &json!({})).await.map_err(|error| ended(&error))?;
         let url = api.redacted(&info.url);
         if info.url.is_empty() {
             return Ok(());
         }
         if !is_new && info.url != self.webhook_url(bot) {
-            return Err(Ended::Lost(format!(
+            return Err(ListenEnd::Lost(format!(
                 "Telegram sends the updates of this bot to {url}: another program has it; stop that, or use another bot"
             )));
         }
-        tracing::warn!(bot = bot.id, url, "removing the webhook of this bot, because the bot is polled");
+        tracing::warn!(bot = bot.id.as_str(), url, "removing the webhook of this bot, because the bot is polled");
         api.call::<bool>("deleteWebhook", &json!({})).await.map(drop).map_err(|error| ended(&error))
     }
 
-    async fn poll_as(&self, api: &Api<'_>, bot: &Bot, me: &User, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    async fn poll_as(
+        &self,
+        api: &Api<'_>,
+        bot: &Bot,
+        me: &User,
+        cursor: Option<String>,
+        inlet: &dyn Inlet,
+    ) -> ListenEnd {
         let mut offset: i64 = cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
         let mut limit = PAGE;
         // How many messages of each album the last poll had.
@@ -103,7 +110,7 @@ impl Telegram {
             let count = updates.len();
             let mut read: Vec<Read> = updates.into_iter().filter_map(|update| Read::of(update, me, bot)).collect();
             if read.len() < count {
-                return Ended::Lost("Telegram sent an update without a number".into());
+                return ListenEnd::Lost("Telegram sent an update without a number".into());
             }
             // After a week without updates their numbers begin anew, perhaps below the offset: all of them are taken.
             read.sort_by_key(|update| update.id);
@@ -114,14 +121,14 @@ impl Telegram {
             for part in between_moves(read) {
                 match self.take(bot, me, part, inlet).await {
                     Ok(pressed) => presses.extend(pressed),
-                    Err(why) => return Ended::Lost(why),
+                    Err(why) => return ListenEnd::Lost(why),
                 }
             }
             if let Some(last) = last {
                 offset = last + 1;
                 limit = PAGE;
                 if let Err(error) = inlet.save_cursor(offset.to_string()).await {
-                    return Ended::Lost(format!("saving the offset failed: {error}"));
+                    return ListenEnd::Lost(format!("saving the offset failed: {error}"));
                 }
             }
             self.answer_presses(api, presses).await;
@@ -228,17 +235,17 @@ fn incomplete(read: &[Read], is_full: bool, seen: &mut HashMap<String, usize>) -
 }
 
 /// What an error of the Bot API means for the listener.
-pub(super) fn ended(error: &ApiError) -> Ended {
+pub(super) fn ended(error: &ApiError) -> ListenEnd {
     match error.code() {
-        Some(401 | 404) => Ended::Misconfigured(format!(
+        Some(401 | 404) => ListenEnd::Misconfigured(format!(
             "Telegram does not know this token ({}); get the right one from @BotFather and repeat `bot add`",
             error.text()
         )),
-        Some(409) => Ended::Lost(format!(
+        Some(409) => ListenEnd::Lost(format!(
             "another program receives the updates of this bot ({}); stop it, or give it a bot of its own",
             error.text()
         )),
-        _ => Ended::Lost(error.text()),
+        _ => ListenEnd::Lost(error.text()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError};
 use frontdesk_core::port::platform::{Acted, Bot, Pace};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use serde::Deserialize;
@@ -196,7 +196,7 @@ impl<'a> Api<'a> {
     }
 }
 
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
+fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
     let status = answer.status;
     let unknown_outcome = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     match status {
@@ -219,7 +219,7 @@ mod tests {
 
     fn acted(status: u16, body: &str, headers: &[(&str, &str)]) -> Acted {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let answer = Answer { status, headers, body: body.as_bytes().to_vec() };
+        let answer = HttpAnswer { status, headers, body: body.as_bytes().to_vec() };
         read::<Message>(&answer).err().unwrap().into()
     }
 

@@ -1,6 +1,6 @@
 //! What Twilio says about a bot, for `frontdesk bot check` and at its start.
 
-use frontdesk_core::port::platform::{Bot, BotFinding, Ended};
+use frontdesk_core::port::platform::{Bot, BotFinding, ListenEnd};
 use serde::Deserialize;
 
 use super::api::{Api, ApiError};
@@ -39,14 +39,14 @@ struct Capabilities {
 
 impl Sms {
     /// Messages come by the door; this only finds out early that the credentials are wrong.
-    pub(super) async fn check_credentials(&self, bot: &Bot) -> Ended {
+    pub(super) async fn check_credentials(&self, bot: &Bot) -> ListenEnd {
         let Some(api) = Api::of(&*self.outcall, bot) else {
-            return Ended::Misconfigured("the bot has no account_sid or auth_token".into());
+            return ListenEnd::Misconfigured("the bot has no account_sid or auth_token".into());
         };
         match api.get::<Account>(".json").await {
-            Err(error) if error.status() == Some(401) => Ended::Misconfigured(not_accepted(&error)),
-            Err(error @ ApiError::NoAnswer { .. }) => Ended::Lost(error.text()),
-            Ok(_) | Err(ApiError::Refused { .. }) => Ended::Never,
+            Err(error) if error.status() == Some(401) => ListenEnd::Misconfigured(not_accepted(&error)),
+            Err(error @ ApiError::NoAnswer { .. }) => ListenEnd::Lost(error.text()),
+            Ok(_) | Err(ApiError::Refused { .. }) => ListenEnd::Never,
         }
     }
 

@@ -5,9 +5,9 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use frontdesk_core::port::outcall::{Call, OpenAnswer};
-use frontdesk_core::port::platform::{Answer, Bot, MediaFault, ReceivedRequest, RemoteMedia, Reply};
+use frontdesk_core::port::platform::{Bot, DoorAnswer, MediaFault, ReceivedRequest, RemoteMedia, Reply};
 use frontdesk_wire::secret::same_bytes;
-use frontdesk_wire::{ActionResult, Code, Secret};
+use frontdesk_wire::{ActionResult, Code, Secret, TenantId};
 
 use super::Sms;
 use super::api::{Api, BASE_URL, tokens_of};
@@ -44,9 +44,9 @@ impl Sms {
     pub(super) async fn show_file(&self, bot: &Bot, token: &str, now_ms: u64) -> Result<ReceivedRequest, Reply> {
         let absent = || Reply::text(404, "the link is not valid, or expired");
         let (tenant, id) = Link::read(bot, token, now_ms / 1_000).ok_or_else(absent)?;
-        let found = self.media.media_get(&tenant, &id, now_ms).await;
+        let found = self.media.media_get(&TenantId::from(&tenant), &id, now_ms).await;
         let (item, body) = found.map_err(|_| Reply::text(503, "the file cannot be read"))?.ok_or_else(absent)?;
-        Ok(ReceivedRequest::events(Vec::new(), Answer::File(item, body)))
+        Ok(ReceivedRequest::events(Vec::new(), DoorAnswer::File(item, body)))
     }
 
     pub(super) async fn fetch(&self, bot: &Bot, handle: &Secret) -> Result<RemoteMedia, MediaFault> {

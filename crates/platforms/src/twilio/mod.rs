@@ -20,11 +20,11 @@ use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::MediaStore;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Method,
-    Part, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, DoorAnswer, Inlet, ListenEnd, Look, LookFault, MediaFault,
+    Method, Part, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::{Env, media as files};
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
 
 use self::act::is_number;
@@ -38,7 +38,8 @@ use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "sms";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed =
+    Listed { name: PLATFORM, defaults: "", open, sample: Some(|| Box::new(sample::SampleNumber)) };
 
 const MESSAGES: &str = "/twilio/{bot}";
 const STATUSES: &str = "/twilio/{bot}/status";
@@ -154,7 +155,7 @@ impl Sms {
             Some(Keyword::Start) => self.opted_out.forget(&bot.id, &from),
             Some(Keyword::Help) | None => {}
         }
-        Ok(ReceivedRequest::events(vec![intake], Answer::Fixed(twiml())))
+        Ok(ReceivedRequest::events(vec![intake], DoorAnswer::Fixed(twiml())))
     }
 
     fn note_status(&self, bot: &Bot, request: &RawRequest) -> Result<ReceivedRequest, Reply> {
@@ -214,7 +215,7 @@ impl Platform for Sms {
         true
     }
 
-    fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, ListenEnd> {
         Box::pin(self.check_credentials(bot))
     }
 
@@ -248,20 +249,25 @@ impl Platform for Sms {
     fn look<'a>(
         &'a self,
         _: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         let look = is_number(chat_id).then(|| Look {
-            info: ChatInfo { name: chat_id.to_owned(), chat_type: "dm".into() },
-            visible: viewer.map(|viewer| viewer == chat_id),
-            person: Some(chat_id.to_owned()),
+            info: ChatInfo { name: chat_id.to_string(), chat_type: "dm".into() },
+            visible: viewer.map(|viewer| viewer.as_str() == chat_id.as_str()),
+            person: Some(chat_id.as_str().into()),
             ..Look::default()
         });
         Box::pin(std::future::ready(Ok(look)))
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
         Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 

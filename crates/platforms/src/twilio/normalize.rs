@@ -52,16 +52,16 @@ pub(super) fn said(fields: &Fields, bot: &Bot) -> Result<Option<Said>, &'static 
         chat_id: from.into(),
         chat_type: "dm".into(),
         chat_name: Some(from.to_owned()),
-        user_id: Some(from.to_owned()),
+        user_id: Some(from.into()),
         user_name: Some(from.to_owned()),
-        message_id: Some(sid.to_owned()),
+        message_id: Some(sid.into()),
         ..Source::default()
     };
     let event = MessageEvent {
         text: text.to_owned(),
         message_type: files.first().map_or("text", |file| media_message_type(&file.mime)).into(),
         source,
-        message_id: Some(sid.to_owned()),
+        message_id: Some(sid.into()),
         ..MessageEvent::default()
     };
     let proof = Verified::by("X-Twilio-Signature over the URL and the form");

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 
 use frontdesk_core::intake::TenantSource;
 use frontdesk_core::port::media::{body_of, read_whole};
-use frontdesk_core::port::outcall::{Answer as HttpAnswer, Body, Call, OpenAnswer, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, OpenAnswer, OutcallError};
 use frontdesk_testkit::TestEnv;
-use frontdesk_wire::Code;
+use frontdesk_wire::{Code, TenantId};
 use serde_json::{Value, json};
 
 use super::*;
@@ -109,7 +109,8 @@ impl Scene {
 
     async fn act(&self, action: Value) -> Acted {
         let action = Action::parse(&action.to_string()).unwrap();
-        let acting_as = ActingAs { idempotency_key: Some("7.1.0"), ..ActingAs::new("home", &self.bot) };
+        let home = TenantId::from("home");
+        let acting_as = ActingAs { idempotency_key: Some("7.1.0"), ..ActingAs::new(&home, &self.bot) };
         self.platform.act(acting_as, &action, None).await
     }
 
@@ -134,7 +135,7 @@ fn a_genuine_message_is_taken_and_answered_with_nothing() {
         (received.intakes[0].event.text.as_str(), &received.intakes[0].tenant_source),
         ("hello + you", &TenantSource::Tenant("home".into()))
     );
-    let Answer::Fixed(reply) = received.answer else { panic!("no reply") };
+    let DoorAnswer::Fixed(reply) = received.answer else { panic!("no reply") };
     assert_eq!((reply.status, reply.content_type, reply.body.as_str()), (200, "text/xml", EMPTY_TWIML));
 }
 

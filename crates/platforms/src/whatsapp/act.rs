@@ -72,7 +72,7 @@ pub(super) fn partial(failed: Acted, message_id: &str, what: &str) -> Acted {
     let result = ActionResult {
         success: false,
         code: Some(Code::Partial),
-        message_id: Some(message_id.to_owned()),
+        message_id: Some(message_id.into()),
         ambiguous: failed.result.ambiguous,
         error: Some(format!("{what}, then: {why}")),
         ..ActionResult::default()
@@ -85,7 +85,7 @@ impl WhatsApp {
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.bucket.as_deref() == Some(OF_CHAT) {
-            acted.pace.bucket = action.act.chat_id().map(chat_bucket);
+            acted.pace.bucket = action.act.chat_id().map(|id| chat_bucket(id));
         }
         acted
     }

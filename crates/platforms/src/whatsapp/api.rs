@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError, Part};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError, Part};
 use frontdesk_core::port::platform::{Acted, Bot, Pace};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use serde::Deserialize;
@@ -205,7 +205,7 @@ impl<'a> Api<'a> {
     }
 }
 
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
+fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
     let status = answer.status;
     let unknown_outcome = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     match status {
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn acted(status: u16, body: &str) -> Acted {
-        let answer = Answer { status, body: body.as_bytes().to_vec(), ..Answer::default() };
+        let answer = HttpAnswer { status, body: body.as_bytes().to_vec(), ..HttpAnswer::default() };
         read::<Sent>(&answer).err().unwrap().into()
     }
 

@@ -1,6 +1,6 @@
 //! What Meta says about a bot, for `frontdesk bot check` and at its start.
 
-use frontdesk_core::port::platform::{Bot, BotFinding, Ended};
+use frontdesk_core::port::platform::{Bot, BotFinding, ListenEnd};
 use serde::Deserialize;
 
 use super::WhatsApp;
@@ -20,14 +20,14 @@ impl WhatsApp {
     }
 
     /// Messages come by the door; this only finds out early that the credentials are wrong.
-    pub(super) async fn check_credentials(&self, bot: &Bot) -> Ended {
+    pub(super) async fn check_credentials(&self, bot: &Bot) -> ListenEnd {
         let Some(api) = Api::of(&*self.outcall, bot) else {
-            return Ended::Misconfigured("the bot has no phone_number_id or access_token".into());
+            return ListenEnd::Misconfigured("the bot has no phone_number_id or access_token".into());
         };
         match Self::number(&api).await {
-            Err(error) if error.status() == Some(401) => Ended::Misconfigured(not_accepted(&error)),
-            Err(error @ ApiError::NoAnswer { .. }) => Ended::Lost(error.text()),
-            Ok(_) | Err(ApiError::Refused { .. }) => Ended::Never,
+            Err(error) if error.status() == Some(401) => ListenEnd::Misconfigured(not_accepted(&error)),
+            Err(error @ ApiError::NoAnswer { .. }) => ListenEnd::Lost(error.text()),
+            Ok(_) | Err(ApiError::Refused { .. }) => ListenEnd::Never,
         }
     }
 

@@ -23,11 +23,11 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Answer, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Method,
-    Part, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, DoorAnswer, Inlet, ListenEnd, Look, LookFault, MediaFault,
+    Method, Part, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_wire::secret::same_bytes;
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -40,7 +40,8 @@ use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "whatsapp_cloud";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed =
+    Listed { name: PLATFORM, defaults: "", open, sample: Some(|| Box::new(sample::SampleNumber)) };
 const LABEL: &str = "WhatsApp";
 
 const DOOR: &str = "/whatsapp/{bot}";
@@ -165,7 +166,7 @@ impl WhatsApp {
         let Some(meaning) = meaning_of(payload, bot) else { return Ok(ReceivedRequest::nothing(done())) };
         let Meaning { intakes, receipts, closed, incoming, foreign } = meaning;
         if foreign > 0 {
-            tracing::debug!(bot = bot.id, foreign, "changes of another phone number were skipped");
+            tracing::debug!(bot = bot.id.as_str(), foreign, "changes of another phone number were skipped");
         }
         for (chat_id, message_id) in incoming {
             self.chats.put(&bot.id, &chat_id, Chat { last_message: Some(message_id), closed_ms: None });
@@ -173,7 +174,7 @@ impl WhatsApp {
         for chat_id in closed {
             self.note_closed(bot, &chat_id);
         }
-        Ok(ReceivedRequest { receipts, ..ReceivedRequest::events(intakes, Answer::Fixed(done())) })
+        Ok(ReceivedRequest { receipts, ..ReceivedRequest::events(intakes, DoorAnswer::Fixed(done())) })
     }
 }
 
@@ -224,7 +225,7 @@ impl Platform for WhatsApp {
         true
     }
 
-    fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, ListenEnd> {
         Box::pin(self.check_credentials(bot))
     }
 
@@ -256,20 +257,25 @@ impl Platform for WhatsApp {
     fn look<'a>(
         &'a self,
         _: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         let look = (is_number(chat_id) || is_user_id(chat_id)).then(|| Look {
-            info: ChatInfo { name: chat_id.to_owned(), chat_type: "dm".into() },
-            visible: viewer.map(|viewer| viewer == chat_id),
-            person: Some(chat_id.to_owned()),
+            info: ChatInfo { name: chat_id.to_string(), chat_type: "dm".into() },
+            visible: viewer.map(|viewer| viewer.as_str() == chat_id.as_str()),
+            person: Some(chat_id.as_str().into()),
             ..Look::default()
         });
         Box::pin(std::future::ready(Ok(look)))
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
         Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 
@@ -287,7 +293,7 @@ impl Platform for WhatsApp {
             Act::GetChatInfo { .. } => cost,
             Act::Typing { .. } => cost.in_bot_bucket("bot", BOT_RATE),
             _ => {
-                let chat_id = action.act.chat_id().unwrap_or_default();
+                let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
                 cost.in_bot_bucket("bot", BOT_RATE).in_bucket(chat_bucket(chat_id), CHAT_RATE)
             }
         }

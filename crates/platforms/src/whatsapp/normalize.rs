@@ -4,7 +4,7 @@ use frontdesk_core::intake::{Intake, RemoteFile, Verified};
 use frontdesk_core::port::platform::{Bot, LateReceipt};
 use frontdesk_core::port::store::Outcome;
 use frontdesk_wire::event::{PromptResponse, ReplyTo};
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{MessageEvent, MessageId, Secret, Source};
 use serde_json::Value;
 
 use super::payload::{Choice, File, Message, Metadata, News, Payload, Report, Trouble};
@@ -53,7 +53,7 @@ pub(super) fn meaning_of(payload: Payload, bot: &Bot) -> Option<Meaning> {
 fn read(messages: News, bot: &Bot, meaning: &mut Meaning) {
     let News { metadata, contacts, messages, statuses, errors } = messages;
     for Trouble { code, title, error_data, .. } in &errors {
-        tracing::warn!(bot = bot.id, code, title, details = error_data.details, "WhatsApp reported an error");
+        tracing::warn!(bot = bot.id.as_str(), code, title, details = error_data.details, "WhatsApp reported an error");
     }
     for value in messages {
         let given = value.to_string();
@@ -82,7 +82,7 @@ fn read(messages: News, bot: &Bot, meaning: &mut Meaning) {
     }
     for value in statuses {
         let Ok(status) = serde_json::from_value::<Report>(value) else {
-            tracing::warn!(bot = bot.id, "a status of WhatsApp could not be read");
+            tracing::warn!(bot = bot.id.as_str(), "a status of WhatsApp could not be read");
             continue;
         };
         if status.errors.iter().any(|trouble| trouble.code == super::WINDOW_CLOSED) {
@@ -96,7 +96,7 @@ fn read(messages: News, bot: &Bot, meaning: &mut Meaning) {
 fn unreadable(bot: &Bot, given: &str, why: &str) -> Intake {
     let mark = hex::encode(frontdesk_core::short_hash(&[given]));
     let source = Source { platform: PLATFORM.into(), chat_id: "unknown".into(), ..Source::default() };
-    let message_id = Some(format!("unreadable-{mark}"));
+    let message_id = Some(format!("unreadable-{mark}").into());
     let mut intake = intake(bot, MessageEvent { source, message_id, ..MessageEvent::default() });
     intake.refused = Some(format!("the message could not be read: {why}"));
     intake
@@ -131,24 +131,24 @@ fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) 
         chat_id: from.as_str().into(),
         chat_type: "dm".into(),
         chat_name: Some(name.clone().unwrap_or_else(|| from.clone())),
-        user_id: Some(from),
+        user_id: Some(from.into()),
         user_name: name,
-        message_id: Some(message_id.clone()),
+        message_id: Some(message_id.as_str().into()),
         message_is_edit: edit_id.is_some(),
         ..Source::default()
     };
     let pressed = content.pressed.map(|(mut response, option)| {
-        response.prompt_message_id.clone_from(&replied);
+        response.prompt_message_id = replied.as_deref().map(MessageId::from);
         (response, option)
     });
     let event = MessageEvent {
         text: pressed.as_ref().map_or(content.text, |(_, option)| format!("/{option}")),
         message_type: if pressed.is_some() { "command".into() } else { content.kind.into() },
         source,
-        message_id: Some(message_id),
+        message_id: Some(message_id.into()),
         // The text of a quoted message is not included.
         reply_to: replied.as_ref().filter(|_| pressed.is_none()).map(|_| ReplyTo { is_own, ..ReplyTo::default() }),
-        reply_to_message_id: replied,
+        reply_to_message_id: replied.map(MessageId::from),
         prompt_response: pressed.map(|(response, _)| response),
         ..MessageEvent::default()
     };

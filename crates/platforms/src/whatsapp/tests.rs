@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use frontdesk_core::intake::TenantSource;
 use frontdesk_core::port::media::body_of;
-use frontdesk_core::port::outcall::{Answer as HttpAnswer, Body, Call, OpenAnswer, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, OpenAnswer, OutcallError};
 use frontdesk_core::port::store::Outcome;
 use frontdesk_testkit::TestEnv;
-use frontdesk_wire::Code;
+use frontdesk_wire::{Code, TenantId};
 use serde_json::Value;
 
 use super::*;
@@ -104,7 +104,8 @@ impl Scene {
 
     async fn act(&self, action: Value) -> Acted {
         let action = Action::parse(&action.to_string()).unwrap();
-        let acting_as = ActingAs { idempotency_key: Some("7.1.0"), ..ActingAs::new("home", &self.bot) };
+        let home = TenantId::from("home");
+        let acting_as = ActingAs { idempotency_key: Some("7.1.0"), ..ActingAs::new(&home, &self.bot) };
         self.platform.act(acting_as, &action, None).await
     }
 
@@ -132,7 +133,7 @@ fn the_address_is_confirmed_to_whoever_knows_the_token() {
     let ask = |query: &str| {
         let request = RawRequest { door: DOOR, query: query.into(), ..RawRequest::default() };
         match scene.platform.handle_request(&scene.bot, &request) {
-            Ok(ReceivedRequest { answer: Answer::Fixed(reply), .. }) => (reply.status, reply.body),
+            Ok(ReceivedRequest { answer: DoorAnswer::Fixed(reply), .. }) => (reply.status, reply.body),
             Ok(_) => panic!("no reply"),
             Err(reply) => (reply.status, String::new()),
         }

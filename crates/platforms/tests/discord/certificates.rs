@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use frontdesk_core::port::platform::Ended;
+use frontdesk_core::port::platform::ListenEnd;
 
 use super::scene::Scene;
 
@@ -26,6 +26,6 @@ fn a_machine_without_certificates_is_told_of() {
 async fn without_certificates() {
     let mut scene = Scene::plain().await;
     scene.begin();
-    let Ended::Lost(why) = scene.ended().await else { panic!("it must be tried again") };
+    let ListenEnd::Lost(why) = scene.ended().await else { panic!("it must be tried again") };
     assert!(why.contains("CA certificates"), "{why}");
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError};
 use frontdesk_core::port::platform::{
-    ActingAs, Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Partitioned as _, Platform as _,
+    ActingAs, Bot, Change, Gap, Inlet, LateReceipt, ListenEnd, Part, Partitioned as _, Platform as _,
 };
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, Env as _};
@@ -19,7 +19,7 @@ use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::fakes::discord::{
     FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, RestRequest, Server, SocketFault, Transport,
 };
-use frontdesk_wire::Secret;
+use frontdesk_wire::{Secret, TenantId};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ impl Outcall for ToFake {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             let method = match call.method {
                 HttpMethod::Get => "GET",
@@ -70,7 +70,7 @@ impl Outcall for ToFake {
                 Transport::Cut => b"{\"id\":".to_vec(),
             };
             let headers = response.headers.into_iter().map(|(name, value)| (name.to_lowercase(), value)).collect();
-            Ok(Answer { status: response.status, headers, body })
+            Ok(HttpAnswer { status: response.status, headers, body })
         })
     }
 }
@@ -118,7 +118,7 @@ impl Recorder {
                 return false;
             }
             records.taken.push(Taken {
-                id,
+                id: id.to_string(),
                 text: event.text.clone(),
                 chat_name: event.source.chat_name.clone(),
                 addressed: intake.addressed,
@@ -181,7 +181,7 @@ pub(crate) struct Scene {
     discords: [Arc<Discord>; 2],
     bot: Arc<Bot>,
     inlet: Arc<Recorder>,
-    task: Option<JoinHandle<Ended>>,
+    task: Option<JoinHandle<ListenEnd>>,
 }
 
 impl Scene {
@@ -260,14 +260,15 @@ impl Scene {
     }
 
     /// One of two servers runs these shards.
-    pub(crate) fn run_at(&self, server: usize, parts: &[Part]) -> JoinHandle<Ended> {
+    pub(crate) fn run_at(&self, server: usize, parts: &[Part]) -> JoinHandle<ListenEnd> {
         tokio::spawn(listen(self.discords[server].clone(), self.bot.clone(), self.inlet.clone(), parts.to_vec()))
     }
 
     /// Who sees what, as one of the servers says.
     pub(crate) async fn sees(&self, server: usize, channel: u64, person: u64) -> Option<bool> {
-        let acting_as = ActingAs::new("home", &self.bot);
-        let (channel, person) = (channel.to_string(), person.to_string());
+        let home = TenantId::from("home");
+        let acting_as = ActingAs::new(&home, &self.bot);
+        let (channel, person) = (channel.to_string().into(), person.to_string().into());
         self.discords[server].look(acting_as, &channel, Some(&person)).await.unwrap().unwrap().visible
     }
 
@@ -294,7 +295,7 @@ impl Scene {
     }
 
     /// How the listener ended by itself.
-    pub(crate) async fn ended(&mut self) -> Ended {
+    pub(crate) async fn ended(&mut self) -> ListenEnd {
         timeout(PATIENCE, self.task.take().unwrap()).await.expect("it goes on").unwrap()
     }
 
@@ -423,7 +424,7 @@ impl Scene {
 }
 
 /// Until the first of them ends.
-async fn listen(discord: Arc<Discord>, bot: Arc<Bot>, recorder: Arc<Recorder>, parts: Vec<Part>) -> Ended {
+async fn listen(discord: Arc<Discord>, bot: Arc<Bot>, recorder: Arc<Recorder>, parts: Vec<Part>) -> ListenEnd {
     let inlets: Vec<_> = parts.iter().map(|part| PartInlet { recorder: recorder.clone(), part: *part }).collect();
     let mut running: FuturesUnordered<_> =
         inlets.iter().map(|inlet| discord.listen(&bot, inlet.part, recorder.cursor(inlet.part), inlet)).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::platform::Ended;
+use frontdesk_core::port::platform::ListenEnd;
 use frontdesk_testkit::fakes::discord::{Fault, GatewaySettings, Scope, SocketFault};
 use serde_json::json;
 
@@ -118,7 +118,7 @@ async fn codes_that_end_a_listener_say_what_to_do() {
         scene.start().await;
         scene.has_saved(|_| true).await;
         scene.trouble(&SocketFault::Close { code });
-        let Ended::Misconfigured(why) = scene.ended().await else { panic!("{code}") };
+        let ListenEnd::Misconfigured(why) = scene.ended().await else { panic!("{code}") };
         assert!(why.contains(text) && why.contains(&code.to_string()), "{why}");
     }
 }
@@ -132,7 +132,7 @@ async fn a_bot_without_session_starts_waits_for_the_next_day() {
     scene.trouble(&SocketFault::ForgetSessions);
     let before = scene.last_call();
     scene.begin();
-    let Ended::Lost(why) = scene.ended().await else { panic!("it must be tried again") };
+    let ListenEnd::Lost(why) = scene.ended().await else { panic!("it must be tried again") };
     assert!(why.contains("no further session") && why.contains("1440 min"), "{why}");
     assert_eq!(scene.connects_after(before), ["resume"], "it did not identify");
 }

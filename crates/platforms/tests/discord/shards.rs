@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frontdesk_core::port::platform::{Ended, Part};
+use frontdesk_core::port::platform::{ListenEnd, Part};
 use frontdesk_testkit::fakes::discord::{Fault, GatewaySettings, SocketFault};
 use serde_json::json;
 
@@ -56,7 +56,7 @@ async fn a_shard_that_does_not_connect_ends_alone() {
     scene.connected_after(0, 1).await;
     scene.trouble(&SocketFault::RefuseConnects { count: 3 });
     let failing = scene.run_at(0, &[second]).await.unwrap();
-    assert!(matches!(&failing, Ended::Lost(why) if why.contains("cannot be reached")), "{failing:?}");
+    assert!(matches!(&failing, ListenEnd::Lost(why) if why.contains("cannot be reached")), "{failing:?}");
     scene.say(GENERAL, "received");
     scene.has_taken(&["received"]).await;
     let before = scene.last_call();
@@ -190,10 +190,10 @@ async fn a_listener_ends_when_none_of_its_shards_connects() {
     let mut scene = Scene::new(two()).await;
     scene.trouble(&SocketFault::RefuseConnects { count: 1_000 });
     scene.begin();
-    let Ended::Lost(why) = scene.ended().await else { panic!("it must be tried again") };
+    let ListenEnd::Lost(why) = scene.ended().await else { panic!("it must be tried again") };
     assert!(why.contains("cannot be reached"), "{why}");
     let mut scene = Scene::new(GatewaySettings { shards: 1_000, ..Scene::settings() }).await;
     scene.begin();
-    let Ended::Misconfigured(why) = scene.ended().await else { panic!("too many") };
+    let ListenEnd::Misconfigured(why) = scene.ended().await else { panic!("too many") };
     assert!(why.contains("1000 connections"), "{why}");
 }

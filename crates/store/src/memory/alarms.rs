@@ -1,6 +1,6 @@
 //! Alarms: at most one per job of an instance.
 
-use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Ended};
+use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
 use frontdesk_core::port::store::Stored;
 use frontdesk_wire::InstanceNo;
 
@@ -14,7 +14,7 @@ impl State {
 
     fn end_alarm(&mut self, alarm: &Alarm, outcome: &str, at_ms: u64, note: &str) {
         self.last_end += 1;
-        let ended = Ended {
+        let ended = EndedAlarm {
             id: self.last_end,
             instance: alarm.instance,
             job_id: alarm.job_id.clone(),
@@ -192,7 +192,7 @@ impl Alarms for MemoryStore {
         instance: InstanceNo,
         job_id: Option<&'a str>,
         limit: usize,
-    ) -> Stored<'a, Vec<Ended>> {
+    ) -> Stored<'a, Vec<EndedAlarm>> {
         let state = self.state();
         let own = state.alarm_ends.values().rev().filter(|end| end.instance == instance);
         now(own.filter(|end| job_id.is_none_or(|job| end.job_id == job)).take(limit).cloned().collect())

@@ -5,31 +5,32 @@ use std::ops::Bound::{Excluded, Unbounded};
 use frontdesk_core::port::store::{
     Acceptance, ChatLog, ChatRecord, ChatRow, ChatWrite, PAGE_MAX_BYTES, StoreError, Stored,
 };
+use frontdesk_wire::{ChatId, MessageId, TenantId};
 
 use super::{Chat, MemoryStore, State, now};
 
-fn name(tenant: &str, chat_id: &str) -> (String, String) {
-    (tenant.to_owned(), chat_id.to_owned())
+fn name(tenant: &TenantId, chat_id: &ChatId) -> (TenantId, ChatId) {
+    (tenant.clone(), chat_id.clone())
 }
 
-fn record(chat_id: &str, chat: &Chat) -> ChatRecord {
+fn record(chat_id: &ChatId, chat: &Chat) -> ChatRecord {
     let json = if chat.json.is_empty() { "{}".to_owned() } else { chat.json.clone() };
-    ChatRecord { chat_id: chat_id.into(), json, last_seq: chat.last_seq }
+    ChatRecord { chat_id: chat_id.clone(), json, last_seq: chat.last_seq }
 }
 
 impl Chat {
-    fn append(&mut self, message_id: &str, json: String, at_ms: u64) -> (u64, bool) {
+    fn append(&mut self, message_id: &MessageId, json: String, at_ms: u64) -> (u64, bool) {
         if let Some(seq) = self.seq_of.get(message_id) {
             return (*seq, false);
         }
         self.last_seq += 1;
         let seq = self.last_seq;
-        self.seq_of.insert(message_id.to_owned(), seq);
+        self.seq_of.insert(message_id.clone(), seq);
         self.lines.insert(seq, (ChatRow { seq, message_id: message_id.to_owned(), rev: 1, json }, at_ms));
         (seq, true)
     }
 
-    fn line(&mut self, message_id: &str) -> Option<&mut ChatRow> {
+    fn line(&mut self, message_id: &MessageId) -> Option<&mut ChatRow> {
         self.lines.get_mut(self.seq_of.get(message_id)?).map(|(row, _)| row)
     }
 }
@@ -44,7 +45,7 @@ impl State {
         kept.and_then(|kept| kept.line(&amend.message_id)).is_some_and(|line| line.rev == amend.rev)
     }
 
-    pub(super) fn write_chat(&mut self, tenant: &str, it: ChatWrite) -> Option<u64> {
+    pub(super) fn write_chat(&mut self, tenant: &TenantId, it: ChatWrite) -> Option<u64> {
         let chat = self.chats.entry(name(tenant, &it.chat_id)).or_default();
         let (seq, fresh) = chat.append(&it.message_id, it.json, it.at_ms);
         if let Some(amend) = it.amend
@@ -60,9 +61,9 @@ impl State {
 impl ChatLog for MemoryStore {
     fn chat_append<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
-        message_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
         json: String,
         at_ms: u64,
     ) -> Stored<'a, (u64, bool)> {
@@ -71,9 +72,9 @@ impl ChatLog for MemoryStore {
 
     fn chat_amend<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
-        message_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
         rev: u64,
         json: String,
     ) -> Stored<'a, ()> {
@@ -90,7 +91,12 @@ impl ChatLog for MemoryStore {
         }
     }
 
-    fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>> {
+    fn chat_line<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
+    ) -> Stored<'a, Option<ChatRow>> {
         let state = self.state();
         let chat = state.chats.get(&name(tenant, chat_id));
         now(chat.and_then(|chat| chat.lines.get(chat.seq_of.get(message_id)?)).map(|(row, _)| row.clone()))
@@ -98,8 +104,8 @@ impl ChatLog for MemoryStore {
 
     fn chat_since<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
         after: u64,
         limit: usize,
     ) -> Stored<'a, Vec<ChatRow>> {
@@ -116,7 +122,7 @@ impl ChatLog for MemoryStore {
         now(rows.take(limit).take_while(fits).cloned().collect())
     }
 
-    fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
+    fn chat_latest<'a>(&'a self, tenant: &'a TenantId, chat_id: &'a ChatId, limit: usize) -> Stored<'a, Vec<ChatRow>> {
         let state = self.state();
         let Some(chat) = state.chats.get(&name(tenant, chat_id)) else { return now(Vec::new()) };
         let mut lines: Vec<ChatRow> = chat.lines.values().rev().take(limit).map(|(row, _)| row.clone()).collect();
@@ -124,7 +130,13 @@ impl ChatLog for MemoryStore {
         now(lines)
     }
 
-    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()> {
+    fn chat_put<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        before: &'a str,
+        json: String,
+    ) -> Stored<'a, ()> {
         let mut state = self.state();
         let kept = state.chats.get(&name(tenant, chat_id)).map(|chat| record(chat_id, chat).json).unwrap_or_default();
         if kept != before {
@@ -134,13 +146,13 @@ impl ChatLog for MemoryStore {
         now(())
     }
 
-    fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>> {
+    fn chat_get<'a>(&'a self, tenant: &'a TenantId, chat_id: &'a ChatId) -> Stored<'a, Option<ChatRecord>> {
         now(self.state().chats.get(&name(tenant, chat_id)).map(|chat| record(chat_id, chat)))
     }
 
-    fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
+    fn chats<'a>(&'a self, tenant: &'a TenantId, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
         let state = self.state();
-        let rest = state.chats.range((Excluded(name(tenant, after)), Unbounded));
+        let rest = state.chats.range((Excluded((tenant.clone(), after.into())), Unbounded));
         now(rest
             .take_while(|((owner, _), _)| owner == tenant)
             .take(limit)

@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::data::{Data, DataQuery};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::PortableData;
 use rusqlite::Connection;
 
@@ -17,7 +18,7 @@ impl State {
     }
 
     /// A partial write is rolled back, as in the embedded store.
-    fn put_data(&mut self, tenant: &str, row: PortableData) -> Result<(), StoreError> {
+    fn put_data(&mut self, tenant: &TenantId, row: PortableData) -> Result<(), StoreError> {
         let transaction = self.data()?.unchecked_transaction().map_err(fault)?;
         data::put(&transaction, tenant, row)?;
         transaction.commit().map_err(fault)
@@ -38,17 +39,17 @@ fn made() -> Result<Connection, StoreError> {
 }
 
 impl Data for MemoryStore {
-    fn data_put<'a>(&'a self, tenant: &'a str, row: PortableData) -> Stored<'a, ()> {
+    fn data_put<'a>(&'a self, tenant: &'a TenantId, row: PortableData) -> Stored<'a, ()> {
         let written = self.state().put_data(tenant, row);
         Box::pin(std::future::ready(written))
     }
 
-    fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
+    fn data_get<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
         let found = self.state().data().and_then(|connection| data::get(connection, tenant, id, now_s));
         Box::pin(std::future::ready(found))
     }
 
-    fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
+    fn data_query<'a>(&'a self, tenant: &'a TenantId, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
         let found = self.state().data().and_then(|connection| data::find(connection, tenant, &query));
         Box::pin(std::future::ready(found))
     }

@@ -4,7 +4,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::Stored;
-use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 
 use super::{MemoryStore, State, now};
 
@@ -60,7 +60,7 @@ impl Inbox for MemoryStore {
         now(is_noted)
     }
 
-    fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
+    fn recent_messages<'a>(&'a self, tenant: &'a TenantId, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let state = self.state();
         let mut found: Vec<StoredMessage> =
             state.messages.values().filter(|(owner, _)| owner == tenant).map(|(_, stored)| stored.clone()).collect();

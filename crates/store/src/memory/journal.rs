@@ -1,6 +1,7 @@
 //! Actions of agents and their results.
 
 use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, Stored};
+use frontdesk_wire::{BotId, TenantId};
 
 use super::{MemoryStore, now};
 
@@ -9,7 +10,7 @@ impl Journal for MemoryStore {
         let mut state = self.state();
         let id = state.journal.last_key_value().map_or(1, |(last, _)| last + 1);
         if let Some(receipt_id) = receipt_id {
-            state.receipts.insert([entry.platform.clone(), entry.bot.clone(), receipt_id], id);
+            state.receipts.insert([entry.platform.clone(), entry.bot.to_string(), receipt_id], id);
         }
         state.journal.insert(id, JournalEntry { id, outcome: Outcome::Open, cursor: 0, note: String::new(), ..entry });
         now(id)
@@ -30,7 +31,7 @@ impl Journal for MemoryStore {
     fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()> {
         let mut state = self.state();
         if let Some(entry) = state.journal.get(&id) {
-            let key = [entry.platform.clone(), entry.bot.clone(), receipt_id];
+            let key = [entry.platform.clone(), entry.bot.to_string(), receipt_id];
             state.receipts.insert(key, id);
         }
         now(())
@@ -39,13 +40,13 @@ impl Journal for MemoryStore {
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_id: &'a str,
         outcome: Outcome,
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>> {
         let mut state = self.state();
-        let key = [platform, bot, receipt_id].map(str::to_owned);
+        let key = [platform, bot.as_str(), receipt_id].map(str::to_owned);
         let Some(id) = state.receipts.get(&key).copied() else { return now(None) };
         let Some(entry) = state.journal.get_mut(&id) else { return now(None) };
         let was_unknown = entry.outcome == Outcome::Unknown && entry.parts == 1;
@@ -62,11 +63,11 @@ impl Journal for MemoryStore {
     fn entry_of_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_ids: Vec<String>,
     ) -> Stored<'a, Option<JournalEntry>> {
         let state = self.state();
-        let found = |id| state.receipts.get(&[platform.to_owned(), bot.to_owned(), id]);
+        let found = |id| state.receipts.get(&[platform.to_owned(), bot.to_string(), id]);
         now(receipt_ids.into_iter().find_map(found).and_then(|id| state.journal.get(id)).cloned())
     }
 
@@ -81,9 +82,9 @@ impl Journal for MemoryStore {
         now(marked)
     }
 
-    fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
+    fn entries<'a>(&'a self, tenant: Option<&'a TenantId>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
         let state = self.state();
-        let of_tenant = state.journal.values().rev().filter(|entry| tenant.is_none_or(|name| entry.tenant == name));
+        let of_tenant = state.journal.values().rev().filter(|entry| tenant.is_none_or(|name| entry.tenant == *name));
         now(of_tenant.take(limit).cloned().collect())
     }
 }

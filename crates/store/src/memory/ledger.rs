@@ -10,7 +10,7 @@ use frontdesk_core::port::store::{
     RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX,
     Waiting,
 };
-use frontdesk_wire::{DeskNo, EventId, InboxSeq, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{BotId, ChatId, DeskNo, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionNo, TenantId};
 
 use super::{Account, MemoryStore, State, now};
 
@@ -83,11 +83,11 @@ impl Ledger for MemoryStore {
         now(owed.take(limit).map(|(seq, (delivery, _))| (*seq, delivery.clone())).collect())
     }
 
-    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool> {
         let state = self.state();
         let owed = state.ledgers.get(&instance).is_some_and(|account| {
             let mut rows = account.rows.iter();
-            rows.any(|(seq, (delivery, _))| delivery.message_id == message_id && !account.position.settled(*seq))
+            rows.any(|(seq, (delivery, _))| delivery.message_id == *message_id && !account.position.settled(*seq))
         });
         now(owed)
     }
@@ -197,27 +197,36 @@ impl Ledger for MemoryStore {
 
     fn event_named<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         dedup_prefix: Vec<u8>,
-        message_id: &'a str,
-        chat_id: Option<&'a str>,
+        message_id: &'a MessageId,
+        chat_id: Option<&'a ChatId>,
     ) -> Stored<'a, Option<EventRecord>> {
         let state = self.state();
         let marked = state.by_dedup.iter().filter(|(key, _)| key.starts_with(&dedup_prefix));
         let records = marked.filter_map(|(_, event)| state.events.get(event));
         let named = |it: &&EventRecord| {
-            it.tenant == tenant && it.message_id == message_id && chat_id.is_none_or(|chat| it.chat_id == chat)
+            it.tenant == *tenant && it.message_id == *message_id && chat_id.is_none_or(|chat| it.chat_id == *chat)
         };
         now(records.filter(named).max_by_key(|it| it.event).cloned())
     }
 
-    fn events_marked<'a>(&'a self, _: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+    fn events_marked<'a>(&'a self, _: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
         let state = self.state();
         now(dedups.iter().map(|key| state.events.get(state.by_dedup.get(key)?).cloned()).collect())
     }
 
-    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
-        now(self.state().reach.contains_key(&[tenant, platform, bot, chat_id].map(str::to_owned)))
+    fn reached<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        platform: &'a str,
+        bot: &'a BotId,
+        chat_id: &'a ChatId,
+    ) -> Stored<'a, bool> {
+        now(self
+            .state()
+            .reach
+            .contains_key(&[tenant.as_str(), platform, bot.as_str(), chat_id.as_str()].map(str::to_owned)))
     }
 }
 

@@ -4,7 +4,7 @@ use frontdesk_core::port::media::{
     EventFile, MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem, SealedMedia, body_of, read_whole,
 };
 use frontdesk_core::port::store::{Delivery, MadeRow, StoreError, Stored};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{InstanceNo, Seq, TenantId};
 
 use super::{MemoryStore, State, now};
 
@@ -28,12 +28,12 @@ impl MediaEntry {
 }
 
 impl State {
-    fn media_of(&self, tenant: &str, id: &str, now_ms: u64) -> Option<&MediaEntry> {
-        self.media.get(id).filter(|it| it.item.tenant == tenant && it.lasts(now_ms))
+    fn media_of(&self, tenant: &TenantId, id: &str, now_ms: u64) -> Option<&MediaEntry> {
+        self.media.get(id).filter(|it| it.item.tenant == *tenant && it.lasts(now_ms))
     }
 
     /// Binds the files of an event to its rows, so that they are kept while one of these is owed.
-    pub(super) fn hold_media(&mut self, tenant: &str, it: &Delivery, files: Vec<EventFile>, rows: &[MadeRow]) {
+    pub(super) fn hold_media(&mut self, tenant: &TenantId, it: &Delivery, files: Vec<EventFile>, rows: &[MadeRow]) {
         if rows.is_empty() {
             return; // nobody was notified of them
         }
@@ -46,7 +46,7 @@ impl State {
                     id
                 }
             };
-            if let Some(kept) = self.media.get_mut(&id).filter(|kept| kept.item.tenant == tenant) {
+            if let Some(kept) = self.media.get_mut(&id).filter(|kept| kept.item.tenant == *tenant) {
                 kept.rows.extend(rows.iter().map(|row| (row.instance, row.seq)));
             }
         }
@@ -74,7 +74,7 @@ impl State {
     }
 }
 
-fn at_platform(tenant: &str, it: &Delivery, file: SealedMedia) -> MediaEntry {
+fn at_platform(tenant: &TenantId, it: &Delivery, file: SealedMedia) -> MediaEntry {
     let SealedMedia { id, mime, filename, size, sealed, expires_ms } = file;
     let remote = RemoteItem {
         platform: it.platform.clone(),
@@ -85,7 +85,7 @@ fn at_platform(tenant: &str, it: &Delivery, file: SealedMedia) -> MediaEntry {
         size,
         sealed,
     };
-    let item = MediaItem { id, tenant: tenant.into(), mime, filename, size: size.unwrap_or(0), expires_ms };
+    let item = MediaItem { id, tenant: tenant.clone(), mime, filename, size: size.unwrap_or(0), expires_ms };
     MediaEntry { item, bytes: Bytes::AtPlatform(remote), rows: Vec::new() }
 }
 
@@ -115,13 +115,13 @@ impl MediaStore for MemoryStore {
         })
     }
 
-    fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
+    fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
         now(self.state().media_of(tenant, id, now_ms).map(|it| it.item.clone()))
     }
 
     fn media_get<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         id: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
@@ -132,7 +132,7 @@ impl MediaStore for MemoryStore {
         }))
     }
 
-    fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
+    fn media_remote<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
         let state = self.state();
         now(state.media_of(tenant, id, now_ms).and_then(|it| match &it.bytes {
             Bytes::Here(_) => None,

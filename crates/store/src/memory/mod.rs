@@ -20,12 +20,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_core::port::alarms::{Alarm, Ended};
+use frontdesk_core::port::alarms::{Alarm, EndedAlarm};
 use frontdesk_core::port::inbox::{PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{
     Accepted, Delivery, DeskRecord, EventRecord, JournalEntry, Position, Presence, Record, SealedCapability,
 };
-use frontdesk_wire::{DeskNo, EventId, InboxSeq, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{ChatId, DeskNo, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionNo, TenantId};
 
 use crate::claims::{LocalClaims, local_claims};
 use crate::exchanges::{LocalExchanges, local_exchanges};
@@ -66,12 +66,12 @@ struct State {
     journal: BTreeMap<u64, JournalEntry>,
     /// (platform, bot, receipt id) to the entry.
     receipts: HashMap<[String; 3], u64>,
-    chats: BTreeMap<(String, String), Chat>,
+    chats: BTreeMap<(TenantId, ChatId), Chat>,
     media: HashMap<String, media::MediaEntry>,
     /// Each with the end of its claim.
     alarms: BTreeMap<u64, (Alarm, u64)>,
     last_alarm: u64,
-    alarm_ends: BTreeMap<u64, Ended>,
+    alarm_ends: BTreeMap<u64, EndedAlarm>,
     last_end: u64,
     /// By agent and place, with the tenant.
     messages: BTreeMap<(InstanceNo, InboxSeq), (String, StoredMessage)>,
@@ -80,7 +80,7 @@ struct State {
     planned_wakes: HashMap<String, PlannedWake>,
     /// By tenant and name.
     skills: BTreeMap<(String, String), skills::Skill>,
-    skill_tokens: HashMap<String, String>,
+    skill_tokens: HashMap<TenantId, String>,
     data: Option<rusqlite::Connection>,
     /// Each with the token of the duty under which it was saved.
     cursors: HashMap<(String, String), (u64, String)>,
@@ -106,7 +106,7 @@ struct Chat {
     last_seq: u64,
     /// Each with the time of its writing.
     lines: BTreeMap<u64, (frontdesk_core::port::store::ChatRow, u64)>,
-    seq_of: HashMap<String, u64>,
+    seq_of: HashMap<MessageId, u64>,
 }
 
 local_exchanges!(MemoryStore);

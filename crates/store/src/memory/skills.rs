@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::skills::{Expect, SkillQuery, SkillWrite, Skills, next_token};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 
 use super::{MemoryStore, State, now};
@@ -13,12 +14,12 @@ pub(super) struct Skill {
 }
 
 impl State {
-    fn skill(&self, tenant: &str, name: &str) -> Option<&Skill> {
-        self.skills.get(&(tenant.to_owned(), name.to_owned()))
+    fn skill(&self, tenant: &TenantId, name: &str) -> Option<&Skill> {
+        self.skills.get(&(tenant.to_string(), name.to_owned()))
     }
 
-    fn move_skill_token(&mut self, tenant: &str, name: &str, now: Option<(SkillStatus, &str)>) {
-        let token = self.skill_tokens.entry(tenant.into()).or_insert_with(|| "0".into());
+    fn move_skill_token(&mut self, tenant: &TenantId, name: &str, now: Option<(SkillStatus, &str)>) {
+        let token = self.skill_tokens.entry(tenant.clone()).or_insert_with(|| "0".into());
         *token = next_token(token, name, now);
     }
 
@@ -39,7 +40,7 @@ impl State {
         }
         let before = old.as_ref().map(|old| (old.meta.status, old.meta.content_hash.as_str()));
         if before != Some((meta.status, &meta.content_hash)) {
-            self.move_skill_token(&key.0, &meta.name, Some((meta.status, &meta.content_hash)));
+            self.move_skill_token(&TenantId::from(&key.0), &meta.name, Some((meta.status, &meta.content_hash)));
         }
         let mut versions = Vec::new();
         if let Some(old) = old {
@@ -59,7 +60,7 @@ impl Skills for MemoryStore {
 
     fn skill<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         name: &'a str,
         version: Option<&'a str>,
     ) -> Stored<'a, Option<SkillSource>> {
@@ -78,17 +79,17 @@ impl Skills for MemoryStore {
         now(state.skill(tenant, name).and_then(find))
     }
 
-    fn skill_meta<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Option<SkillMeta>> {
+    fn skill_meta<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Option<SkillMeta>> {
         now(self.state().skill(tenant, name).map(|skill| skill.meta.clone()))
     }
 
-    fn skill_versions<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Vec<VersionInfo>> {
+    fn skill_versions<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Vec<VersionInfo>> {
         let state = self.state();
         let versions = state.skill(tenant, name).into_iter().flat_map(|skill| &skill.versions);
         now(versions.map(|(info, _)| info.clone()).collect())
     }
 
-    fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
+    fn skill_query<'a>(&'a self, tenant: &'a TenantId, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
         let state = self.state();
         let own = state.skills.iter().filter(|((owner, _), _)| owner == tenant).map(|(_, skill)| &skill.meta);
         let own = own.filter(|meta| query.admits(meta)).cloned();
@@ -96,16 +97,16 @@ impl Skills for MemoryStore {
         now(page)
     }
 
-    fn skill_delete<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, bool> {
+    fn skill_delete<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, bool> {
         let mut state = self.state();
-        let there = state.skills.remove(&(tenant.to_owned(), name.to_owned())).is_some();
+        let there = state.skills.remove(&(tenant.to_string(), name.to_owned())).is_some();
         if there {
             state.move_skill_token(tenant, name, None);
         }
         now(there)
     }
 
-    fn skill_token<'a>(&'a self, tenant: &'a str) -> Stored<'a, String> {
+    fn skill_token<'a>(&'a self, tenant: &'a TenantId) -> Stored<'a, String> {
         now(self.state().skill_tokens.get(tenant).cloned().unwrap_or_else(|| "0".into()))
     }
 }

@@ -1,6 +1,6 @@
 //! Alarms: at most one per job of an instance. Several are locked in the order of (instance, job).
 
-use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Ended};
+use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
 use frontdesk_core::port::store::Stored;
 use frontdesk_wire::InstanceNo;
 use tokio_postgres::Row;
@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::connection::{Connection, Fault, Param};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, signed_all, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 macro_rules! columns {
     () => {
@@ -164,7 +164,7 @@ impl Alarms for PostgresStore {
         instance: InstanceNo,
         job_id: Option<&'a str>,
         limit: usize,
-    ) -> Stored<'a, Vec<Ended>> {
+    ) -> Stored<'a, Vec<EndedAlarm>> {
         let job_id = job_id.map(|job_id| kept(job_id).into_owned());
         self.worker.read(self.tenants.of(instance), async move |connection| {
             let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM alarm_end
@@ -317,8 +317,8 @@ fn attempts(row: &Row, column: usize) -> u32 {
     u32::try_from(row.get::<_, i64>(column)).unwrap_or(0)
 }
 
-fn ended(row: &Row) -> Ended {
-    Ended {
+fn ended(row: &Row) -> EndedAlarm {
+    EndedAlarm {
         id: unsigned(row.get(0)),
         instance: unsigned(row.get(1)),
         job_id: given(row.get(2)),

@@ -1,12 +1,13 @@
 //! Messages of the built-in chat, in order, each with a revision.
 
 use frontdesk_core::port::store::{ChatAmend, ChatLog, ChatRecord, ChatRow, PAGE_MAX_BYTES, StoreError, Stored};
+use frontdesk_wire::{ChatId, MessageId, TenantId};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 /// Appends once per message id; a repetition returns the number of the first one and `false`. Inside the transaction of
 /// the caller.
@@ -69,35 +70,40 @@ pub(super) async fn amend(connection: &Connection, tenant: &str, chat_id: &str, 
 impl ChatLog for PostgresStore {
     fn chat_append<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
-        message_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
         json: String,
         at_ms: u64,
     ) -> Stored<'a, (u64, bool)> {
-        let name = [tenant, chat_id, message_id].map(str::to_owned);
+        let name = [tenant.as_str(), chat_id.as_str(), message_id.as_str()].map(str::to_owned);
         self.worker
             .write(async move |connection| append(connection, name.each_ref().map(String::as_str), &json, at_ms).await)
     }
 
     fn chat_amend<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
-        message_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
         rev: u64,
         json: String,
     ) -> Stored<'a, ()> {
-        let [tenant, chat_id, message_id] = [tenant, chat_id, message_id].map(str::to_owned);
-        let change = ChatAmend { message_id, rev, json };
+        let [tenant, chat_id, message_id] = [tenant.as_str(), chat_id.as_str(), message_id.as_str()].map(str::to_owned);
+        let change = ChatAmend { message_id: message_id.into(), rev, json };
         self.worker.write(async move |connection| match amend(connection, &tenant, &chat_id, &change).await? {
             true => Ok(()),
             false => Err(StoreError::Conflict.into()),
         })
     }
 
-    fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>> {
-        let [tenant, chat_id, message_id] = [tenant, chat_id, message_id].map(str::to_owned);
+    fn chat_line<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
+    ) -> Stored<'a, Option<ChatRow>> {
+        let [tenant, chat_id, message_id] = [tenant.as_str(), chat_id.as_str(), message_id.as_str()].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = $1 AND chat_id = $2 AND message_id = $3";
@@ -108,12 +114,12 @@ impl ChatLog for PostgresStore {
 
     fn chat_since<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
         after: u64,
         limit: usize,
     ) -> Stored<'a, Vec<ChatRow>> {
-        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+        let [tenant, chat_id] = [tenant.as_str(), chat_id.as_str()].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             // Rows after the page is full are not sent; the same below.
             let sql = "SELECT seq, message_id, rev, json FROM (
@@ -128,8 +134,8 @@ impl ChatLog for PostgresStore {
         })
     }
 
-    fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
-        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+    fn chat_latest<'a>(&'a self, tenant: &'a TenantId, chat_id: &'a ChatId, limit: usize) -> Stored<'a, Vec<ChatRow>> {
+        let [tenant, chat_id] = [tenant.as_str(), chat_id.as_str()].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM (
                          SELECT *, sum(octet_length(json)) OVER (ORDER BY seq DESC) - octet_length(json) AS before FROM (
@@ -142,8 +148,14 @@ impl ChatLog for PostgresStore {
         })
     }
 
-    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()> {
-        let [tenant, chat_id, before] = [tenant, chat_id, before].map(str::to_owned);
+    fn chat_put<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        before: &'a str,
+        json: String,
+    ) -> Stored<'a, ()> {
+        let [tenant, chat_id, before] = [tenant.as_str(), chat_id.as_str(), before].map(str::to_owned);
         self.worker.write(async move |connection| {
             let sql = match before.is_empty() {
                 true => {
@@ -160,8 +172,8 @@ impl ChatLog for PostgresStore {
         })
     }
 
-    fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>> {
-        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+    fn chat_get<'a>(&'a self, tenant: &'a TenantId, chat_id: &'a ChatId) -> Stored<'a, Option<ChatRecord>> {
+        let [tenant, chat_id] = [tenant.as_str(), chat_id.as_str()].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = $1 AND chat_id = $2";
             let found = connection.query_opt(sql, &[&kept(&tenant), &kept(&chat_id)]).await?;
@@ -169,8 +181,8 @@ impl ChatLog for PostgresStore {
         })
     }
 
-    fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
-        let [tenant, after] = [tenant, after].map(str::to_owned);
+    fn chats<'a>(&'a self, tenant: &'a TenantId, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
+        let [tenant, after] = [tenant.as_str(), after].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM (
                          SELECT *, sum(octet_length(json)) OVER (ORDER BY chat_id) - octet_length(json) AS before FROM (
@@ -187,7 +199,7 @@ impl ChatLog for PostgresStore {
 fn line(row: &Row) -> ChatRow {
     ChatRow {
         seq: unsigned(row.get(0)),
-        message_id: given(row.get(1)),
+        message_id: given(row.get(1)).into(),
         rev: unsigned(row.get(2)),
         json: given(row.get(3)),
     }

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::connection::Connection;
 use super::text::{given, kept};
 use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 impl Claims for PostgresStore {
     fn claim(&self, mark: Mark, me: DeskNo, live: Vec<DeskNo>, limit_ms: u64, now_ms: u64) -> Stored<'_, bool> {

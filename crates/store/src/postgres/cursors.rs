@@ -4,7 +4,7 @@ use frontdesk_core::port::store::{Cursors, StoreError, Stored};
 
 use super::text::{given, kept};
 use super::{PostgresStore, signed};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 impl Cursors for PostgresStore {
     fn cursor<'a>(&'a self, platform: &'a str, bot: &'a str) -> Stored<'a, Option<String>> {

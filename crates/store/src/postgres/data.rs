@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use frontdesk_core::port::data::{ANSWER_MAX_BYTES, Data, DataQuery};
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_core::short_hash;
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::PortableData;
 
 use super::connection::{Connection, Fault, Param};
@@ -17,7 +18,7 @@ use super::text::{given, kept};
 use super::words::words;
 use super::{PostgresStore, signed};
 use crate::ranking::{CANDIDATES, COUNTED_BYTES, Match, mark, marks, rank};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 /// Bytes of rows that may wait for a connection; further rows wait outside.
 pub(super) const ROOM_BYTES: usize = 8 << 20;
@@ -36,7 +37,7 @@ const SEARCHED_MAX: usize = 8 * CANDIDATES;
 const SEARCHED_BYTES: i64 = 64 << 20;
 
 impl Data for PostgresStore {
-    fn data_put<'a>(&'a self, tenant: &'a str, mut row: PortableData) -> Stored<'a, ()> {
+    fn data_put<'a>(&'a self, tenant: &'a TenantId, mut row: PortableData) -> Stored<'a, ()> {
         Box::pin(async move {
             let bytes = row.detail.as_ref().map_or(0, String::len).clamp(ROW_MIN_BYTES, ROOM_BYTES);
             let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -62,8 +63,8 @@ impl Data for PostgresStore {
         })
     }
 
-    fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
-        let [tenant, id] = [tenant, id].map(str::to_owned);
+    fn data_get<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
+        let [tenant, id] = [tenant.as_str(), id].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT has_detail, json, text FROM data_row
                        WHERE tenant = $1 AND id = $2 AND (expires_at IS NULL OR expires_at > $3)";
@@ -72,7 +73,7 @@ impl Data for PostgresStore {
         })
     }
 
-    fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
+    fn data_query<'a>(&'a self, tenant: &'a TenantId, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
         Box::pin(async move {
             let ranked = !query.phrases.is_empty();
             let phrases = Phrases::of(&query.phrases);

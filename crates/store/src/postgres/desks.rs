@@ -4,7 +4,7 @@ use frontdesk_core::port::store::{ABSENT_MS, DeskNo, DeskRecord, Desks, LEASE_MS
 
 use super::text::{given, kept};
 use super::{PostgresStore, now, schema, signed, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 use tokio_postgres::Row;
 
 /// In the order of names, as everywhere.

@@ -5,7 +5,7 @@ use frontdesk_core::port::store::{Applied, Change, Changes, Directory, Record, S
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
-use crate::turns::{Learned, SERVER};
+use crate::read_queue::{Learned, SERVER};
 
 impl Directory for PostgresStore {
     fn changed_since(&self, version: u64) -> Stored<'_, Changes> {

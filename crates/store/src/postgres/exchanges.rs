@@ -1,7 +1,7 @@
 //! Questions that somebody waits for. Whatever is decided about one is decided in one statement, on its row.
 
 use frontdesk_core::port::exchanges::{
-    Answer, EXCHANGE_LEFT_MS, Exchange, Exchanges, LEFT_MAX, Mention, Reply, ReplyOutcome,
+    EXCHANGE_LEFT_MS, Exchange, Exchanges, LEFT_MAX, Mention, Reply, ReplyOutcome, StoredAnswer,
 };
 use frontdesk_core::port::store::{DeskNo, Stored};
 use frontdesk_core::short_hash;
@@ -11,7 +11,7 @@ use tokio_postgres::types::ToSql;
 
 use super::text::{given, kept};
 use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 impl Exchanges for PostgresStore {
     fn open_exchange(&self, it: Exchange, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, bool> {
@@ -105,7 +105,7 @@ impl Exchanges for PostgresStore {
         })
     }
 
-    fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, Answer)>> {
+    fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, StoredAnswer)>> {
         let tokens = signed_all(&tokens);
         self.worker.ask(async move |database| {
             let sql = "SELECT token, answer, answered_ms FROM exchange WHERE token = ANY ($1) AND answer IS NOT NULL
@@ -145,7 +145,7 @@ impl Exchanges for PostgresStore {
         })
     }
 
-    fn end_exchange(&self, token: u64) -> Stored<'_, Option<Answer>> {
+    fn end_exchange(&self, token: u64) -> Stored<'_, Option<StoredAnswer>> {
         self.worker.write(async move |connection| {
             let sql = "DELETE FROM exchange WHERE token = $1 RETURNING answer, answered_ms";
             let found = connection.query_opt(sql, &[&signed(token)]).await?;
@@ -153,7 +153,7 @@ impl Exchanges for PostgresStore {
         })
     }
 
-    fn left_exchanges(&self, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Vec<(Exchange, Answer)>> {
+    fn left_exchanges(&self, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Vec<(Exchange, StoredAnswer)>> {
         let (now, live, by_lease) = (self.clock.at(now_ms), signed_all(&live), self.clock == Clock::Database);
         self.worker.write(async move |connection| {
             let sql = concat!(
@@ -185,8 +185,8 @@ fn name_of(correlation_id: &str) -> Vec<u8> {
     short_hash(&[correlation_id]).to_vec()
 }
 
-fn answer(row: &Row, at: usize) -> Answer {
-    Answer { content: given(row.get(at)), at_ms: unsigned(row.get(at + 1)) }
+fn answer(row: &Row, at: usize) -> StoredAnswer {
+    StoredAnswer { content: given(row.get(at)), at_ms: unsigned(row.get(at + 1)) }
 }
 
 fn exchange(row: &Row) -> Exchange {

@@ -201,8 +201,8 @@ fn fragment(row: &Row) -> Fragment {
     let text = |column| given(row.get(column));
     Fragment {
         platform: text(0),
-        bot: text(1),
-        chat_id: text(2),
+        bot: text(1).into(),
+        chat_id: text(2).into(),
         group: text(3),
         id: text(4),
         at_ms: unsigned(row.get(5)),

@@ -2,13 +2,13 @@
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::Stored;
-use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault, Param};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
-use crate::turns::{SERVER, of_tenant};
+use crate::read_queue::{SERVER, of_tenant};
 
 /// Characters read of each text in lists.
 const SHOWN_CHARS: usize = 1_000;
@@ -90,7 +90,7 @@ impl Inbox for PostgresStore {
         })
     }
 
-    fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
+    fn recent_messages<'a>(&'a self, tenant: &'a TenantId, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let tenant = tenant.to_owned();
         self.worker.read(of_tenant(&tenant), async move |connection| {
             // Written so that only the index of tenants gives the order: with `=`, all messages might be walked through.

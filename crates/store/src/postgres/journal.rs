@@ -1,11 +1,12 @@
 //! Actions of agents and their results.
 
 use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, Stored};
+use frontdesk_wire::{BotId, TenantId};
 use tokio_postgres::Row;
 
 use super::text::{given, kept};
 use super::{Clock, PostgresStore, signed, signed_all, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 macro_rules! columns {
     () => {
@@ -56,12 +57,12 @@ impl Journal for PostgresStore {
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_id: &'a str,
         outcome: Outcome,
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>> {
-        let [platform, bot, receipt_id, note] = [platform, bot, receipt_id, note].map(str::to_owned);
+        let [platform, bot, receipt_id, note] = [platform, bot.as_str(), receipt_id, note].map(str::to_owned);
         self.worker.write(async move |connection| {
             let sql = "SELECT entry FROM journal_receipt WHERE platform = $1 AND bot = $2 AND receipt_id = $3";
             let found = connection.query_opt(sql, &[&kept(&platform), &kept(&bot), &kept(&receipt_id)]).await?;
@@ -80,10 +81,10 @@ impl Journal for PostgresStore {
     fn entry_of_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_ids: Vec<String>,
     ) -> Stored<'a, Option<JournalEntry>> {
-        let [platform, bot] = [platform, bot].map(str::to_owned);
+        let [platform, bot] = [platform, bot.as_str()].map(str::to_owned);
         self.worker.read(SERVER, async move |connection| {
             let sql = concat!(
                 "SELECT ",
@@ -115,8 +116,8 @@ impl Journal for PostgresStore {
         })
     }
 
-    fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
-        let tenant = tenant.map(str::to_owned);
+    fn entries<'a>(&'a self, tenant: Option<&'a TenantId>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
+        let tenant = tenant.map(ToString::to_string);
         self.worker.read(SERVER, async move |connection| {
             let limit = signed(limit as u64);
             let rows = if let Some(tenant) = &tenant {
@@ -145,7 +146,7 @@ fn entry(row: &Row) -> JournalEntry {
         tenant: text(1).into(),
         instance: text(2).into(),
         platform: text(3),
-        bot: text(4),
+        bot: text(4).into(),
         chat_id: text(5).into(),
         op: text(6),
         at_ms: unsigned(row.get(7)),

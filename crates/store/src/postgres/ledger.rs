@@ -8,7 +8,7 @@ use frontdesk_core::port::store::{
     Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, RowListener,
     SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
-use frontdesk_wire::{DeskNo, EventId, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{BotId, ChatId, DeskNo, EventId, InstanceNo, MessageId, Seq, SessionNo, TenantId};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault, Param};
@@ -16,7 +16,7 @@ use super::heads::{lock_positions, read_position, write_positions};
 use super::text::{given, kept};
 use super::worker::Database;
 use super::{PostgresStore, held_media, signed, unsigned};
-use crate::turns::{SERVER, of_tenant};
+use crate::read_queue::{SERVER, of_tenant};
 
 /// Rows that a listing scans for a rare state, and how many it reads at a time.
 const SCAN_MAX: usize = 20_000;
@@ -59,7 +59,7 @@ impl Ledger for PostgresStore {
         })
     }
 
-    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool> {
         let owner = self.tenants.of(instance);
         let (instance, message_id) = (signed(instance), kept(message_id).into_owned());
         self.worker.read(owner, async move |connection| {
@@ -207,10 +207,10 @@ impl Ledger for PostgresStore {
 
     fn event_named<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         dedup_prefix: Vec<u8>,
-        message_id: &'a str,
-        chat_id: Option<&'a str>,
+        message_id: &'a MessageId,
+        chat_id: Option<&'a ChatId>,
     ) -> Stored<'a, Option<EventRecord>> {
         let (tenant, message_id) = (kept(tenant).into_owned(), kept(message_id).into_owned());
         let chat_id = chat_id.map(|chat_id| kept(chat_id).into_owned());
@@ -223,7 +223,7 @@ impl Ledger for PostgresStore {
         })
     }
 
-    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
         self.worker.read(of_tenant(tenant), async move |connection| {
             let sql = "SELECT id, tenant, at_ms, chat_id, message_id, verdict, dedup FROM event WHERE dedup = ANY($1)";
             let rows = connection.query(sql, &[&dedups]).await?;
@@ -232,7 +232,13 @@ impl Ledger for PostgresStore {
         })
     }
 
-    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
+    fn reached<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        platform: &'a str,
+        bot: &'a BotId,
+        chat_id: &'a ChatId,
+    ) -> Stored<'a, bool> {
         let place = [tenant, platform, bot, chat_id].map(|part| kept(part).into_owned());
         self.worker.read(of_tenant(tenant), async move |connection| {
             let sql = "SELECT 1 FROM reach WHERE tenant = $1 AND platform = $2 AND bot = $3 AND chat_id = $4";
@@ -273,7 +279,7 @@ fn event_record(row: &Row) -> EventRecord {
         tenant: text_at(row, 1).into(),
         at_ms: unsigned(row.get(2)),
         chat_id: text_at(row, 3).into(),
-        message_id: text_at(row, 4),
+        message_id: text_at(row, 4).into(),
         verdict: text_at(row, 5),
     }
 }
@@ -311,10 +317,10 @@ fn delivery(row: &Row) -> Delivery {
         at_ms: unsigned(row.get(3)),
         passthrough: row.get(4),
         platform: text_at(row, 5),
-        bot: text_at(row, 6),
+        bot: text_at(row, 6).into(),
         chat_id: text_at(row, 7).into(),
         session_key: text_at(row, 8).into(),
-        message_id: text_at(row, 9),
+        message_id: text_at(row, 9).into(),
         json: text_at(row, 10),
     }
 }

@@ -10,6 +10,7 @@ use std::io::{Error, ErrorKind};
 use bytes::{Bytes, BytesMut};
 use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::TenantId;
 use futures_util::{StreamExt as _, stream};
 
 use super::connection::{Connection, Fault};
@@ -17,7 +18,7 @@ use super::locks::lock;
 use super::text::{given, kept};
 use super::worker::Asker;
 use super::{PostgresStore, signed, unsigned};
-use crate::turns::{Owner, of_tenant};
+use crate::read_queue::{Owner, of_tenant};
 
 /// Bytes in a row.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -68,13 +69,13 @@ impl MediaStore for PostgresStore {
         })
     }
 
-    fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
+    fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
         Box::pin(async move { Ok(self.find(tenant, id, now_ms).await?.map(|(item, _)| item)) })
     }
 
     fn media_get<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         id: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
@@ -85,8 +86,8 @@ impl MediaStore for PostgresStore {
         })
     }
 
-    fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
-        let [tenant, id] = [tenant, id].map(str::to_owned);
+    fn media_remote<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
+        let [tenant, id] = [tenant.as_str(), id].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = concat!(
                 "SELECT r.platform, r.bot, r.event, m.mime, m.filename, r.size, r.sealed
@@ -96,7 +97,7 @@ impl MediaStore for PostgresStore {
             let found = connection.query_opt(sql, &[&kept(&id), &kept(&tenant), &signed(now_ms)]).await?;
             Ok(found.map(|row| RemoteItem {
                 platform: given(row.get(0)),
-                bot: given(row.get(1)),
+                bot: given(row.get(1)).into(),
                 event: unsigned(row.get(2)),
                 mime: given(row.get(3)),
                 filename: row.get::<_, Option<String>>(4).map(given),

@@ -44,7 +44,7 @@ use heads::Settles;
 use retention::Round;
 use worker::Worker;
 
-use crate::turns::Tenants;
+use crate::read_queue::Tenants;
 
 /// The time: the caller's where a test gives it, else the database's.
 macro_rules! now {

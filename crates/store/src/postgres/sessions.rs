@@ -9,7 +9,7 @@ use super::connection::{Connection, Fault};
 use super::heads::read_position;
 use super::text::{given, kept};
 use super::{Clock, PostgresStore, gone, now, signed, signed_all, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 /// The caller adds which.
 const SELECT: &str = "SELECT p.instance, coalesce(h.desk, 0), coalesce(h.session, 0), p.idle, p.seen_ms,

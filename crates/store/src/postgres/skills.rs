@@ -2,13 +2,14 @@
 
 use frontdesk_core::port::skills::{Expect, HeadPage, SkillQuery, SkillWrite, Skills, next_token};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 /// Heads that are read at once, in count and in bytes.
 const HEADS_ROWS: i64 = 200;
@@ -28,7 +29,7 @@ impl Skills for PostgresStore {
 
     fn skill<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         name: &'a str,
         version: Option<&'a str>,
     ) -> Stored<'a, Option<SkillSource>> {
@@ -38,12 +39,12 @@ impl Skills for PostgresStore {
         })
     }
 
-    fn skill_meta<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Option<SkillMeta>> {
+    fn skill_meta<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Option<SkillMeta>> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.worker.read(of_tenant(&tenant), async move |connection| head(connection, &tenant, &name).await)
     }
 
-    fn skill_versions<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Vec<VersionInfo>> {
+    fn skill_versions<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Vec<VersionInfo>> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT name, version, content_hash, status, previous_status, changed_at, changed_by
@@ -53,7 +54,7 @@ impl Skills for PostgresStore {
         })
     }
 
-    fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
+    fn skill_query<'a>(&'a self, tenant: &'a TenantId, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
         let tenant = tenant.to_owned();
         self.worker.read(of_tenant(&tenant), async move |connection| {
             // Heads are read a few at a time, because they may be large and most may not be asked for.
@@ -82,7 +83,7 @@ impl Skills for PostgresStore {
         })
     }
 
-    fn skill_delete<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, bool> {
+    fn skill_delete<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, bool> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.worker.write(async move |connection| {
             let token = lock_token(connection, &tenant).await?;
@@ -102,7 +103,7 @@ impl Skills for PostgresStore {
         })
     }
 
-    fn skill_token<'a>(&'a self, tenant: &'a str) -> Stored<'a, String> {
+    fn skill_token<'a>(&'a self, tenant: &'a TenantId) -> Stored<'a, String> {
         let tenant = tenant.to_owned();
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT token FROM skill_token WHERE tenant = $1";

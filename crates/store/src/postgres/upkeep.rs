@@ -6,7 +6,7 @@ use frontdesk_core::port::store::{Purged, Retention, StoreError, StoreReport, St
 
 use super::connection::{Connection, Fault};
 use super::{PostgresStore, schema, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 /// Faults of a kind that a report names.
 const FAULTS_MAX: i64 = 10;

@@ -1,21 +1,22 @@
 //! Encrypted capabilities, under every session key that may name them.
 
 use frontdesk_core::port::store::{SealedCapability, Stored, Vault};
+use frontdesk_wire::TenantId;
 
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 impl Vault for PostgresStore {
     fn capability<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         session_key: &'a str,
         kind: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<SealedCapability>> {
-        let [tenant, session_key, kind] = [tenant, session_key, kind].map(str::to_owned);
+        let [tenant, session_key, kind] = [tenant.as_str(), session_key, kind].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT c.id, c.tenant, c.kind, c.platform, c.bot, c.chat_id, c.sealed, c.expires_ms
                        FROM capability_key k JOIN capability c ON c.id = k.id
@@ -30,7 +31,7 @@ impl Vault for PostgresStore {
                     kind: text(2),
                     session_keys: vec![session_key.clone()],
                     platform: text(3),
-                    bot: text(4),
+                    bot: text(4).into(),
                     chat_id: text(5).into(),
                     sealed: row.get(6),
                     expires_ms: unsigned(row.get(7)),

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::connection::{Connection, Fault, Target};
 use crate::erased::{Erased, answer, erase, typed};
-use crate::turns::{Owner, Pending, Turn, Turns};
+use crate::read_queue::{Owner, Pending, ReadPermit, ReadQueue};
 
 /// Jobs that were handed over and are not finished; further callers wait, which slows down the sources.
 const JOBS_MAX: usize = 4096;
@@ -25,7 +25,7 @@ const JOBS_MAX: usize = 4096;
 const WRITERS: usize = 4;
 /// Connections for reads, each shared by all that read.
 const READERS: usize = 4;
-/// Reads that are handed over at a time, and share those connections. Who comes next is a matter of turns.
+/// Reads that are handed over at a time, and share those connections. Who comes next is decided by [`ReadQueue`].
 const READS_MAX: usize = 64;
 /// Work of one transaction, without its commit. Statements have a limit of their own on the server, which is shorter.
 const WORK_MAX: Duration = Duration::from_secs(12);
@@ -42,7 +42,7 @@ pub(super) struct Worker {
     jobs: Option<mpsc::Sender<Job>>,
     /// Reads whose turn it is: `READS_MAX` at most.
     reads: Option<mpsc::UnboundedSender<Read>>,
-    turns: Turns,
+    read_queue: ReadQueue,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -64,8 +64,8 @@ impl Worker {
         let thread = std::thread::Builder::new().name("store-postgres".into());
         let thread =
             thread.spawn(move || runtime.block_on(tokio::task::LocalSet::new().run_until(run(target, queue, reading))));
-        let (jobs, reads, turns) = (Some(jobs), Some(reads), Turns::new(READS_MAX));
-        Ok(Self { jobs, reads, turns, thread: Some(thread.map_err(unable)?) })
+        let (jobs, reads, read_queue) = (Some(jobs), Some(reads), ReadQueue::new(READS_MAX));
+        Ok(Self { jobs, reads, read_queue, thread: Some(thread.map_err(unable)?) })
     }
 
     /// Hands work to the thread, and waits for its answer.
@@ -94,7 +94,7 @@ impl Worker {
 
     /// For whoever outlives the borrow of the worker.
     pub(super) fn asker(&self) -> Result<Asker, StoreError> {
-        Ok(Asker { reads: self.reads.as_ref().ok_or_else(gone)?.downgrade(), turns: self.turns.clone() })
+        Ok(Asker { reads: self.reads.as_ref().ok_or_else(gone)?.downgrade(), read_queue: self.read_queue.clone() })
     }
 
     /// Like `ask`, before there is a runtime to wait in.
@@ -137,17 +137,17 @@ fn writing(work: Box<dyn Work + Send>) -> JobWork {
     Box::new(move |database| Box::pin(async move { database.writers.run_transaction(&*work).await }))
 }
 
-/// A read, with its turn.
+/// A read, with its permit.
 struct Read {
     work: Box<dyn Work + Send>,
     answer: oneshot::Sender<Result<Erased, StoreError>>,
-    turn: Turn,
+    permit: ReadPermit,
 }
 
 impl Read {
     async fn run(self, database: Rc<Database>) {
         let done = database.run_read(&*self.work).await;
-        drop(self.turn);
+        drop(self.permit);
         let _ = self.answer.send(done); // the caller may be gone
     }
 }
@@ -164,23 +164,23 @@ impl Pending for PendingRead {
         !self.answer.is_closed()
     }
 
-    fn begin(self: Box<Self>, turn: Turn) -> Result<(), Turn> {
+    fn begin(self: Box<Self>, permit: ReadPermit) -> Result<(), ReadPermit> {
         let Self { work, answer, reads } = *self;
-        let read = Read { work, answer, turn };
+        let read = Read { work, answer, permit };
         let unsent = match reads.upgrade() {
             Some(reads) => reads.send(read).err().map(|unsent| unsent.0),
             None => Some(read),
         };
-        let Some(Read { answer, turn, .. }) = unsent else { return Ok(()) };
+        let Some(Read { answer, permit, .. }) = unsent else { return Ok(()) };
         let _ = answer.send(Err(gone()));
-        Err(turn)
+        Err(permit)
     }
 }
 
 /// Reads for as long as the thread runs, and keeps it running only until a read is in the queue.
 pub(super) struct Asker {
     reads: mpsc::WeakUnboundedSender<Read>,
-    turns: Turns,
+    read_queue: ReadQueue,
 }
 
 impl Asker {
@@ -194,7 +194,7 @@ impl Asker {
 
     async fn run(&self, owner: Owner, work: Box<dyn Work + Send>) -> Result<Erased, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.turns.begin(owner, Box::new(PendingRead { work, answer, reads: self.reads.clone() }));
+        self.read_queue.begin(owner, Box::new(PendingRead { work, answer, reads: self.reads.clone() }));
         answered.await.map_err(panicked)?
     }
 }

@@ -1,13 +1,13 @@
 //! Alarms: at most one per job of an instance.
 
-use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Ended};
+use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::InstanceNo;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 const COLUMNS: &str = "id, instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
                        skip_missed, callback, schedule_id, state, note, claim";
@@ -131,14 +131,14 @@ impl Alarms for SqliteStore {
         instance: InstanceNo,
         job_id: Option<&'a str>,
         limit: usize,
-    ) -> Stored<'a, Vec<Ended>> {
+    ) -> Stored<'a, Vec<EndedAlarm>> {
         let job_id = job_id.map(str::to_owned);
         self.readers.read(self.tenants.of(instance), move |connection| {
             let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM alarm_end
                        WHERE instance = ?1 AND (?2 IS NULL OR job_id = ?2) ORDER BY id DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let ended = |row: &Row<'_>| {
-                Ok(Ended {
+                Ok(EndedAlarm {
                     id: unsigned(row.get(0)?),
                     instance: unsigned(row.get(1)?),
                     job_id: row.get(2)?,

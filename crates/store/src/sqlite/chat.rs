@@ -1,11 +1,12 @@
 //! Messages of the built-in chat, in order, each with a revision.
 
 use frontdesk_core::port::store::{ChatAmend, ChatLog, ChatRecord, ChatRow, PAGE_MAX_BYTES, StoreError, Stored};
+use frontdesk_wire::{ChatId, MessageId, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 /// Appends once per message id; a repetition returns the number of the first one and `false`.
 pub(super) fn append(
@@ -42,7 +43,7 @@ pub(super) fn seq_of(
 pub(super) fn is_at(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, StoreError> {
     let sql = "SELECT 1 FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    query.exists((tenant, chat_id, &it.message_id, signed(it.rev))).map_err(fault)
+    query.exists((tenant, chat_id, it.message_id.as_str(), signed(it.rev))).map_err(fault)
 }
 
 /// False: the message has another revision, or does not exist.
@@ -50,20 +51,20 @@ pub(super) fn amend(connection: &Connection, tenant: &str, chat_id: &str, it: &C
     let sql = "UPDATE chat_line SET json = ?5, rev = rev + 1
                WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
     let mut update = connection.prepare_cached(sql).map_err(fault)?;
-    let changed = update.execute((tenant, chat_id, &it.message_id, signed(it.rev), &it.json)).map_err(fault)?;
+    let changed = update.execute((tenant, chat_id, it.message_id.as_str(), signed(it.rev), &it.json)).map_err(fault)?;
     Ok(changed == 1)
 }
 
 impl ChatLog for SqliteStore {
     fn chat_append<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
-        message_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
         json: String,
         at_ms: u64,
     ) -> Stored<'a, (u64, bool)> {
-        let name = [tenant, chat_id, message_id].map(str::to_owned);
+        let name = [tenant.as_str(), chat_id.as_str(), message_id.as_str()].map(str::to_owned);
         let work =
             move |books: &mut Books| append(&books.connection, name.each_ref().map(String::as_str), &json, at_ms);
         self.writer.write(work, |_| {})
@@ -71,14 +72,14 @@ impl ChatLog for SqliteStore {
 
     fn chat_amend<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
-        message_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
         rev: u64,
         json: String,
     ) -> Stored<'a, ()> {
-        let [tenant, chat_id, message_id] = [tenant, chat_id, message_id].map(str::to_owned);
-        let change = ChatAmend { message_id, rev, json };
+        let [tenant, chat_id, message_id] = [tenant.as_str(), chat_id.as_str(), message_id.as_str()].map(str::to_owned);
+        let change = ChatAmend { message_id: message_id.into(), rev, json };
         let work = move |books: &mut Books| match amend(&books.connection, &tenant, &chat_id, &change)? {
             true => Ok(()),
             false => Err(StoreError::Conflict),
@@ -86,8 +87,13 @@ impl ChatLog for SqliteStore {
         self.writer.write(work, |()| {})
     }
 
-    fn chat_line<'a>(&'a self, tenant: &'a str, chat_id: &'a str, message_id: &'a str) -> Stored<'a, Option<ChatRow>> {
-        let name = [tenant, chat_id, message_id].map(str::to_owned);
+    fn chat_line<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        message_id: &'a MessageId,
+    ) -> Stored<'a, Option<ChatRow>> {
+        let name = [tenant.as_str(), chat_id.as_str(), message_id.as_str()].map(str::to_owned);
         self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -97,12 +103,12 @@ impl ChatLog for SqliteStore {
 
     fn chat_since<'a>(
         &'a self,
-        tenant: &'a str,
-        chat_id: &'a str,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
         after: u64,
         limit: usize,
     ) -> Stored<'a, Vec<ChatRow>> {
-        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+        let [tenant, chat_id] = [tenant.as_str(), chat_id.as_str()].map(str::to_owned);
         self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = ?1 AND chat_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
@@ -112,8 +118,8 @@ impl ChatLog for SqliteStore {
         })
     }
 
-    fn chat_latest<'a>(&'a self, tenant: &'a str, chat_id: &'a str, limit: usize) -> Stored<'a, Vec<ChatRow>> {
-        let [tenant, chat_id] = [tenant, chat_id].map(str::to_owned);
+    fn chat_latest<'a>(&'a self, tenant: &'a TenantId, chat_id: &'a ChatId, limit: usize) -> Stored<'a, Vec<ChatRow>> {
+        let [tenant, chat_id] = [tenant.as_str(), chat_id.as_str()].map(str::to_owned);
         self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT seq, message_id, rev, json FROM chat_line
                        WHERE tenant = ?1 AND chat_id = ?2 ORDER BY seq DESC LIMIT ?3";
@@ -125,8 +131,14 @@ impl ChatLog for SqliteStore {
         })
     }
 
-    fn chat_put<'a>(&'a self, tenant: &'a str, chat_id: &'a str, before: &'a str, json: String) -> Stored<'a, ()> {
-        let [tenant, chat_id, before] = [tenant, chat_id, before].map(str::to_owned);
+    fn chat_put<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        chat_id: &'a ChatId,
+        before: &'a str,
+        json: String,
+    ) -> Stored<'a, ()> {
+        let [tenant, chat_id, before] = [tenant.as_str(), chat_id.as_str(), before].map(str::to_owned);
         let work = move |books: &mut Books| {
             let place = (&tenant, &chat_id);
             let mut query = books
@@ -144,8 +156,8 @@ impl ChatLog for SqliteStore {
         self.writer.write(work, |()| {})
     }
 
-    fn chat_get<'a>(&'a self, tenant: &'a str, chat_id: &'a str) -> Stored<'a, Option<ChatRecord>> {
-        let name = [tenant, chat_id].map(str::to_owned);
+    fn chat_get<'a>(&'a self, tenant: &'a TenantId, chat_id: &'a ChatId) -> Stored<'a, Option<ChatRecord>> {
+        let name = [tenant.as_str(), chat_id.as_str()].map(str::to_owned);
         self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 AND chat_id = ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
@@ -153,13 +165,13 @@ impl ChatLog for SqliteStore {
         })
     }
 
-    fn chats<'a>(&'a self, tenant: &'a str, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
+    fn chats<'a>(&'a self, tenant: &'a TenantId, after: &'a str, limit: usize) -> Stored<'a, Vec<ChatRecord>> {
         let (tenant, after) = (tenant.to_owned(), after.to_owned());
         self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT chat_id, json, last_seq FROM chat WHERE tenant = ?1 AND chat_id > ?2
                        ORDER BY chat_id LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let all = query.query_map((tenant, after, signed(limit as u64)), record).map_err(fault)?;
+            let all = query.query_map((tenant.as_str(), after, signed(limit as u64)), record).map_err(fault)?;
             page(all, |record| record.json.len())
         })
     }
@@ -180,7 +192,12 @@ fn page<T>(all: impl Iterator<Item = rusqlite::Result<T>>, size: impl Fn(&T) -> 
 }
 
 fn line(row: &Row<'_>) -> rusqlite::Result<ChatRow> {
-    Ok(ChatRow { seq: unsigned(row.get(0)?), message_id: row.get(1)?, rev: unsigned(row.get(2)?), json: row.get(3)? })
+    Ok(ChatRow {
+        seq: unsigned(row.get(0)?),
+        message_id: row.get::<_, String>(1)?.into(),
+        rev: unsigned(row.get(2)?),
+        json: row.get(3)?,
+    })
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<ChatRecord> {

@@ -5,7 +5,7 @@ use rusqlite::OptionalExtension as _;
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 impl Cursors for SqliteStore {
     fn cursor<'a>(&'a self, platform: &'a str, bot: &'a str) -> Stored<'a, Option<String>> {

@@ -2,13 +2,14 @@
 
 use frontdesk_core::port::data::{ANSWER_MAX_BYTES, Data, DataQuery};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::PortableData;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed};
 use crate::ranking::{CANDIDATES, COUNTED_BYTES, Match, mark, marks, rank};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 /// Bits of a row number that count the rows of one tenant; the bits above identify the tenant.
 pub(super) const ROW_BITS: u32 = 40;
@@ -21,7 +22,7 @@ const ROW_MIN_BYTES: usize = 1_024;
 const EXPIRED_MAX: i64 = 200;
 
 impl Data for SqliteStore {
-    fn data_put<'a>(&'a self, tenant: &'a str, row: PortableData) -> Stored<'a, ()> {
+    fn data_put<'a>(&'a self, tenant: &'a TenantId, row: PortableData) -> Stored<'a, ()> {
         let tenant = tenant.to_owned();
         Box::pin(async move {
             let bytes = row.detail.as_ref().map_or(0, String::len).clamp(ROW_MIN_BYTES, ROOM_BYTES);
@@ -32,12 +33,12 @@ impl Data for SqliteStore {
         })
     }
 
-    fn data_get<'a>(&'a self, tenant: &'a str, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
+    fn data_get<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>> {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         self.readers.read(of_tenant(&tenant), move |connection| get(connection, &tenant, &id, now_s))
     }
 
-    fn data_query<'a>(&'a self, tenant: &'a str, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
+    fn data_query<'a>(&'a self, tenant: &'a TenantId, query: DataQuery) -> Stored<'a, Vec<PortableData>> {
         let tenant = tenant.to_owned();
         self.readers.read(of_tenant(&tenant), move |connection| {
             // One transaction, so that rows found by the index can still be read.

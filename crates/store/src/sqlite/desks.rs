@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 /// The desks of this process.
 #[derive(Clone, Default)]

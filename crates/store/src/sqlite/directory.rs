@@ -4,7 +4,7 @@ use frontdesk_core::port::store::{Applied, Change, Changes, Directory, Record, S
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::{Learned, SERVER};
+use crate::read_queue::{Learned, SERVER};
 
 impl Directory for SqliteStore {
     fn changed_since(&self, version: u64) -> Stored<'_, Changes> {

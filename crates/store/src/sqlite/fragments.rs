@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 /// Groups that are claimed at once.
 const CLAIMS_MAX: i64 = 100;
@@ -67,13 +67,14 @@ impl Fragments for SqliteStore {
 
 fn hold(connection: &Connection, it: &Fragment) -> Result<Held, StoreError> {
     let sql = "SELECT EXISTS (SELECT 1 FROM fragment WHERE platform = ?1 AND bot = ?2 AND id = ?3)";
-    if connection.query_row(sql, (&it.platform, &it.bot, &it.id), |row| row.get(0)).map_err(fault)? {
+    if connection.query_row(sql, (&it.platform, it.bot.as_str(), &it.id), |row| row.get(0)).map_err(fault)? {
         return Ok(Held::Known);
     }
     let sql = "SELECT count(*), coalesce(sum(length(sealed)), 0) FROM fragment INDEXED BY fragment_kept
                WHERE platform = ?1 AND bot = ?2 AND sealed IS NOT NULL";
-    let (count, bytes): (i64, i64) =
-        connection.query_row(sql, (&it.platform, &it.bot), |row| Ok((row.get(0)?, row.get(1)?))).map_err(fault)?;
+    let (count, bytes): (i64, i64) = connection
+        .query_row(sql, (&it.platform, it.bot.as_str()), |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(fault)?;
     let (count, bytes): (u64, u64) = (unsigned(count), unsigned(bytes));
     let is_full = count >= FRAGMENTS_MAX as u64 || bytes + it.sealed.len() as u64 > FRAGMENTS_MAX_BYTES as u64;
     if is_full {
@@ -82,7 +83,8 @@ fn hold(connection: &Connection, it: &Fragment) -> Result<Held, StoreError> {
     let sql = "INSERT INTO fragment (platform, bot, id, chat_id, grp, at_ms, sealed, arrival)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let arrival = next_number(connection, "last fragment")?;
-    let row = (&it.platform, &it.bot, &it.id, &it.chat_id, &it.group, signed(it.at_ms), &it.sealed, arrival);
+    let row =
+        (&it.platform, it.bot.as_str(), &it.id, it.chat_id.as_str(), &it.group, signed(it.at_ms), &it.sealed, arrival);
     connection.execute(sql, row).map_err(fault)?;
     Ok(Held::New)
 }
@@ -106,7 +108,7 @@ fn groups_of_chat(connection: &Connection, groups: &ChatGroups) -> Result<Vec<Gr
                GROUP BY grp ORDER BY min(arrival)";
     let ChatGroups { platform, bot, chat_id, but } = groups;
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let found = query.query_map((platform, bot, chat_id, but), group).map_err(fault)?;
+    let found = query.query_map((platform, bot.as_str(), chat_id.as_str(), but), group).map_err(fault)?;
     found.collect::<rusqlite::Result<_>>().map_err(fault)
 }
 
@@ -116,7 +118,7 @@ fn claims_of_chat(connection: &Connection, groups: &ChatGroups) -> Result<Vec<Cl
                WHERE platform = ?1 AND bot = ?2 AND claim > 0 AND chat_id = ?3 AND sealed IS NOT NULL ORDER BY claim";
     let ChatGroups { platform, bot, chat_id, .. } = groups;
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let found = query.query_map((platform, bot, chat_id), |row| row.get(0)).map_err(fault)?;
+    let found = query.query_map((platform, bot.as_str(), chat_id.as_str()), |row| row.get(0)).map_err(fault)?;
     let numbers: Vec<i64> = found.collect::<rusqlite::Result<_>>().map_err(fault)?;
     numbers.into_iter().map(|number| claimed(connection, number)).collect()
 }
@@ -126,7 +128,7 @@ fn is_kept_for_chat(connection: &Connection, groups: &ChatGroups) -> Result<bool
                WHERE platform = ?1 AND bot = ?2 AND chat_id = ?3 AND sealed IS NOT NULL)";
     let ChatGroups { platform, bot, chat_id, .. } = groups;
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    query.query_row((platform, bot, chat_id), |row| row.get(0)).map_err(fault)
+    query.query_row((platform, bot.as_str(), chat_id.as_str()), |row| row.get(0)).map_err(fault)
 }
 
 fn claim_groups(connection: &Connection, groups: Vec<Group>, now_ms: u64) -> Result<Vec<Claim>, StoreError> {
@@ -167,8 +169,8 @@ fn claimed(connection: &Connection, number: i64) -> Result<Claim, StoreError> {
     let fragments = query.query_map([number], |row| {
         Ok(Fragment {
             platform: row.get(0)?,
-            bot: row.get(1)?,
-            chat_id: row.get(2)?,
+            bot: row.get::<_, String>(1)?.into(),
+            chat_id: row.get::<_, String>(2)?.into(),
             group: row.get(3)?,
             id: row.get(4)?,
             at_ms: unsigned(row.get(5)?),

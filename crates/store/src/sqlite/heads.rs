@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use frontdesk_core::port::store::{DeskNo, Position, SessionNo, StoreError};
-use frontdesk_wire::{ChatId, EventId, InstanceNo, Seq, TenantId};
+use frontdesk_wire::{BotId, ChatId, EventId, InstanceNo, Seq, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::{fault, signed, unsigned};
@@ -16,7 +16,7 @@ pub(super) struct Ledgers {
     /// The last session, and up to which one numbers are reserved.
     sessions: (SessionNo, SessionNo),
     /// With the day for which it is known.
-    pub(super) reached: HashMap<(TenantId, String, String, ChatId), u64>,
+    pub(super) reached: HashMap<(TenantId, String, BotId, ChatId), u64>,
 }
 
 /// Chats known to be in `reach`; above this the map is cleared and filled again.

@@ -65,7 +65,7 @@ fn put_handle(
     let sql = "INSERT INTO media_remote (id, platform, bot, event, size, sealed) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
     let Delivery { platform, bot, event, .. } = delivery;
-    put.execute((&id, platform, bot, signed(*event), size.map(signed), sealed)).map_err(fault)?;
+    put.execute((&id, platform, bot.as_str(), signed(*event), size.map(signed), sealed)).map_err(fault)?;
     Ok(id)
 }
 

@@ -2,12 +2,12 @@
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{StoreError, Stored};
-use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::{SERVER, of_tenant};
+use crate::read_queue::{SERVER, of_tenant};
 
 /// The message of an event: its place is the event's number, or it came with a place of its own.
 const OF_EVENT: &str = "((event = ?1 AND origin IS NULL) OR origin = ?1)";
@@ -101,7 +101,7 @@ impl Inbox for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn recent_messages<'a>(&'a self, tenant: &'a str, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
+    fn recent_messages<'a>(&'a self, tenant: &'a TenantId, limit: usize) -> Stored<'a, Vec<StoredMessage>> {
         let tenant = tenant.to_owned();
         self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT event, at_ms, agent, delivery_id, kind, substr(text, 1, ?3), NULL, session_id, receipts,
@@ -109,7 +109,7 @@ impl Inbox for SqliteStore {
                        FROM inbox_message WHERE tenant = ?1 ORDER BY event DESC LIMIT ?2";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query
-                .query_map((tenant, signed(limit as u64), SHOWN_CHARS), stored)
+                .query_map((tenant.as_str(), signed(limit as u64), SHOWN_CHARS), stored)
                 .and_then(Iterator::collect)
                 .map_err(fault)
         })

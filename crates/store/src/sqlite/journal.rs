@@ -1,11 +1,12 @@
 //! Actions of agents and their results.
 
 use frontdesk_core::port::store::{Closing, DeskNo, Journal, JournalEntry, Outcome, StoreError, Stored};
+use frontdesk_wire::{BotId, TenantId};
 use rusqlite::{OptionalExtension as _, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 impl Journal for SqliteStore {
     fn open_entry(&self, it: JournalEntry, receipt_id: Option<String>) -> Stored<'_, u64> {
@@ -18,7 +19,7 @@ impl Journal for SqliteStore {
                 it.tenant.as_str(),
                 it.instance.as_str(),
                 it.platform,
-                it.bot,
+                it.bot.as_str(),
                 it.chat_id.as_str(),
                 it.op,
                 at_ms,
@@ -52,12 +53,12 @@ impl Journal for SqliteStore {
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_id: &'a str,
         outcome: Outcome,
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>> {
-        let (key, note) = ((platform.to_owned(), bot.to_owned(), receipt_id.to_owned()), note.to_owned());
+        let (key, note) = ((platform.to_owned(), bot.to_string(), receipt_id.to_owned()), note.to_owned());
         let work = move |books: &mut Books| {
             let sql = "SELECT entry FROM journal_receipt WHERE platform = ?1 AND bot = ?2 AND receipt_id = ?3";
             let found = books.connection.query_row(sql, key, |row| row.get::<_, i64>(0)).optional().map_err(fault)?;
@@ -77,7 +78,7 @@ impl Journal for SqliteStore {
     fn entry_of_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_ids: Vec<String>,
     ) -> Stored<'a, Option<JournalEntry>> {
         let (platform, bot) = (platform.to_owned(), bot.to_owned());
@@ -88,7 +89,7 @@ impl Journal for SqliteStore {
             );
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
             for receipt_id in receipt_ids {
-                let found = query.query_row((&platform, &bot, receipt_id), entry).optional().map_err(fault)?;
+                let found = query.query_row((&platform, bot.as_str(), receipt_id), entry).optional().map_err(fault)?;
                 if found.is_some() {
                     return Ok(found);
                 }
@@ -108,8 +109,8 @@ impl Journal for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
-        let tenant = tenant.map(str::to_owned);
+    fn entries<'a>(&'a self, tenant: Option<&'a TenantId>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
+        let tenant = tenant.map(ToString::to_string);
         self.readers.read(SERVER, move |connection| {
             let sql =
                 format!("SELECT {COLUMNS} FROM journal WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id DESC LIMIT ?2");
@@ -134,7 +135,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
         tenant: row.get::<_, String>(1)?.into(),
         instance: row.get::<_, String>(2)?.into(),
         platform: row.get(3)?,
-        bot: row.get(4)?,
+        bot: row.get::<_, String>(4)?.into(),
         chat_id: row.get::<_, String>(5)?.into(),
         op: row.get(6)?,
         at_ms: unsigned(row.get(7)?),

@@ -8,13 +8,13 @@ use frontdesk_core::port::store::{
     RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX,
     Waiting,
 };
-use frontdesk_wire::{EventId, InboxSeq, InstanceNo, Seq, SessionNo, TenantId};
+use frontdesk_wire::{BotId, ChatId, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
 use super::threads::Books;
 use super::{SqliteStore, chat, fault, held_media, inbox, signed, unsigned, vault};
-use crate::turns::{SERVER, of_tenant};
+use crate::read_queue::{SERVER, of_tenant};
 
 /// Rows that a listing scans for a rare state.
 const SCAN_MAX: i64 = 20_000;
@@ -74,14 +74,15 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool> {
         let message_id = message_id.to_owned();
         self.readers.read(self.tenants.of(instance), move |connection| {
             let position = read_position(connection, instance)?;
             let sql = "SELECT m.seq FROM mail m JOIN event e ON e.id = m.event
                        WHERE m.instance = ?1 AND m.seq > ?2 AND e.message_id = ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let mut rows = query.query((signed(instance), signed(position.through), message_id)).map_err(fault)?;
+            let mut rows =
+                query.query((signed(instance), signed(position.through), message_id.as_str())).map_err(fault)?;
             while let Some(row) = rows.next().map_err(fault)? {
                 if !position.settled(unsigned(row.get(0).map_err(fault)?)) {
                     return Ok(true);
@@ -248,13 +249,13 @@ impl Ledger for SqliteStore {
 
     fn event_named<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         dedup_prefix: Vec<u8>,
-        message_id: &'a str,
-        chat_id: Option<&'a str>,
+        message_id: &'a MessageId,
+        chat_id: Option<&'a ChatId>,
     ) -> Stored<'a, Option<EventRecord>> {
         let (tenant, message_id) = (tenant.to_owned(), message_id.to_owned());
-        let chat_id = chat_id.map(str::to_owned);
+        let chat_id = chat_id.map(ToString::to_string);
         self.readers.read(of_tenant(&tenant), move |connection| {
             // Text never contains 0xff, so this is above all keys with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
@@ -263,12 +264,13 @@ impl Ledger for SqliteStore {
                  ORDER BY id DESC LIMIT 1",
             );
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            let found = query.query_row((dedup_prefix, past, tenant, message_id, chat_id), event_record);
+            let found =
+                query.query_row((dedup_prefix, past, tenant.as_str(), message_id.as_str(), chat_id), event_record);
             found.optional().map_err(fault)
         })
     }
 
-    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
         self.readers.read(of_tenant(tenant), move |connection| {
             let mut query = connection.prepare_cached(&select_event("dedup = ?1")).map_err(fault)?;
             let mut one = |key: Vec<u8>| query.query_row([key], event_record).optional().map_err(fault);
@@ -276,8 +278,14 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
-        let place = [tenant, platform, bot, chat_id].map(str::to_owned);
+    fn reached<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        platform: &'a str,
+        bot: &'a BotId,
+        chat_id: &'a ChatId,
+    ) -> Stored<'a, bool> {
+        let place = [tenant.as_str(), platform, bot.as_str(), chat_id.as_str()].map(str::to_owned);
         self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT 1 FROM reach WHERE tenant = ?1 AND platform = ?2 AND bot = ?3 AND chat_id = ?4";
             connection.prepare_cached(sql).and_then(|mut query| query.exists(place)).map_err(fault)
@@ -399,10 +407,10 @@ fn insert_event(connection: &Connection, event: EventId, acceptance: &Acceptance
         signed(it.at_ms),
         it.passthrough,
         it.platform,
-        it.bot,
+        &*it.bot,
         &*it.chat_id,
         &*it.session_key,
-        it.message_id,
+        &*it.message_id,
         it.json,
         verdict,
         signed(*attempt),
@@ -435,7 +443,7 @@ fn note_reach(books: &mut Books, tenant: &TenantId, it: &Delivery) -> Result<(),
     let sql = "INSERT INTO reach (tenant, platform, bot, chat_id, at_ms) VALUES (?1, ?2, ?3, ?4, ?5)
                ON CONFLICT DO UPDATE SET at_ms = MAX(at_ms, excluded.at_ms)";
     let mut insert = books.connection.prepare_cached(sql).map_err(fault)?;
-    insert.execute((&**tenant, &it.platform, &it.bot, &*it.chat_id, signed(it.at_ms))).map_err(fault)?;
+    insert.execute((&**tenant, &it.platform, &*it.bot, &*it.chat_id, signed(it.at_ms))).map_err(fault)?;
     if books.ledgers.reached.len() >= REACHED_MAX {
         books.ledgers.reached.clear();
     }
@@ -460,12 +468,13 @@ fn select_event(which: &str) -> String {
 }
 
 fn event_record(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
+    let text = |column: usize| Ok::<&str, rusqlite::Error>(row.get_ref(column)?.as_str()?);
     Ok(EventRecord {
         event: unsigned(row.get(0)?),
-        tenant: row.get::<_, String>(1)?.into(),
+        tenant: text(1)?.into(),
         at_ms: unsigned(row.get(2)?),
-        chat_id: row.get::<_, String>(3)?.into(),
-        message_id: row.get(4)?,
+        chat_id: text(3)?.into(),
+        message_id: text(4)?.into(),
         verdict: row.get(5)?,
     })
 }
@@ -479,16 +488,16 @@ fn select_mail(which: &str) -> String {
 }
 
 fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
-    let (chat_id, session_key): (String, String) = (row.get(7)?, row.get(8)?);
+    let text = |column: usize| Ok::<&str, rusqlite::Error>(row.get_ref(column)?.as_str()?);
     Ok(Delivery {
         event: unsigned(row.get(2)?),
         at_ms: unsigned(row.get(3)?),
         passthrough: row.get(4)?,
         platform: row.get(5)?,
-        bot: row.get(6)?,
-        chat_id: chat_id.into(),
-        session_key: session_key.into(),
-        message_id: row.get(9)?,
+        bot: text(6)?.into(),
+        chat_id: text(7)?.into(),
+        session_key: text(8)?.into(),
+        message_id: text(9)?.into(),
         json: row.get(10)?,
     })
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use bytes::Bytes;
 use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::TenantId;
 use futures_util::{StreamExt as _, stream};
 use rusqlite::{Connection, OptionalExtension as _};
 use tokio::fs::{self, File, OpenOptions};
@@ -15,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, private, signed, unsigned};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 /// Bytes read from a file at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -65,13 +66,13 @@ impl MediaStore for SqliteStore {
         })
     }
 
-    fn media_item<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
+    fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
         Box::pin(async move { Ok(self.find(tenant, id, now_ms).await?.map(|(item, _)| item)) })
     }
 
     fn media_get<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         id: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<(MediaItem, MediaBody)>> {
@@ -87,8 +88,8 @@ impl MediaStore for SqliteStore {
         })
     }
 
-    fn media_remote<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
-        let [id, owner] = [id, tenant].map(str::to_owned);
+    fn media_remote<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<RemoteItem>> {
+        let [id, owner] = [id, tenant.as_str()].map(str::to_owned);
         self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT r.platform, r.bot, r.event, m.mime, m.filename, r.size, r.sealed
                        FROM media m JOIN media_remote r ON r.id = m.id
@@ -97,7 +98,7 @@ impl MediaStore for SqliteStore {
             let found = query.query_row((id, owner, signed(now_ms)), |row| {
                 Ok(RemoteItem {
                     platform: row.get(0)?,
-                    bot: row.get(1)?,
+                    bot: row.get::<_, String>(1)?.into(),
                     event: unsigned(row.get(2)?),
                     mime: row.get(3)?,
                     filename: row.get(4)?,
@@ -115,8 +116,8 @@ const LASTS: &str = "(m.expires_ms > ?3 OR EXISTS (SELECT 1 FROM media_mail l WH
 
 impl SqliteStore {
     /// A file, and whether its bytes are here.
-    fn find<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, bool)>> {
-        let [id, owner] = [id, tenant].map(str::to_owned);
+    fn find<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, bool)>> {
+        let (id, owner) = (id.to_owned(), tenant.to_owned());
         self.readers.read(of_tenant(tenant), move |connection| find(connection, id, owner, now_ms))
     }
 }
@@ -179,18 +180,18 @@ fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<
 fn find(
     connection: &Connection,
     id: String,
-    tenant: String,
+    tenant: TenantId,
     now_ms: u64,
 ) -> Result<Option<(MediaItem, bool)>, StoreError> {
     let sql = "SELECT m.mime, m.filename, COALESCE(r.size, m.size), m.expires_ms, r.id IS NULL
                FROM media m LEFT JOIN media_remote r ON r.id = m.id WHERE m.id = ?1 AND m.tenant = ?2 AND ";
     let mut query = connection.prepare_cached(&format!("{sql}{LASTS}")).map_err(fault)?;
-    let found = query.query_row((&id, &tenant, signed(now_ms)), |row| {
+    let found = query.query_row((&id, tenant.as_str(), signed(now_ms)), |row| {
         Ok((row.get(0)?, row.get(1)?, unsigned(row.get(2)?), unsigned(row.get(3)?), row.get(4)?))
     });
     let found = found.optional().map_err(fault)?;
     Ok(found.map(|(mime, filename, size, expires_ms, is_here)| {
-        (MediaItem { id, tenant: tenant.into(), mime, filename, size, expires_ms }, is_here)
+        (MediaItem { id, tenant, mime, filename, size, expires_ms }, is_here)
     }))
 }
 

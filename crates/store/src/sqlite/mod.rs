@@ -42,7 +42,7 @@ use tokio::sync::Semaphore;
 use crate::claims::{LocalClaims, local_claims};
 use crate::exchanges::{LocalExchanges, local_exchanges};
 use crate::listeners::Listeners;
-use crate::turns::Tenants;
+use crate::read_queue::Tenants;
 use crate::wakes::WakeClaims;
 use desks::Leases;
 use readers::Readers;

@@ -1,4 +1,4 @@
-//! Reader threads. Jobs are in one queue; whose job comes next is a matter of [turns](crate::turns).
+//! Reader threads. Jobs are in one queue; whose job comes next is decided by [`ReadQueue`].
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{connect, gone};
 use crate::erased::{Erased, answer, erase};
-use crate::turns::{Owner, Pending, Turn, Turns};
+use crate::read_queue::{Owner, Pending, ReadPermit, ReadQueue};
 
 const READERS: usize = 2;
 /// Jobs in the queue or under way: enough that no thread waits for the next one.
@@ -65,13 +65,13 @@ impl Pending for PendingRead {
         !self.answer.is_closed()
     }
 
-    fn begin(self: Box<Self>, turn: Turn) -> Result<(), Turn> {
+    fn begin(self: Box<Self>, permit: ReadPermit) -> Result<(), ReadPermit> {
         let Self { work, answer, shared } = *self;
         let job: Job = Box::new(move |connection| {
             if !answer.is_closed() {
                 let _ = answer.send(work(connection)); // the caller may be gone
             }
-            drop(turn);
+            drop(permit);
         });
         shared.queue().jobs.push_back(job);
         shared.more.notify_one();
@@ -81,14 +81,14 @@ impl Pending for PendingRead {
 
 pub(super) struct Readers {
     shared: Arc<Shared>,
-    turns: Turns,
+    read_queue: ReadQueue,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Readers {
     pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::default());
-        let mut readers = Self { shared, turns: Turns::new(JOBS_MAX), threads: Vec::new() };
+        let mut readers = Self { shared, read_queue: ReadQueue::new(JOBS_MAX), threads: Vec::new() };
         for number in 0..READERS {
             let connection = connect(path, true)?;
             let shared = readers.shared.clone();
@@ -116,7 +116,7 @@ impl Readers {
     fn run(&self, owner: Owner, work: Work) -> Stored<'_, Erased> {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
-            self.turns.begin(owner, Box::new(PendingRead { work, answer, shared: self.shared.clone() }));
+            self.read_queue.begin(owner, Box::new(PendingRead { work, answer, shared: self.shared.clone() }));
             answered.await.map_err(|_| gone())?
         })
     }

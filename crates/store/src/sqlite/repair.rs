@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use frontdesk_core::port::store::{Position, StoreError};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{InstanceNo, Seq, TenantId};
 use rusqlite::Connection;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ use super::{fault, signed, unsigned};
 struct Numbered {
     key: String,
     json: Value,
-    tenant: String,
+    tenant: TenantId,
     name: String,
 }
 
@@ -43,7 +43,7 @@ fn shared_numbers(connection: &Connection) -> Result<BTreeMap<InstanceNo, Vec<Nu
         found.entry(InstanceNo(json["no"].as_u64().unwrap_or(0))).or_default().push(Numbered {
             key,
             json,
-            tenant,
+            tenant: tenant.into(),
             name,
         });
     }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, held_media, signed, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 /// Rows deleted per step: a few milliseconds of the writer.
 const STEP_ROWS: usize = 200;

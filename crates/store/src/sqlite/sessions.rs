@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::SERVER;
+use crate::read_queue::SERVER;
 
 const COLUMNS: &str = "instance, desk, session, idle, seen_ms, noticed_through, never_acks";
 

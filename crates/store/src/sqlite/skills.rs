@@ -2,13 +2,14 @@
 
 use frontdesk_core::port::skills::{Expect, SkillQuery, SkillWrite, Skills, next_token};
 use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 const HEAD: &str = "SELECT name, version, content_hash, status, description, tags, created_at, updated_at,
                     status_changed_at, author, bag FROM skill";
@@ -20,7 +21,7 @@ impl Skills for SqliteStore {
 
     fn skill<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         name: &'a str,
         version: Option<&'a str>,
     ) -> Stored<'a, Option<SkillSource>> {
@@ -32,43 +33,43 @@ impl Skills for SqliteStore {
         })
     }
 
-    fn skill_meta<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Option<SkillMeta>> {
+    fn skill_meta<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Option<SkillMeta>> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.readers.read(of_tenant(&tenant), move |connection| head(connection, &tenant, &name))
     }
 
-    fn skill_versions<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, Vec<VersionInfo>> {
+    fn skill_versions<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Vec<VersionInfo>> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT name, version, content_hash, status, previous_status, changed_at, changed_by
                        FROM skill_version WHERE tenant = ?1 AND name = ?2 ORDER BY no";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            query.query_map((tenant, name), version_info).and_then(Iterator::collect).map_err(fault)
+            query.query_map((tenant.as_str(), name), version_info).and_then(Iterator::collect).map_err(fault)
         })
     }
 
-    fn skill_query<'a>(&'a self, tenant: &'a str, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
+    fn skill_query<'a>(&'a self, tenant: &'a TenantId, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
         let tenant = tenant.to_owned();
         self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = format!("{HEAD} WHERE tenant = ?1 ORDER BY name");
             let mut heads = connection.prepare_cached(&sql).map_err(fault)?;
-            let heads = heads.query_map([tenant], meta).map_err(fault)?;
+            let heads = heads.query_map([tenant.as_str()], meta).map_err(fault)?;
             query.page(heads).map_err(fault)
         })
     }
 
-    fn skill_delete<'a>(&'a self, tenant: &'a str, name: &'a str) -> Stored<'a, bool> {
+    fn skill_delete<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, bool> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         let work = move |books: &mut Books| {
             let connection = &books.connection;
             let sql = "DELETE FROM skill WHERE tenant = ?1 AND name = ?2";
-            let there = connection.execute(sql, (&tenant, &name)).map_err(fault)? > 0;
+            let there = connection.execute(sql, (tenant.as_str(), &name)).map_err(fault)? > 0;
             if there {
                 for sql in [
                     "DELETE FROM skill_version WHERE tenant = ?1 AND name = ?2",
                     "DELETE FROM skill_source WHERE tenant = ?1 AND name = ?2",
                 ] {
-                    connection.execute(sql, (&tenant, &name)).map_err(fault)?;
+                    connection.execute(sql, (tenant.as_str(), &name)).map_err(fault)?;
                 }
                 move_token(connection, &tenant, &name, None)?;
             }
@@ -77,7 +78,7 @@ impl Skills for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn skill_token<'a>(&'a self, tenant: &'a str) -> Stored<'a, String> {
+    fn skill_token<'a>(&'a self, tenant: &'a TenantId) -> Stored<'a, String> {
         let tenant = tenant.to_owned();
         self.readers.read(of_tenant(&tenant), move |connection| token(connection, &tenant))
     }

@@ -161,8 +161,8 @@ fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receive
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read_queue::SERVER;
     use crate::sqlite::SqliteStore;
-    use crate::turns::SERVER;
 
     #[tokio::test]
     async fn a_panic_fails_one_job_and_the_threads_continue() {

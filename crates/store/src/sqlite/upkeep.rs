@@ -106,7 +106,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::turns::of_tenant;
+    use crate::read_queue::of_tenant;
 
     /// 40 MB: an integrity check looks up each of these rows in the index.
     const BALLAST: &str = "CREATE TABLE ballast (id INTEGER PRIMARY KEY, text TEXT NOT NULL);

@@ -1,20 +1,21 @@
 //! Encrypted capabilities, under every session key that may name them.
 
 use frontdesk_core::port::store::{SealedCapability, StoreError, Stored, Vault};
+use frontdesk_wire::TenantId;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{SqliteStore, fault, signed, unsigned};
-use crate::turns::of_tenant;
+use crate::read_queue::of_tenant;
 
 impl Vault for SqliteStore {
     fn capability<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         session_key: &'a str,
         kind: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<SealedCapability>> {
-        let name = [tenant, session_key, kind].map(str::to_owned);
+        let name = [tenant.as_str(), session_key, kind].map(str::to_owned);
         self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT c.id, c.tenant, c.kind, c.platform, c.bot, c.chat_id, c.sealed, c.expires_ms
                        FROM capability_key k JOIN capability c ON c.id = k.id
@@ -28,7 +29,7 @@ impl Vault for SqliteStore {
                     kind: row.get(2)?,
                     session_keys: vec![session_key.clone()],
                     platform: row.get(3)?,
-                    bot: row.get(4)?,
+                    bot: row.get::<_, String>(4)?.into(),
                     chat_id: row.get::<_, String>(5)?.into(),
                     sealed: row.get(6)?,
                     expires_ms: unsigned(row.get(7)?),
@@ -47,7 +48,7 @@ pub(super) fn bind(connection: &Connection, it: &SealedCapability) -> Result<(),
         it.tenant.as_str(),
         &it.kind,
         &it.platform,
-        &it.bot,
+        it.bot.as_str(),
         it.chat_id.as_str(),
         &it.sealed,
         signed(it.expires_ms),

@@ -1,19 +1,20 @@
 //! Two servers over one store: each applies the changes of the other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::delivery::sockets::{Mailbox, Order};
-use frontdesk_core::directory::facts::Scope;
-use frontdesk_core::directory::{Identity, Unproven};
+use frontdesk_core::directory::facts::{Bot, LinkCode, Scope};
+use frontdesk_core::directory::{Draft, Fact, Identity, Unproven, View};
 use frontdesk_core::port::store::{JournalEntry, LEASE_MS, Outcome, Store};
 use frontdesk_core::{Desk, DeskError, Rules};
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
 use frontdesk_wire::agents::{AgentPut, DeliveryPayload};
-use frontdesk_wire::api::{GatewayNew, ProvisionRequest};
+use frontdesk_wire::api::{GatewayNew, LinkAsk, ProvisionRequest};
 use frontdesk_wire::token::mint;
-use frontdesk_wire::{Close, InboxSeq, InstanceNo, Secret};
+use frontdesk_wire::{BotId, Close, InboxSeq, InstanceNo, Secret, TenantId};
 
 over_each_store!(
     instance_numbers_are_unique_across_servers,
@@ -26,6 +27,7 @@ over_each_store!(
     only_the_actions_of_a_dead_server_become_unknown,
     a_change_at_one_server_is_read_with_the_next_renewal_at_the_other,
     expired_tokens_of_the_chat_page_are_removed_in_steps,
+    expired_link_codes_are_removed_in_steps,
 );
 
 async fn two_desks(store: Arc<dyn Store>) -> (Arc<Desk>, Arc<Desk>) {
@@ -46,7 +48,7 @@ async fn attached(one: &Desk, other: &Desk) -> (String, Arc<Mailbox>) {
     other.directory().refresh().await.unwrap();
     let bearer = mint("bot", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
     let caller = other.directory().prove_gateway(&bearer).unwrap();
-    let (mailbox, _) = other.delivery().sockets().attach(caller.instance.no, "bot", "acme");
+    let (mailbox, _) = other.delivery().sockets().attach(caller.instance.no, &"bot".into(), &"acme".into());
     (bearer, mailbox)
 }
 
@@ -62,7 +64,7 @@ async fn instance_numbers_are_unique_across_servers(store: Arc<dyn Store>) {
         other.directory().add_gateway(gateway(&format!("r-{round}"), "rival")).await.unwrap();
     }
     one.directory().refresh().await.unwrap();
-    let mut numbers: Vec<InstanceNo> = one.directory().read(|view| view.instances.values().map(|it| it.no).collect());
+    let mut numbers: Vec<InstanceNo> = one.directory().read(|view| view.instances().map(|it| it.no).collect());
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 40);
@@ -78,13 +80,13 @@ async fn a_name_taken_at_another_server_is_refused(store: Arc<dyn Store>) {
     one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
     let refused = other.directory().add_gateway(gateway("bot", "rival")).await;
     assert!(matches!(refused, Err(DeskError::Forbidden(_))), "the decision was made again");
-    assert!(other.directory().read(|view| view.gateways["bot"].tenant == "acme"));
+    assert!(other.directory().read(|view| view.gateway("bot").unwrap().tenant == "acme"));
 }
 
 async fn a_revocation_at_one_server_closes_sockets_at_the_other(store: Arc<dyn Store>) {
     let (one, other) = two_desks(store).await;
     let (bearer, mailbox) = attached(&one, &other).await;
-    one.directory().revoke("bot").await.unwrap();
+    one.directory().revoke(&"bot".into()).await.unwrap();
     other.directory().refresh().await.unwrap();
     assert_eq!(other.directory().prove_gateway(&bearer).err(), Some(Unproven::Unauthorized));
     let orders: Vec<Order> = mailbox.take_orders().into();
@@ -94,7 +96,7 @@ async fn a_revocation_at_one_server_closes_sockets_at_the_other(store: Arc<dyn S
     let ask = ProvisionRequest {
         gateway_id: "bot".into(),
         platform: "relay".into(),
-        bot_id: String::new(),
+        bot_id: BotId::default(),
         gateway_endpoint: None,
         route_keys: Vec::new(),
         instance_id: None,
@@ -107,7 +109,7 @@ async fn a_revocation_at_one_server_closes_sockets_at_the_other(store: Arc<dyn S
 async fn a_revocation_is_not_missed_if_the_gateway_returned_meanwhile(store: Arc<dyn Store>) {
     let (one, other) = two_desks(store).await;
     let (bearer, mailbox) = attached(&one, &other).await;
-    one.directory().revoke("bot").await.unwrap();
+    one.directory().revoke(&"bot".into()).await.unwrap();
     one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
     other.directory().refresh().await.unwrap();
     let orders: Vec<Order> = mailbox.take_orders().into();
@@ -118,10 +120,11 @@ async fn a_revocation_is_not_missed_if_the_gateway_returned_meanwhile(store: Arc
 async fn an_agent_deleted_and_created_again_is_a_new_one_at_both_servers(store: Arc<dyn Store>) {
     let (one, other) = two_desks(store).await;
     one.directory().create_tenant("acme").await.unwrap();
-    let operator = AgentsCaller { tenant: "acme", operator: true, caller: None, bound: None };
+    let acme = TenantId::from("acme");
+    let operator = AgentsCaller::operator(&acme);
     one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
     other.directory().refresh().await.unwrap();
-    let no = other.directory().read(|view| view.agent("acme", "alice").unwrap().no);
+    let no = other.directory().read(|view| view.agent(&"acme".into(), "alice").unwrap().no);
     let _stream = other.agents().live().streams.open(no, None, 1, 1).unwrap();
     one.agents().delete_agent(operator, "alice").await.unwrap();
     one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
@@ -148,7 +151,8 @@ async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server(store: A
     let env = Arc::new(TestEnv::default());
     let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
     one.directory().create_tenant("acme").await.unwrap();
-    let who = AgentsCaller { tenant: "acme", operator: true, caller: None, bound: None };
+    let acme = TenantId::from("acme");
+    let who = AgentsCaller::operator(&acme);
     one.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
     let body = serde_json::json!({ "kind": "augment", "content": "hello", "meta":
         { "dispatch_id": "d-1", "sent_at": 1, "origin": {} } });
@@ -201,7 +205,7 @@ async fn a_change_at_one_server_is_read_with_the_next_renewal_at_the_other(store
     let (version, _) = other.lease().renew().await.unwrap();
     assert!(other.directory().version() < version);
     other.directory().refresh().await.unwrap();
-    assert!(other.directory().read(|view| view.tenants.contains_key("acme")));
+    assert!(other.directory().read(|view| view.tenant("acme").is_some()));
 }
 
 /// Each link to the chat page makes one.
@@ -211,18 +215,57 @@ async fn expired_tokens_of_the_chat_page_are_removed_in_steps(store: Arc<dyn Sto
     for tenant in ["acme", "rival"] {
         desk.directory().create_tenant(tenant).await.unwrap();
         for _ in 0..100 {
-            desk.directory().create_token(tenant, Scope::Chat, None, Some(1)).await.unwrap();
+            desk.directory().create_token(&TenantId::from(tenant), Scope::Chat, None, Some(1)).await.unwrap();
         }
-        desk.directory().create_token(tenant, Scope::Agents, None, Some(1)).await.unwrap();
-        desk.directory().create_token(tenant, Scope::Chat, None, None).await.unwrap();
+        desk.directory().create_token(&TenantId::from(tenant), Scope::Agents, None, Some(1)).await.unwrap();
+        desk.directory().create_token(&TenantId::from(tenant), Scope::Chat, None, None).await.unwrap();
     }
     env.advance_ms(2_000);
-    let count =
-        |tenant: &str| desk.directory().read(|view| view.tokens.values().filter(|it| &*it.tenant == tenant).count());
-    desk.directory().create_token("acme", Scope::Agents, None, None).await.unwrap();
+    let count = |tenant: &str| desk.directory().read(|view| view.tokens().filter(|it| &*it.tenant == tenant).count());
+    desk.directory().create_token(&"acme".into(), Scope::Agents, None, None).await.unwrap();
     assert_eq!((count("acme"), count("rival")), (103, 102), "only a new token of the chat page removes some");
     for left in [40, 5, 6] {
-        desk.directory().create_token("acme", Scope::Chat, None, None).await.unwrap();
+        desk.directory().create_token(&"acme".into(), Scope::Chat, None, None).await.unwrap();
         assert_eq!((count("acme"), count("rival")), (left, 102));
+    }
+}
+
+/// An agent makes one whenever its user asks for it, and most are used by nobody.
+async fn expired_link_codes_are_removed_in_steps(store: Arc<dyn Store>) {
+    let env = Arc::new(TestEnv::default());
+    let desk = desk_over(store, env.clone(), Rules::default()).await;
+    desk.directory().create_tenant("acme").await.unwrap();
+    desk.directory().add_gateway(gateway("alice", "acme")).await.unwrap();
+    let alice = desk.directory().prove_instance("alice", None).unwrap();
+    let (settings, secrets) = (BTreeMap::new(), BTreeMap::new());
+    let bot = Bot { platform: "chat".into(), id: "desk".into(), tenant: None, settings, secrets };
+    let code = |number| LinkCode {
+        hash: format!("code {number}"),
+        tenant: "acme".into(),
+        platform: "chat".into(),
+        instance: "alice".into(),
+        expires_ms: desk.env().now_ms(),
+        used_by: None,
+    };
+    let fill = |_: &View, draft: &mut Draft| {
+        draft.put(Fact::Bot(bot.clone()));
+        (0..100).for_each(|number| draft.put(Fact::LinkCode(code(number))));
+        Ok::<_, DeskError>(())
+    };
+    desk.directory().write(fill).await.unwrap();
+    let count = || {
+        let facts = desk.directory().read(View::facts);
+        facts.into_iter().filter(|fact| matches!(fact, Fact::LinkCode(_))).count()
+    };
+    let offer = async || desk.management().offer_link(&alice, LinkAsk { platform: "chat".into() }).await.unwrap();
+    offer().await;
+    assert_eq!(count(), 101, "for some time they are answered with \"expired\"");
+    env.advance_ms(Rules::default().link_ttl_ms);
+    offer().await;
+    assert_eq!(count(), 102, "for as long as they were valid");
+    env.advance_ms(1);
+    for left in [39, 4, 5] {
+        offer().await;
+        assert_eq!(count(), left);
     }
 }

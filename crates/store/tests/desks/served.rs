@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::delivery::interrupt::Asked;
+use frontdesk_core::delivery::interrupt::InterruptRequest;
 use frontdesk_core::delivery::wake::WakeTask;
 use frontdesk_core::directory::Caller;
 use frontdesk_core::meters::Why;
@@ -11,9 +11,9 @@ use frontdesk_core::{Desk, Env as _, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
-use frontdesk_testkit::session::{caller, carry_out, line, serving, written};
+use frontdesk_testkit::session::{caller, carry_out, end, line, serving, written};
 use frontdesk_testkit::store_suite::{acceptance, delivery, owed};
-use frontdesk_wire::Close;
+use frontdesk_wire::{Close, TenantId};
 use serde_json::json;
 
 over_each_store!(
@@ -74,7 +74,7 @@ async fn mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket
     assert!(pair.one.delivery().sockets().take_unserved().is_empty(), "left to the other server");
     assert_eq!((pokes(&pair.one).await, pokes(&pair.other).await), (0, 0));
     let told = pair.one.delivery().run(WakeTask::Notice(pair.caller.instance.no, 1)).await;
-    assert_eq!(told.1, frontdesk_core::delivery::wake::Ended::NotNeeded, "nobody is told that the agent is away");
+    assert_eq!(told.1, frontdesk_core::delivery::wake::WakeOutcome::NotNeeded, "nobody is told that the agent is away");
     carry_out(&pair.other, &mut session, 10).await;
     assert_eq!(written(&mut session, 10)[0]["type"], "inbound");
 }
@@ -122,7 +122,7 @@ async fn a_suspended_server_infers_nothing_about_a_replaced_session(store: Arc<d
     carry_out(&pair.other, &mut old, 20_000).await;
     assert_eq!(old.closing(), Some(Close::Replaced), "it learns that it does not serve any more");
     assert_eq!(owed(&*pair.store, no.0).await, [1]);
-    old.end().await;
+    end(&pair.other, old).await;
     assert_eq!(owed(&*pair.store, no.0).await, [1]);
     assert_eq!(pair.store.presence(no).await.unwrap().served_by, pair.one.lease().me(), "its end changes nothing");
     carry_out(&pair.one, &mut new, 20_001).await;
@@ -148,7 +148,8 @@ async fn an_event_whose_answer_was_lost_is_stored_once() {
     let store = Arc::new(MemoryStore::lossy(1));
     let desk = desk_over(store.clone(), Arc::new(TestEnv::default()), Rules::default()).await;
     let caller = caller(&desk).await;
-    let who = frontdesk_core::agents::AgentsCaller { tenant: "acme", operator: true, caller: None, bound: None };
+    let acme = TenantId::from("acme");
+    let who = frontdesk_core::agents::AgentsCaller::operator(&acme);
     let body = json!({ "kind": "augment", "content": "hello", "meta":
         { "dispatch_id": "d-1", "sent_at": 1, "origin": {} } });
     store.lose_next_answer();
@@ -184,15 +185,15 @@ async fn a_turn_is_known_after_its_socket_was_replaced(store: Arc<dyn Store>) {
     session.take_text(&line(&json!({ "type": "inbound_ack", "bufferId": "x" })), 20);
     session.hang_up();
     carry_out(&pair.one, &mut session, 20).await;
-    session.end().await;
+    end(&pair.one, session).await;
     assert_eq!(interrupted(&pair, &["k"]).await, 0, "no socket");
     pair.one.delivery().sockets().forget_finished_turns(pair.env.now_ms());
     let _session = serving(&pair.one, &pair.caller, 1_000).await;
     assert_eq!(interrupted(&pair, &["k", "another"]).await, 1);
 }
 
-fn asked(pair: &Pair, session_key: &str) -> Asked {
-    Asked { session_key: session_key.into(), at_ms: pair.env.steady_ms() }
+fn asked(pair: &Pair, session_key: &str) -> InterruptRequest {
+    InterruptRequest { session_key: session_key.into(), at_ms: pair.env.steady_ms() }
 }
 
 async fn interrupts_for_other_servers_are_bounded(store: Arc<dyn Store>) {

@@ -46,7 +46,7 @@ async fn mail(store: &dyn Store, odd: &str) {
         let mut one = Acceptance { own_json, reaches: true, attempt: number, ..acceptance(number, &[7, 8]) };
         one.capabilities = vec![capability(&format!("cap-{number}"), &["k", &format!("k-{number} {odd}")], 9_000)];
         one.delivery.json = json!({"text": odd, "number": number}).to_string();
-        one.delivery.message_id = format!("m-{number} {odd}");
+        one.delivery.message_id = format!("m-{number} {odd}").into();
         one.delivery.chat_id = format!("c-{number} {odd}").as_str().into();
         one.delivery.passthrough = number % 2 == 0;
         one.dedup = [&number.to_be_bytes()[..], odd.as_bytes()].concat();
@@ -106,8 +106,11 @@ async fn actions(store: &dyn Store, odd: &str) {
 }
 
 async fn chat_and_media(store: &dyn Store, odd: &str) {
-    store.chat_append("acme", "room", &format!("line {odd}"), json!({"text": odd}).to_string(), 7).await.unwrap();
-    store.chat_put("acme", "facts", "", json!({"title": odd}).to_string()).await.unwrap();
+    store
+        .chat_append(&"acme".into(), &"room".into(), &format!("line {odd}").into(), json!({"text": odd}).to_string(), 7)
+        .await
+        .unwrap();
+    store.chat_put(&"acme".into(), &"facts".into(), "", json!({"title": odd}).to_string()).await.unwrap();
     let write = ChatWrite {
         chat_id: "room".into(),
         message_id: "with an event".into(),
@@ -161,7 +164,7 @@ async fn skills_and_data(store: &dyn Store, odd: &str) {
         row.detail = row.detail.filter(|_| number != 2);
         row.domain_tags = Some(vec!["tag".into(), odd.into()]);
         row.expires_at = (number == 3).then_some(1 << 40);
-        store.data_put(if number == 4 { "zeta" } else { "acme" }, row).await.unwrap();
+        store.data_put(&if number == 4 { "zeta" } else { "acme" }.into(), row).await.unwrap();
     }
 }
 
@@ -173,7 +176,7 @@ async fn servers(store: &dyn Store, odd: &str) {
         let fragment = Fragment {
             platform: "p".into(),
             bot: "b".into(),
-            chat_id: format!("chat {group}"),
+            chat_id: format!("chat {group}").into(),
             group: format!("{group} {odd}"),
             id: format!("{id} {odd}"),
             at_ms: 50,

@@ -159,22 +159,22 @@ async fn facts(store: &dyn Store) -> Vec<String> {
     for agent in [9, 10] {
         facts.push(format!("{:?}", store.messages(InstanceNo(agent), InboxSeq(0), 99).await.unwrap()));
     }
-    facts.push(format!("{:?}", store.skill_token("acme").await.unwrap()));
+    facts.push(format!("{:?}", store.skill_token(&"acme".into()).await.unwrap()));
     facts.push(format!("{:?}", store.armed(InstanceNo(7), 0, 99).await.unwrap()));
     facts.push(format!("{:?}", store.entries(None, 99).await.unwrap()));
-    facts.push(format!("{:?}", store.chat_since("acme", "room", 0, 99).await.unwrap()));
+    facts.push(format!("{:?}", store.chat_since(&"acme".into(), &"room".into(), 0, 99).await.unwrap()));
     let words = DataQuery { phrases: vec!["words of".into()], limit: 9, now_s: 1, ..DataQuery::default() };
     let tagged =
         DataQuery { filters: vec![("domain_tags".into(), vec!["tag".into()])], phrases: vec![], ..words.clone() };
     for query in [words, tagged] {
-        let mut found = store.data_query("acme", query).await.unwrap();
+        let mut found = store.data_query(&"acme".into(), query).await.unwrap();
         for row in &mut found {
             row.score = None; // a backend may count an odd letter as two
         }
         facts.push(format!("{found:?}"));
     }
     for id in ["big", "empty", "small"] {
-        let (item, body) = store.media_get("acme", id, 0).await.unwrap().unwrap();
+        let (item, body) = store.media_get(&"acme".into(), id, 0).await.unwrap().unwrap();
         let bytes = read_whole(body).await.unwrap();
         facts.push(format!("{item:?} {} {:?}", bytes.len(), frontdesk_core::short_hash(&[&format!("{bytes:?}")])));
     }
@@ -327,8 +327,8 @@ async fn a_file_that_retention_deleted_is_left_out() {
     assert_eq!(SqliteStore::export(&data, None, file).unwrap().1, 1);
     into_sqlite(&path, &files.at("copy")).unwrap();
     let store = sqlite(&files.at("copy"));
-    assert_eq!(store.media_item("acme", "big", 0).await.unwrap(), None);
-    assert!(store.media_get("acme", "small", 0).await.unwrap().is_some());
+    assert_eq!(store.media_item(&"acme".into(), "big", 0).await.unwrap(), None);
+    assert!(store.media_get(&"acme".into(), "small", 0).await.unwrap().is_some());
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use frontdesk_core::delivery::wake::POKES_MAX;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
 use frontdesk_core::port::store::{DeskNo, Store, StoreError};
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Desk, Env as _, Parts, Rules, WakeRules};
@@ -220,7 +220,7 @@ impl Outcall for Network {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             let gateway = call.url.rsplit('/').next().unwrap_or_default().to_owned();
             let is_answered = self.dice.lock().unwrap().chance(80);
@@ -228,7 +228,7 @@ impl Outcall for Network {
             if is_answered {
                 self.book.facts().poked.push(gateway);
             }
-            Ok(Answer::of(if is_answered { 200 } else { 503 }))
+            Ok(HttpAnswer::of(if is_answered { 200 } else { 503 }))
         })
     }
 }

@@ -232,5 +232,5 @@ impl Simulation {
 
 fn request(gateway: &Gateway) -> GatewayNew {
     let wake_url = Some(format!("https://wake.example/{}", gateway.name));
-    GatewayNew { id: gateway.name.clone(), tenant: gateway.tenant.into(), instance: None, wake_url }
+    GatewayNew { id: gateway.name.clone().into(), tenant: gateway.tenant.into(), instance: None, wake_url }
 }

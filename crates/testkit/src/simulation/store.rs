@@ -8,7 +8,7 @@ use frontdesk_core::port::store::{
     Waiting,
 };
 use frontdesk_core::port::stores::Stores;
-use frontdesk_wire::{EventId, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{BotId, ChatId, EventId, InstanceNo, MessageId, Seq, SessionNo, TenantId};
 use futures_util::FutureExt as _;
 
 use super::book::{Book, LeaseFacts};
@@ -135,7 +135,7 @@ impl Ledger for DeskStore {
         })
     }
 
-    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a str) -> Stored<'a, bool> {
+    fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool> {
         let message_id = message_id.to_owned();
         self.pass("owes", move |store| at_once(store.owes(instance, &message_id)))
     }
@@ -191,20 +191,26 @@ impl Ledger for DeskStore {
 
     fn event_named<'a>(
         &'a self,
-        tenant: &'a str,
+        tenant: &'a TenantId,
         dedup_prefix: Vec<u8>,
-        message_id: &'a str,
-        chat_id: Option<&'a str>,
+        message_id: &'a MessageId,
+        chat_id: Option<&'a ChatId>,
     ) -> Stored<'a, Option<EventRecord>> {
         self.store.event_named(tenant, dedup_prefix, message_id, chat_id)
     }
 
-    fn events_marked<'a>(&'a self, tenant: &'a str, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
+    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
         let tenant = tenant.to_owned();
         self.pass("events_marked", move |store| at_once(store.events_marked(&tenant, dedups)))
     }
 
-    fn reached<'a>(&'a self, tenant: &'a str, platform: &'a str, bot: &'a str, chat_id: &'a str) -> Stored<'a, bool> {
+    fn reached<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        platform: &'a str,
+        bot: &'a BotId,
+        chat_id: &'a ChatId,
+    ) -> Stored<'a, bool> {
         self.store.reached(tenant, platform, bot, chat_id)
     }
 }

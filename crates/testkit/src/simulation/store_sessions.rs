@@ -3,7 +3,7 @@
 use frontdesk_core::port::store::{
     Attached, Closing, DeskNo, Journal, JournalEntry, Outcome, Presence, Sessions, Store, Stored,
 };
-use frontdesk_wire::{GatewayId, InstanceNo, Seq, SessionNo};
+use frontdesk_wire::{BotId, GatewayId, InstanceNo, Seq, SessionNo, TenantId};
 
 use super::book::Book;
 use super::sabotage::Sabotage;
@@ -115,7 +115,7 @@ impl Journal for DeskStore {
     fn apply_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_id: &'a str,
         outcome: Outcome,
         note: &'a str,
@@ -126,7 +126,7 @@ impl Journal for DeskStore {
     fn entry_of_receipt<'a>(
         &'a self,
         platform: &'a str,
-        bot: &'a str,
+        bot: &'a BotId,
         receipt_ids: Vec<String>,
     ) -> Stored<'a, Option<JournalEntry>> {
         self.store.entry_of_receipt(platform, bot, receipt_ids)
@@ -143,7 +143,7 @@ impl Journal for DeskStore {
         })
     }
 
-    fn entries<'a>(&'a self, tenant: Option<&'a str>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
+    fn entries<'a>(&'a self, tenant: Option<&'a TenantId>, limit: usize) -> Stored<'a, Vec<JournalEntry>> {
         self.store.entries(tenant, limit)
     }
 }

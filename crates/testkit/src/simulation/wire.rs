@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::book::Book;
 use super::tasks::Spawner;
+use crate::session::end;
 
 /// To the gateway.
 #[derive(Debug)]
@@ -169,7 +170,7 @@ impl Carrier {
             self.carry_out_all();
         }
         let (wire, book) = (self.wire, self.book);
-        let mut ending = self.session.end().await;
+        let (mut ending, _) = end(&self.desk, self.session).await;
         while let Some(message) = ending.next_message() {
             push(&wire, &message);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_core::Desk;
 use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::port::store::{Acceptance, Closing, JournalEntry, Outcome};
-use frontdesk_wire::{InstanceNo, Secret};
+use frontdesk_wire::{GatewayId, InstanceNo, Secret, TenantId};
 use serde_json::json;
 
 use super::{Simulation, request};
@@ -90,7 +90,8 @@ impl Simulation {
             { "dispatch_id": format!("event-{event}"), "sent_at": 1, "origin": {} } });
         let payload = serde_json::from_value(body).unwrap();
         self.ask(slot, |desk| async move {
-            let who = AgentsCaller { tenant, operator: true, caller: None, bound: None };
+            let tenant = TenantId::from(tenant);
+            let who = AgentsCaller::operator(&tenant);
             let sent = desk.messages().deliver(who, &name, &payload).await;
             Some(Happened::Sent { event, is_accepted: sent.is_ok() })
         });
@@ -109,7 +110,7 @@ impl Simulation {
         let (name, credential) = (self.gateways[gateway].name.clone(), self.gateways[gateway].credential);
         self.book.say(format!("{name} is revoked at {}", self.slots[slot].name));
         self.ask(slot, |desk| async move {
-            desk.directory().revoke(&name).await.ok()?;
+            desk.directory().revoke(&GatewayId::from(&name)).await.ok()?;
             let is_confirmed = desk.cluster().unconfirmed().await.is_ok_and(|behind| behind.is_empty());
             Some(Happened::Revoked { gateway, credential, is_confirmed })
         });
@@ -168,6 +169,6 @@ fn forward(tenant: &str, event: usize, instance: InstanceNo, text: &str) -> Acce
     let json = json!({ "text": text }).to_string();
     let delivery = frontdesk_core::port::store::Delivery { passthrough: true, json, ..delivery(event as u64) };
     let dedup = format!("forward-{event}").into_bytes();
-    let unreceived = Acceptance::unreceived(tenant, dedup, delivery, "{}".into());
+    let unreceived = Acceptance::unreceived(&TenantId::from(tenant), dedup, delivery, "{}".into());
     Acceptance { receivers: vec![instance], ..unreceived }
 }

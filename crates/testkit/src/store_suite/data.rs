@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::data::{ANSWER_MAX_BYTES, DataQuery};
 use frontdesk_core::port::store::{Retention, Store, StoreError};
+use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::PortableData;
 use serde_json::{Map, Value, json};
 
@@ -24,7 +25,7 @@ fn with(id: &str, text: &str, curated: Value) -> PortableData {
 }
 
 async fn put(store: &dyn Store, row: PortableData) {
-    store.data_put("acme", row).await.unwrap();
+    store.data_put(&"acme".into(), row).await.unwrap();
 }
 
 fn query(words: &[&str]) -> DataQuery {
@@ -38,7 +39,7 @@ fn filtered(words: &[&str], filters: &[(&str, Value)]) -> DataQuery {
 }
 
 async fn ids(store: &dyn Store, query: DataQuery) -> Vec<String> {
-    store.data_query("acme", query).await.unwrap().into_iter().map(|row| row.id).collect()
+    store.data_query(&"acme".into(), query).await.unwrap().into_iter().map(|row| row.id).collect()
 }
 
 async fn found(store: &dyn Store, words: &[&str]) -> Vec<String> {
@@ -58,22 +59,22 @@ pub async fn a_row_is_given_back_whole(Harness { store, .. }: Harness) {
     };
     put(&*store, PortableData { score: Some(0.3), ..whole.clone() }).await;
     assert_eq!(
-        store.data_get("acme", "1", 100).await.unwrap(),
+        store.data_get(&"acme".into(), "1", 100).await.unwrap(),
         Some(whole.clone()),
         "everything except the score, which is not stored"
     );
-    let listed = store.data_query("acme", query(&[])).await.unwrap();
+    let listed = store.data_query(&"acme".into(), query(&[])).await.unwrap();
     assert_eq!(listed, [whole]);
     let short = PortableData { detail: None, ..row("2", "only a summary") };
     put(&*store, short.clone()).await;
-    assert_eq!(store.data_get("acme", "2", 100).await.unwrap(), Some(short));
+    assert_eq!(store.data_get(&"acme".into(), "2", 100).await.unwrap(), Some(short));
     assert_eq!(found(&*store, &["summary"]).await, ["2"], "its words are found");
-    assert_eq!(store.data_get("acme", "3", 100).await.unwrap(), None);
+    assert_eq!(store.data_get(&"acme".into(), "3", 100).await.unwrap(), None);
 }
 
 pub async fn an_existing_id_is_a_conflict(Harness { store, .. }: Harness) {
     put(&*store, row("1", "one")).await;
-    assert_eq!(store.data_put("acme", row("1", "two")).await, Err(StoreError::Conflict));
+    assert_eq!(store.data_put(&"acme".into(), row("1", "two")).await, Err(StoreError::Conflict));
     assert_eq!(found(&*store, &["two"]).await, [""; 0]);
     assert_eq!(found(&*store, &["one"]).await, ["1"]);
     assert_eq!(ids(&*store, query(&[])).await, ["1"]);
@@ -115,7 +116,7 @@ pub async fn words_of_the_index_are_plain_words(Harness { store, .. }: Harness) 
         assert_eq!(found(&*store, &[word]).await, ["3"], "{word}");
     }
     for word in ["cat*", "marks:cats", "text:cats", "-dogs", "\"", "\"\"", "'", ";", "☃", "\0"] {
-        let answer = store.data_query("acme", query(&[word])).await;
+        let answer = store.data_query(&"acme".into(), query(&[word])).await;
         assert!(answer.is_ok(), "{word:?}: {answer:?}");
     }
     assert_eq!(found(&*store, &["cat*"]).await, [""; 0], "no prefix search");
@@ -133,8 +134,12 @@ pub async fn no_words_are_newest_first(Harness { store, .. }: Harness) {
         put(&*store, row(&number.to_string(), "same")).await;
     }
     assert_eq!(ids(&*store, DataQuery { limit: 3, ..query(&[]) }).await, ["4", "3", "2"]);
-    assert_eq!(store.data_query("acme", query(&[])).await.unwrap()[0].score, None, "without words there is no score");
-    assert_eq!(store.data_query("nobody", query(&[])).await.unwrap(), []);
+    assert_eq!(
+        store.data_query(&"acme".into(), query(&[])).await.unwrap()[0].score,
+        None,
+        "without words there is no score"
+    );
+    assert_eq!(store.data_query(&"nobody".into(), query(&[])).await.unwrap(), []);
 }
 
 pub async fn the_better_match_comes_first(Harness { store, .. }: Harness) {
@@ -157,7 +162,7 @@ pub async fn scores_are_between_0_and_1(Harness { store, .. }: Harness) {
         put(&*store, row(&number.to_string(), text)).await;
     }
     for words in [&["a"][..], &["long"], &["a", "b"], &["a", "a"]] {
-        let rows = store.data_query("acme", query(words)).await.unwrap();
+        let rows = store.data_query(&"acme".into(), query(words)).await.unwrap();
         assert!(!rows.is_empty(), "{words:?}");
         let scores: Vec<f64> = rows.iter().map(|row| row.score.unwrap()).collect();
         assert!(scores.iter().all(|score| *score > 0.0 && *score <= 1.0), "{words:?}: {scores:?}");
@@ -188,8 +193,8 @@ pub async fn filters_and_words_go_together(Harness { store, .. }: Harness) {
     put(&*store, with("3", "coffee", json!({"vault": "a"}))).await;
     assert_eq!(ids(&*store, filtered(&["tea"], &[("vault", json!("a"))])).await, ["1"]);
     assert_eq!(ids(&*store, filtered(&["tea"], &[("vault", json!(["a", "b"]))])).await, ["2", "1"]);
-    let scored = store.data_query("acme", filtered(&["tea"], &[("vault", json!("a"))])).await.unwrap();
-    let plain = store.data_query("acme", query(&["tea"])).await.unwrap();
+    let scored = store.data_query(&"acme".into(), filtered(&["tea"], &[("vault", json!("a"))])).await.unwrap();
+    let plain = store.data_query(&"acme".into(), query(&["tea"])).await.unwrap();
     assert_eq!(scored[0].score, plain[1].score, "a filter does not count as a hit");
 }
 
@@ -204,9 +209,9 @@ pub async fn the_limit_holds(Harness { store, .. }: Harness) {
         put(&*store, with(&number.to_string(), "same words", json!({"vault": "v"}))).await;
     }
     let count = async |words: &[&str], limit| {
-        let rows = store.data_query("acme", DataQuery { limit, ..query(words) }).await.unwrap();
+        let rows = store.data_query(&"acme".into(), DataQuery { limit, ..query(words) }).await.unwrap();
         let by_filter = DataQuery { limit, ..filtered(words, &[("vault", json!("v"))]) };
-        assert_eq!(store.data_query("acme", by_filter).await.unwrap().len(), rows.len());
+        assert_eq!(store.data_query(&"acme".into(), by_filter).await.unwrap().len(), rows.len());
         rows.len()
     };
     for words in [&[][..], &["words"]] {
@@ -224,13 +229,13 @@ pub async fn a_filter_value_is_not_a_word(Harness { store, .. }: Harness) {
 pub async fn expired_rows_are_not_seen_and_go(Harness { store, .. }: Harness) {
     put(&*store, PortableData { expires_at: Some(100), ..with("1", "tea", json!({"vault": "v"})) }).await;
     put(&*store, PortableData { expires_at: Some(101), ..with("2", "tea", json!({"vault": "v"})) }).await;
-    assert_eq!(store.data_get("acme", "1", 99).await.unwrap().map(|row| row.id).as_deref(), Some("1"));
-    assert_eq!(store.data_get("acme", "1", 100).await.unwrap(), None, "expired at its time");
+    assert_eq!(store.data_get(&"acme".into(), "1", 99).await.unwrap().map(|row| row.id).as_deref(), Some("1"));
+    assert_eq!(store.data_get(&"acme".into(), "1", 100).await.unwrap(), None, "expired at its time");
     for asked in [query(&[]), query(&["tea"]), filtered(&[], &[("vault", json!("v"))])] {
         assert_eq!(ids(&*store, asked).await, ["2"]);
     }
     assert_eq!(super::purge(&*store, at(100)).await, 1);
-    assert_eq!(store.data_get("acme", "1", 0).await.unwrap(), None, "erased");
+    assert_eq!(store.data_get(&"acme".into(), "1", 0).await.unwrap(), None, "erased");
     let before = DataQuery { now_s: 0, ..query(&["tea"]) };
     assert_eq!(ids(&*store, before).await, ["2"], "also removed from the index");
     assert_eq!(store.report().await.unwrap().faults, [""; 0]);
@@ -269,11 +274,11 @@ pub async fn rows_without_expiry_are_kept(Harness { store, .. }: Harness) {
 
 pub async fn data_of_tenants_are_separate(Harness { store, .. }: Harness) {
     put(&*store, with("1", "our secret", json!({"vault": "v"}))).await;
-    store.data_put("other", with("1", "their secret", json!({"vault": "v"}))).await.unwrap();
-    store.data_put("other", row("2", "their other")).await.unwrap();
+    store.data_put(&"other".into(), with("1", "their secret", json!({"vault": "v"}))).await.unwrap();
+    store.data_put(&"other".into(), row("2", "their other")).await.unwrap();
     put(&*store, row("3", "our other")).await;
     for (tenant, word, expected) in [("acme", "our", ["3", "1"]), ("other", "their", ["2", "1"])] {
-        let mine = |query| async { store.data_query(tenant, query).await.unwrap() };
+        let mine = |query| async { store.data_query(&TenantId::from(tenant), query).await.unwrap() };
         for found in [mine(query(&[])).await, mine(query(&[word])).await] {
             let ids: Vec<&str> = found.iter().map(|row| row.id.as_str()).collect();
             let mut expected = expected.to_vec();
@@ -286,21 +291,21 @@ pub async fn data_of_tenants_are_separate(Harness { store, .. }: Harness) {
         assert_eq!(mine(filtered(&["secret"], &[("vault", json!("v"))])).await.len(), 1);
     }
     assert_eq!(found(&*store, &["their"]).await, [""; 0]);
-    assert_eq!(store.data_get("acme", "2", 0).await.unwrap(), None);
-    assert_eq!(store.data_get("nobody", "1", 0).await.unwrap(), None);
-    assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().summary, "our secret");
+    assert_eq!(store.data_get(&"acme".into(), "2", 0).await.unwrap(), None);
+    assert_eq!(store.data_get(&"nobody".into(), "1", 0).await.unwrap(), None);
+    assert_eq!(store.data_get(&"acme".into(), "1", 0).await.unwrap().unwrap().summary, "our secret");
 }
 
 pub async fn scores_do_not_depend_on_other_tenants(Harness { store, .. }: Harness) {
     put(&*store, row("1", "rare word here")).await;
     put(&*store, row("2", "rare thing, rare indeed")).await;
     let scores = async || {
-        let rows = store.data_query("acme", query(&["rare"])).await.unwrap();
+        let rows = store.data_query(&"acme".into(), query(&["rare"])).await.unwrap();
         rows.into_iter().map(|row| (row.id, row.score)).collect::<Vec<_>>()
     };
     let before = scores().await;
     for number in 0..50 {
-        store.data_put("other", row(&number.to_string(), "rare rare rare word here")).await.unwrap();
+        store.data_put(&"other".into(), row(&number.to_string(), "rare rare rare word here")).await.unwrap();
     }
     assert_eq!(scores().await, before);
 }
@@ -308,7 +313,7 @@ pub async fn scores_do_not_depend_on_other_tenants(Harness { store, .. }: Harnes
 pub async fn a_text_with_zero_bytes_is_kept_and_found(Harness { store, .. }: Harness) {
     let text = "before\0after\nend";
     put(&*store, row("1", text)).await;
-    assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().detail.as_deref(), Some(text));
+    assert_eq!(store.data_get(&"acme".into(), "1", 0).await.unwrap().unwrap().detail.as_deref(), Some(text));
     assert_eq!(found(&*store, &["before"]).await, ["1"]);
     assert_eq!(found(&*store, &["end"]).await, ["1"]);
 }
@@ -319,7 +324,7 @@ pub async fn very_long_texts_are_found(Harness { store, .. }: Harness) {
     put(&*store, row("2", "a needle")).await;
     assert_eq!(found(&*store, &["needle"]).await, ["2", "1"]);
     assert_eq!(found(&*store, &["hay"]).await, ["1"]);
-    assert_eq!(store.data_get("acme", "1", 0).await.unwrap().unwrap().detail, Some(text));
+    assert_eq!(store.data_get(&"acme".into(), "1", 0).await.unwrap().unwrap().detail, Some(text));
 }
 
 pub async fn the_details_of_an_answer_are_bounded(Harness { store, .. }: Harness) {
@@ -328,12 +333,12 @@ pub async fn the_details_of_an_answer_are_bounded(Harness { store, .. }: Harness
         put(&*store, row(id, &quarter)).await;
     }
     put(&*store, row("5", "tea")).await;
-    let found = store.data_query("acme", query(&["tea"])).await.unwrap();
+    let found = store.data_query(&"acme".into(), query(&["tea"])).await.unwrap();
     let whole: Vec<(&str, bool)> = found.iter().map(|row| (row.id.as_str(), row.detail.is_some())).collect();
     assert_eq!(whole, [("5", true), ("4", true), ("3", true), ("2", true), ("1", false)]);
     assert!(found[4].summary.starts_with("tea "), "the summary is there");
     assert_eq!(
-        store.data_get("acme", "1", 0).await.unwrap().unwrap().detail,
+        store.data_get(&"acme".into(), "1", 0).await.unwrap().unwrap().detail,
         Some(quarter),
         "the detail can be read alone"
     );

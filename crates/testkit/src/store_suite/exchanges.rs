@@ -1,7 +1,7 @@
 //! Rules for questions that somebody waits for, and for claims and tries.
 
 use frontdesk_core::port::claims::{HANDOFF_HELD_MS, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
-use frontdesk_core::port::exchanges::{Answer, EXCHANGE_LEFT_MS, Exchange, Mention, Reply, ReplyOutcome};
+use frontdesk_core::port::exchanges::{EXCHANGE_LEFT_MS, Exchange, Mention, Reply, ReplyOutcome, StoredAnswer};
 use frontdesk_core::port::store::Store;
 use frontdesk_wire::{DeskNo, EventId, InstanceNo};
 
@@ -26,7 +26,7 @@ fn exchange(token: u64, correlation_id: &str) -> Exchange {
 }
 
 fn reply(correlation_id: &str, agent: u64, content: &str, desk: u64) -> Reply {
-    let answer = Answer { content: content.into(), at_ms: 5 };
+    let answer = StoredAnswer { content: content.into(), at_ms: 5 };
     Reply {
         tenant: "t".into(),
         correlation_id: correlation_id.into(),
@@ -48,8 +48,8 @@ async fn answer_at(store: &dyn Store, reply: Reply, live: &[DeskNo]) {
     assert!(matches!(store.answer_exchange(reply, live.to_vec(), 200).await.unwrap(), ReplyOutcome::At(..)));
 }
 
-fn said(content: &str) -> Answer {
-    Answer { content: content.into(), at_ms: 5 }
+fn said(content: &str) -> StoredAnswer {
+    StoredAnswer { content: content.into(), at_ms: 5 }
 }
 
 pub async fn an_exchange_is_answered_once_by_the_agent_that_was_asked(Harness { store, .. }: Harness) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::media::{EventFile, MediaItem, MediaPut, RemoteItem, SealedMedia, body_of, read_whole};
 use frontdesk_core::port::store::{Acceptance, Retention, Store, StoreError};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{InstanceNo, Seq, TenantId};
 
 use super::media::item;
 use super::{Harness, accept, acceptance, purge, settled};
@@ -30,12 +30,12 @@ fn remote(number: u64, receivers: &[u64], ids: &[&str]) -> Acceptance {
 
 /// As of a time when nothing has expired by itself.
 async fn handle(store: &Arc<dyn Store>, tenant: &str, id: &str) -> Option<RemoteItem> {
-    store.media_remote(tenant, id, 0).await.unwrap()
+    store.media_remote(&TenantId::from(tenant), id, 0).await.unwrap()
 }
 
 /// Whether it is there at this time, with or without its bytes.
 async fn is_there(store: &Arc<dyn Store>, id: &str, now_ms: u64) -> bool {
-    store.media_item("acme", id, now_ms).await.unwrap().is_some()
+    store.media_item(&"acme".into(), id, now_ms).await.unwrap().is_some()
 }
 
 /// Deletes what has expired, and nothing else.
@@ -57,8 +57,8 @@ pub async fn a_remote_file_is_stored_with_its_event(harness: Harness) {
     };
     assert_eq!(handle(&harness.store, "acme", "a").await, Some(known));
     assert!(handle(&harness.store, "acme", "b").await.is_some());
-    assert_eq!(harness.store.media_item("acme", "a", 0).await.unwrap(), Some(item("a", 7)));
-    assert!(harness.store.media_get("acme", "a", 0).await.unwrap().is_none(), "its bytes are not here");
+    assert_eq!(harness.store.media_item(&"acme".into(), "a", 0).await.unwrap(), Some(item("a", 7)));
+    assert!(harness.store.media_get(&"acme".into(), "a", 0).await.unwrap().is_none(), "its bytes are not here");
 }
 
 pub async fn a_duplicate_stores_no_file(Harness { store, .. }: Harness) {
@@ -77,7 +77,7 @@ pub async fn a_remote_file_belongs_to_its_tenant(Harness { store, .. }: Harness)
     accept(&*store, remote(1, &[7], &["a"])).await;
     for tenant in ["other", "", "ACME"] {
         assert_eq!(handle(&store, tenant, "a").await, None, "{tenant}");
-        assert_eq!(store.media_item(tenant, "a", 0).await.unwrap(), None, "{tenant}");
+        assert_eq!(store.media_item(&TenantId::from(tenant), "a", 0).await.unwrap(), None, "{tenant}");
     }
     // Nor can an event of another tenant keep it.
     let theirs = Acceptance { tenant: "other".into(), ..with_files(2, &[8], vec![EventFile::Stored("a".into())]) };
@@ -97,11 +97,11 @@ pub async fn fetched_bytes_replace_the_handle(harness: Harness) {
     let cut = Box::pin(futures_util::stream::iter(pieces));
     assert_eq!(harness.store.media_put(fetched.clone(), cut, 10).await.unwrap(), MediaPut::Aborted);
     assert!(handle(&harness.store, "acme", "a").await.is_some(), "it can be tried again");
-    assert!(harness.store.media_get("acme", "a", 0).await.unwrap().is_none(), "and nothing of it is shown");
+    assert!(harness.store.media_get(&"acme".into(), "a", 0).await.unwrap().is_none(), "and nothing of it is shown");
     assert_eq!(put(10, 10).await.unwrap(), MediaPut::Stored(10));
     let harness = harness.reopened();
     assert_eq!(handle(&harness.store, "acme", "a").await, None);
-    let (found, body) = harness.store.media_get("acme", "a", 0).await.unwrap().expect("it is here");
+    let (found, body) = harness.store.media_get(&"acme".into(), "a", 0).await.unwrap().expect("it is here");
     assert_eq!(found, MediaItem { size: 10, expires_ms: 500, ..fetched }, "the later end counts");
     assert_eq!(read_whole(body).await.unwrap(), vec![1; 10]);
     let more = harness.store.media_put(item("b", 0), body_of("x"), 10).await.unwrap();
@@ -113,7 +113,7 @@ pub async fn an_id_whose_bytes_are_here_is_taken(Harness { store, .. }: Harness)
     store.media_put(item("a", 0), body_of("first"), 0).await.unwrap();
     let again = store.media_put(item("a", 0), body_of("second"), 0).await;
     assert_eq!(again, Err(StoreError::Conflict));
-    let (_, body) = store.media_get("acme", "a", 0).await.unwrap().expect("it is here");
+    let (_, body) = store.media_get(&"acme".into(), "a", 0).await.unwrap().expect("it is here");
     assert_eq!(read_whole(body).await.unwrap(), b"first");
 }
 
@@ -130,8 +130,8 @@ pub async fn a_file_is_kept_while_its_mail_is_owed(harness: Harness) {
     for (id, there) in [("uploaded", true), ("a", true), ("unused", false), ("no", false)] {
         assert_eq!(is_there(&harness.store, id, 2_000_000).await, there, "{id}");
     }
-    assert!(harness.store.media_get("acme", "uploaded", 2_000_000).await.unwrap().is_some());
-    assert!(harness.store.media_remote("acme", "a", 2_000_000).await.unwrap().is_some());
+    assert!(harness.store.media_get(&"acme".into(), "uploaded", 2_000_000).await.unwrap().is_some());
+    assert!(harness.store.media_remote(&"acme".into(), "a", 2_000_000).await.unwrap().is_some());
 }
 
 pub async fn a_file_expires_after_its_mail_was_settled(Harness { store, .. }: Harness) {

@@ -198,8 +198,8 @@ pub async fn the_newest_messages_of_a_tenant_come_first(Harness { store, .. }: H
     store_messages(&*store, &[2], 4).await;
     accept(&*store, Acceptance { tenant: "other".into(), ..with_message(3, 5, &[]) }).await;
     store_messages(&*store, &[4], 3).await;
-    let newest = async |tenant, limit| {
-        let found = store.recent_messages(tenant, limit).await.unwrap();
+    let newest = async |tenant: &str, limit| {
+        let found = store.recent_messages(&tenant.into(), limit).await.unwrap();
         found.into_iter().map(|stored| stored.message.delivery_id).collect::<Vec<_>>()
     };
     assert_eq!(newest("acme", 9).await, ["d-4", "d-2", "d-1"]);

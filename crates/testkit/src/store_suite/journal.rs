@@ -1,7 +1,7 @@
 //! Rules for the journal: actions and their results.
 
 use frontdesk_core::port::store::{Closing, JournalEntry, Outcome, Retention};
-use frontdesk_wire::DeskNo;
+use frontdesk_wire::{DeskNo, TenantId};
 
 use super::Harness;
 
@@ -69,8 +69,8 @@ pub async fn entries_are_listed_newest_first_by_tenant(Harness { store, .. }: Ha
         ids.push(store.open_entry(entry(tenant, at_ms as u64), None).await.unwrap());
     }
     assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
-    let listed = async |tenant, limit| {
-        let entries = store.entries(tenant, limit).await.unwrap();
+    let listed = async |tenant: Option<&str>, limit| {
+        let entries = store.entries(tenant.map(TenantId::from).as_ref(), limit).await.unwrap();
         entries.into_iter().map(|it| it.at_ms).collect::<Vec<_>>()
     };
     assert_eq!(listed(None, 9).await, [3, 2, 1, 0]);
@@ -84,7 +84,7 @@ pub async fn entries_survive(harness: Harness) {
     harness.store.close_entry(id, Closing::new(Outcome::Delivered, 3, "büro")).await.unwrap();
     let harness = harness.reopened();
     let kept = JournalEntry { id, outcome: Outcome::Delivered, cursor: 3, note: "büro".into(), ..entry("acme", 1) };
-    assert_eq!(harness.store.entries(Some("acme"), 9).await.unwrap(), [kept]);
+    assert_eq!(harness.store.entries(Some(&"acme".into()), 9).await.unwrap(), [kept]);
     assert!(harness.store.open_entry(entry("acme", 2), None).await.unwrap() > id);
 }
 
@@ -99,8 +99,8 @@ pub async fn entries_of_live_desks_stay_open(Harness { store, .. }: Harness) {
 
 pub async fn a_late_receipt_is_applied_to_its_entry(Harness { store, .. }: Harness) {
     let id = store.open_entry(entry("acme", 1), None).await.unwrap();
-    let apply = async |bot, receipt, outcome, note| {
-        let found = store.apply_receipt("chat", bot, receipt, outcome, note).await.unwrap();
+    let apply = async |bot: &str, receipt, outcome, note| {
+        let found = store.apply_receipt("chat", &bot.into(), receipt, outcome, note).await.unwrap();
         found.map(|it| (it.id, it.outcome, it.note))
     };
     assert_eq!(apply("desk", "r1", Outcome::Delivered, "").await, None, "nobody announced it");
@@ -134,9 +134,9 @@ pub async fn a_late_receipt_is_applied_to_its_entry(Harness { store, .. }: Harne
 pub async fn an_entry_is_found_by_its_receipts(Harness { store, .. }: Harness) {
     let first = store.open_entry(entry("acme", 1), Some("a".into())).await.unwrap();
     store.add_receipt(first, "b".into()).await.unwrap();
-    let find = async |bot, ids: &[&str]| {
+    let find = async |bot: &str, ids: &[&str]| {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
-        store.entry_of_receipt("chat", bot, ids).await.unwrap().map(|it| it.id)
+        store.entry_of_receipt("chat", &bot.into(), ids).await.unwrap().map(|it| it.id)
     };
     assert_eq!((find("desk", &["a"]).await, find("desk", &["x", "b"]).await), (Some(first), Some(first)));
     assert_eq!((find("other", &["a"]).await, find("desk", &["x"]).await, find("desk", &[]).await), (None, None, None));

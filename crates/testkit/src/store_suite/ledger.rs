@@ -1,7 +1,7 @@
 //! Rules for the ledger: accepting, notifying, settling, and pending rows.
 
 use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Waiting};
-use frontdesk_wire::{EventId, InboxSeq, InstanceNo, Seq};
+use frontdesk_wire::{BotId, ChatId, EventId, InboxSeq, InstanceNo, MessageId, Seq, TenantId};
 use tokio::task::JoinSet;
 
 use super::{Harness, NotifiedRows, accept, accept_many, acceptance, capability, delivery, owed, sent, settled};
@@ -43,7 +43,7 @@ fn record(event: u64, number: u64) -> EventRecord {
         tenant: "acme".into(),
         at_ms: 1_000 + number,
         chat_id: "c".into(),
-        message_id: format!("m-{number}"),
+        message_id: format!("m-{number}").into(),
         verdict: format!(r#"{{"n":{number}}}"#),
     }
 }
@@ -82,8 +82,9 @@ pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness)
         keyed(4, b"m12\x80\x04", "m12", "a", "acme"),
     ];
     let events: Vec<EventId> = store.accept(batch).await.unwrap().iter().map(|done| done.event).collect();
-    let named = async |tenant, id: &str, chat| {
-        let found = store.event_named(tenant, id.as_bytes().to_vec(), id, chat).await.unwrap();
+    let named = async |tenant: &str, id: &str, chat: Option<&str>| {
+        let chat = chat.map(ChatId::from);
+        let found = store.event_named(&tenant.into(), id.as_bytes().to_vec(), &id.into(), chat.as_ref()).await.unwrap();
         found.map(|it| it.event)
     };
     assert_eq!(named("acme", "m1", None).await, Some(events[1]), "the newest");
@@ -93,7 +94,8 @@ pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness)
     assert_eq!(named("acme", "m", None).await, None);
     assert_eq!(named("acme", "m1", Some("z")).await, None);
     assert_eq!(named("nobody", "m1", None).await, None);
-    let marked = store.events_marked("t", vec![b"m12\x80\x04".to_vec(), b"m1".to_vec(), b"m1\x80\x01".to_vec()]).await;
+    let marked =
+        store.events_marked(&"t".into(), vec![b"m12\x80\x04".to_vec(), b"m1".to_vec(), b"m1\x80\x01".to_vec()]).await;
     let marked: Vec<Option<EventId>> = marked.unwrap().into_iter().map(|it| it.map(|it| it.event)).collect();
     assert_eq!(marked, [Some(events[3]), None, Some(events[0])], "the whole key must match");
     store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap();
@@ -124,8 +126,8 @@ pub async fn a_duplicate_changes_nothing_else(Harness { store, .. }: Harness) {
     again.delivery.json = "another".into();
     accept(&*store, again).await;
     assert_eq!(notified.rows(), [(7, 1)]);
-    assert!(!store.reached("acme", "chat", "desk", "c").await.unwrap());
-    assert_eq!(store.capability("acme", "k", "interaction", 0).await.unwrap(), None);
+    assert!(!store.reached(&"acme".into(), "chat", &"desk".into(), &"c".into()).await.unwrap());
+    assert_eq!(store.capability(&"acme".into(), "k", "interaction", 0).await.unwrap(), None);
     assert_eq!(store.event(first.event).await.unwrap().unwrap().verdict, r#"{"n":1}"#);
     assert_eq!(store.pending(InstanceNo(7), Seq(0), 9).await.unwrap()[0].1.json, delivery(1).json);
 }
@@ -149,7 +151,7 @@ pub async fn a_delivery_is_given_back_whole(harness: Harness) {
         bot: "bot:1".into(),
         chat_id: "c/é".into(),
         session_key: "agent:main:discord:channel:c/é".into(),
-        message_id: String::new(),
+        message_id: MessageId::default(),
     };
     let done = accept(&*harness.store, Acceptance { delivery: whole.clone(), ..acceptance(1, &[7]) }).await;
     let harness = harness.reopened();
@@ -194,11 +196,11 @@ pub async fn hints_keep_the_order_of_commits(Harness { store, .. }: Harness) {
 
 pub async fn a_chat_is_reached_where_the_acceptance_says_so(harness: Harness) {
     accept(&*harness.store, acceptance(1, &[7])).await;
-    assert!(!harness.store.reached("acme", "chat", "desk", "c").await.unwrap());
+    assert!(!harness.store.reached(&"acme".into(), "chat", &"desk".into(), &"c".into()).await.unwrap());
     accept(&*harness.store, Acceptance { reaches: true, ..acceptance(2, &[]) }).await;
     accept(&*harness.store, Acceptance { reaches: true, ..acceptance(3, &[7]) }).await;
     let harness = harness.reopened();
-    assert!(harness.store.reached("acme", "chat", "desk", "c").await.unwrap());
+    assert!(harness.store.reached(&"acme".into(), "chat", &"desk".into(), &"c".into()).await.unwrap());
     for [tenant, platform, bot, chat] in [
         ["other", "chat", "desk", "c"],
         ["acme", "discord", "desk", "c"],
@@ -206,7 +208,14 @@ pub async fn a_chat_is_reached_where_the_acceptance_says_so(harness: Harness) {
         ["acme", "chat", "desk", "C"],
         ["acme", "chat", "desk", ""],
     ] {
-        assert!(!harness.store.reached(tenant, platform, bot, chat).await.unwrap(), "{tenant} {platform} {bot} {chat}");
+        assert!(
+            !harness
+                .store
+                .reached(&TenantId::from(tenant), platform, &BotId::from(bot), &ChatId::from(chat))
+                .await
+                .unwrap(),
+            "{tenant} {platform} {bot} {chat}"
+        );
     }
 }
 
@@ -329,7 +338,7 @@ pub async fn pending_rows_are_found_by_message_id(Harness { store, .. }: Harness
     accept_many(&*store, 3, 7).await;
     store.settle(InstanceNo(7), settled(&[1, 3]).into()).await.unwrap();
     for (message, owes) in [("m-1", false), ("m-2", true), ("m-3", false), ("m-9", false)] {
-        assert_eq!(store.owes(InstanceNo(7), message).await.unwrap(), owes, "{message}");
+        assert_eq!(store.owes(InstanceNo(7), &MessageId::from(message)).await.unwrap(), owes, "{message}");
     }
-    assert!(!store.owes(InstanceNo(8), "m-2").await.unwrap(), "to another");
+    assert!(!store.owes(InstanceNo(8), &"m-2".into()).await.unwrap(), "to another");
 }

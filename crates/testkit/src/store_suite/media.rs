@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use frontdesk_core::port::media::{MediaItem, MediaPut, body_of, read_whole};
 use frontdesk_core::port::store::Store;
+use frontdesk_wire::TenantId;
 
 use super::Harness;
 
@@ -24,8 +25,8 @@ async fn put(store: &Arc<dyn Store>, item: MediaItem, bytes: &[u8]) {
 }
 
 async fn get(store: &Arc<dyn Store>, tenant: &str, id: &str, now_ms: u64) -> Option<(MediaItem, Vec<u8>)> {
-    let known = store.media_item(tenant, id, now_ms).await.unwrap();
-    let (item, body) = store.media_get(tenant, id, now_ms).await.unwrap()?;
+    let known = store.media_item(&TenantId::from(tenant), id, now_ms).await.unwrap();
+    let (item, body) = store.media_get(&TenantId::from(tenant), id, now_ms).await.unwrap()?;
     assert_eq!(known.as_ref(), Some(&item));
     Some((item, read_whole(body).await.unwrap()))
 }

@@ -181,7 +181,7 @@ pub fn delivery(number: u64) -> Delivery {
         bot: "desk".into(),
         chat_id: "c".into(),
         session_key: "k".into(),
-        message_id: format!("m-{number}"),
+        message_id: format!("m-{number}").into(),
     }
 }
 
@@ -189,7 +189,7 @@ pub fn delivery(number: u64) -> Delivery {
 pub fn acceptance(number: u64, receivers: &[u64]) -> Acceptance {
     let (dedup, verdict) = (number.to_be_bytes().to_vec(), format!(r#"{{"n":{number}}}"#));
     let receivers = receivers.iter().copied().map(InstanceNo).collect();
-    Acceptance { receivers, ..Acceptance::unreceived("acme", dedup, delivery(number), verdict) }
+    Acceptance { receivers, ..Acceptance::unreceived(&"acme".into(), dedup, delivery(number), verdict) }
 }
 
 pub fn capability(id: &str, session_keys: &[&str], expires_ms: u64) -> SealedCapability {

@@ -62,11 +62,11 @@ async fn put(store: &dyn Store, write: SkillWrite) {
 }
 
 async fn body(store: &dyn Store, name: &str, version: Option<&str>) -> Option<String> {
-    store.skill("acme", name, version).await.unwrap().map(|found| found.source)
+    store.skill(&"acme".into(), name, version).await.unwrap().map(|found| found.source)
 }
 
 async fn names(store: &dyn Store, query: SkillQuery) -> Vec<String> {
-    store.skill_query("acme", query).await.unwrap().into_iter().map(|meta| meta.name).collect()
+    store.skill_query(&"acme".into(), query).await.unwrap().into_iter().map(|meta| meta.name).collect()
 }
 
 fn any() -> SkillQuery {
@@ -74,7 +74,7 @@ fn any() -> SkillQuery {
 }
 
 async fn token(store: &dyn Store) -> String {
-    store.skill_token("acme").await.unwrap()
+    store.skill_token(&"acme".into()).await.unwrap()
 }
 
 fn version_of(source: &str) -> String {
@@ -85,19 +85,19 @@ pub async fn a_skill_is_given_back_byte_for_byte(Harness { store, .. }: Harness)
     let source = "\u{feff}# Skill: a\r\n\0\t \r\r\n\u{1F600}e\u{301}\n\n\n  ";
     let one = write("a", source);
     put(&*store, one.clone()).await;
-    let found = store.skill("acme", "a", None).await.unwrap().unwrap();
+    let found = store.skill(&"acme".into(), "a", None).await.unwrap().unwrap();
     assert_eq!(found.source.as_bytes(), source.as_bytes());
     assert_eq!((found.name.as_str(), found.metadata), ("a", one.meta.clone()));
     assert_eq!((found.version, found.content_hash), (one.meta.version.clone(), one.meta.content_hash.clone()));
-    assert_eq!(store.skill_meta("acme", "a").await.unwrap(), Some(one.meta));
-    assert_eq!(store.skill("acme", "b", None).await.unwrap(), None);
-    assert_eq!(store.skill_meta("acme", "b").await.unwrap(), None);
+    assert_eq!(store.skill_meta(&"acme".into(), "a").await.unwrap(), Some(one.meta));
+    assert_eq!(store.skill(&"acme".into(), "b", None).await.unwrap(), None);
+    assert_eq!(store.skill_meta(&"acme".into(), "b").await.unwrap(), None);
     let mut bare = write("bare", "");
     (bare.meta.description, bare.meta.author, bare.meta.metadata_bag) = (None, None, None);
     (bare.meta.tags, bare.meta.status_changed_at, bare.version.changed_by) = (vec![], None, None);
     put(&*store, bare.clone()).await;
-    assert_eq!(store.skill_meta("acme", "bare").await.unwrap(), Some(bare.meta));
-    assert_eq!(store.skill_versions("acme", "bare").await.unwrap(), [bare.version]);
+    assert_eq!(store.skill_meta(&"acme".into(), "bare").await.unwrap(), Some(bare.meta));
+    assert_eq!(store.skill_versions(&"acme".into(), "bare").await.unwrap(), [bare.version]);
     assert_eq!(body(&*store, "bare", None).await.as_deref(), Some(""));
 }
 
@@ -135,22 +135,22 @@ pub async fn of_many_skill_writers_one_wins(Harness { store, .. }: Harness) {
         won += u32::from(one.await.unwrap());
     }
     assert_eq!(won, 1);
-    assert_eq!(store.skill_versions("acme", "a").await.unwrap().len(), 2);
+    assert_eq!(store.skill_versions(&"acme".into(), "a").await.unwrap().len(), 2);
 }
 
 pub async fn a_conflict_leaves_no_trace(harness: Harness) {
     put(&*harness.store, write("a", "1")).await;
-    let before = (token(&*harness.store).await, harness.store.skill("acme", "a", None).await.unwrap());
+    let before = (token(&*harness.store).await, harness.store.skill(&"acme".into(), "a", None).await.unwrap());
     // A conflict does not roll back other writes of the same group.
     let refused = harness.store.skill_put(over("a", "other", "2", 20));
     let kept = harness.store.skill_put(SkillWrite { tenant: "other".into(), ..write("b", "1") });
     let (refused, kept) = tokio::join!(refused, kept);
     assert_eq!((refused, kept), (Err(StoreError::Conflict), Ok(())));
     let harness = harness.reopened();
-    assert_eq!((token(&*harness.store).await, harness.store.skill("acme", "a", None).await.unwrap()), before);
-    assert_eq!(harness.store.skill_versions("acme", "a").await.unwrap().len(), 1);
+    assert_eq!((token(&*harness.store).await, harness.store.skill(&"acme".into(), "a", None).await.unwrap()), before);
+    assert_eq!(harness.store.skill_versions(&"acme".into(), "a").await.unwrap().len(), 1);
     assert_eq!(body(&*harness.store, "a", Some(&version_of("2"))).await, None);
-    assert!(harness.store.skill("other", "b", None).await.unwrap().is_some());
+    assert!(harness.store.skill(&"other".into(), "b", None).await.unwrap().is_some());
 }
 
 pub async fn old_versions_are_kept(harness: Harness) {
@@ -160,7 +160,7 @@ pub async fn old_versions_are_kept(harness: Harness) {
     let harness = harness.reopened();
     for source in ["1", "2", "3"] {
         let version = version_of(source);
-        let found = harness.store.skill("acme", "a", Some(&version)).await.unwrap().unwrap();
+        let found = harness.store.skill(&"acme".into(), "a", Some(&version)).await.unwrap().unwrap();
         assert_eq!((found.source.as_str(), &found.version), (source, &version));
         assert_eq!(found.content_hash, sha256_hex(source));
         assert_eq!(found.metadata.version, version_of("3"), "the metadata are those of the head");
@@ -176,7 +176,7 @@ pub async fn the_newest_row_of_a_version_counts(Harness { store, .. }: Harness) 
     assert_eq!(body(&*store, "a", None).await.as_deref(), Some("1"));
     assert_eq!(body(&*store, "a", Some(&version_of("1"))).await.as_deref(), Some("1"));
     assert_eq!(body(&*store, "a", Some(&version_of("2"))).await.as_deref(), Some("2"));
-    assert_eq!(store.skill_versions("acme", "a").await.unwrap().len(), 3);
+    assert_eq!(store.skill_versions(&"acme".into(), "a").await.unwrap().len(), 3);
     // Versions are short: if two bodies share one, the later body is returned.
     let mut twin = over("a", "1", "twin", 40);
     (twin.meta.version, twin.version.version) = (version_of("2"), version_of("2"));
@@ -190,16 +190,16 @@ pub async fn versions_are_listed_oldest_first(Harness { store, .. }: Harness) {
         put(&*store, one).await;
     }
     put(&*store, write("aa", "1")).await;
-    let listed = store.skill_versions("acme", "a").await.unwrap();
+    let listed = store.skill_versions(&"acme".into(), "a").await.unwrap();
     assert_eq!(listed, writes.map(|write| write.version));
     assert_eq!(listed[1].previous_status, Some(SkillStatus::Draft));
-    assert_eq!(store.skill_versions("acme", "free").await.unwrap(), []);
+    assert_eq!(store.skill_versions(&"acme".into(), "free").await.unwrap(), []);
 }
 
 pub async fn the_creation_time_is_kept(Harness { store, .. }: Harness) {
     put(&*store, write("a", "1")).await;
     put(&*store, over("a", "1", "2", 20)).await;
-    let meta = store.skill_meta("acme", "a").await.unwrap().unwrap();
+    let meta = store.skill_meta(&"acme".into(), "a").await.unwrap().unwrap();
     assert_eq!((meta.created_at, meta.updated_at), (10, 20));
 }
 
@@ -207,18 +207,22 @@ pub async fn a_deleted_skill_is_gone_with_its_history(harness: Harness) {
     put(&*harness.store, write("a", "1")).await;
     put(&*harness.store, over("a", "1", "2", 20)).await;
     put(&*harness.store, write("ab", "1")).await;
-    assert!(harness.store.skill_delete("acme", "a").await.unwrap());
-    assert!(!harness.store.skill_delete("acme", "a").await.unwrap(), "it was already deleted");
-    assert!(!harness.store.skill_delete("other", "ab").await.unwrap(), "it belongs to another tenant");
+    assert!(harness.store.skill_delete(&"acme".into(), "a").await.unwrap());
+    assert!(!harness.store.skill_delete(&"acme".into(), "a").await.unwrap(), "it was already deleted");
+    assert!(!harness.store.skill_delete(&"other".into(), "ab").await.unwrap(), "it belongs to another tenant");
     let harness = harness.reopened();
     assert_eq!(body(&*harness.store, "a", None).await, None);
     assert_eq!(body(&*harness.store, "a", Some(&version_of("1"))).await, None);
-    assert_eq!(harness.store.skill_versions("acme", "a").await.unwrap(), []);
+    assert_eq!(harness.store.skill_versions(&"acme".into(), "a").await.unwrap(), []);
     assert_eq!(names(&*harness.store, any()).await, ["ab"]);
     let mut bobs = write("a", "3");
     bobs.meta.author = Some("bob".into());
     put(&*harness.store, bobs).await;
-    assert_eq!(harness.store.skill_versions("acme", "a").await.unwrap().len(), 1, "the name is free, without history");
+    assert_eq!(
+        harness.store.skill_versions(&"acme".into(), "a").await.unwrap().len(),
+        1,
+        "the name is free, without history"
+    );
     assert_eq!(body(&*harness.store, "a", Some(&version_of("1"))).await, None);
 }
 
@@ -238,7 +242,7 @@ pub async fn the_token_moves_with_the_heads(harness: Harness) {
     step(&mut seen, "another status, the same body").await;
     put(&**store, write("b", "2")).await;
     step(&mut seen, "the same body under another name").await;
-    store.skill_delete("acme", "b").await.unwrap();
+    store.skill_delete(&"acme".into(), "b").await.unwrap();
     step(&mut seen, "a deletion").await;
     let last = token(&**store).await;
     let harness = harness.reopened();
@@ -251,9 +255,9 @@ pub async fn the_token_stays_where_nothing_changed(Harness { store, .. }: Harnes
     let mut again = over("a", "1", "1", 20);
     (again.meta.description, again.meta.tags) = (Some("other words".into()), vec![]);
     put(&*store, again).await;
-    assert_eq!(store.skill_versions("acme", "a").await.unwrap().len(), 2, "it is in the history");
+    assert_eq!(store.skill_versions(&"acme".into(), "a").await.unwrap().len(), 2, "it is in the history");
     store.skill_put(write("a", "2")).await.unwrap_err();
-    store.skill_delete("acme", "nothing").await.unwrap();
+    store.skill_delete(&"acme".into(), "nothing").await.unwrap();
     put(&*store, SkillWrite { tenant: "other".into(), ..write("a", "1") }).await;
     assert_eq!(token(&*store).await, before);
 }
@@ -322,11 +326,11 @@ pub async fn skills_of_tenants_are_separate(Harness { store, .. }: Harness) {
     put(&*store, theirs).await;
     assert_eq!(body(&*store, "a", None).await.as_deref(), Some("1"));
     assert_eq!(body(&*store, "a", Some(&version_of("2"))).await, None);
-    assert_eq!(store.skill_versions("acme", "a").await.unwrap().len(), 1);
-    assert_eq!(store.skill_query("other", any()).await.unwrap().len(), 1);
-    assert_eq!(store.skill_query("third", any()).await.unwrap(), []);
+    assert_eq!(store.skill_versions(&"acme".into(), "a").await.unwrap().len(), 1);
+    assert_eq!(store.skill_query(&"other".into(), any()).await.unwrap().len(), 1);
+    assert_eq!(store.skill_query(&"third".into(), any()).await.unwrap(), []);
     assert_eq!(token(&*store).await, before);
-    store.skill_delete("other", "a").await.unwrap();
+    store.skill_delete(&"other".into(), "a").await.unwrap();
     assert_eq!(body(&*store, "a", None).await.as_deref(), Some("1"));
 }
 
@@ -334,7 +338,7 @@ pub async fn skills_survive(harness: Harness) {
     let one = write("a", "# Skill: a\r\n");
     put(&*harness.store, one.clone()).await;
     let harness = harness.reopened();
-    let found = harness.store.skill("acme", "a", None).await.unwrap().unwrap();
+    let found = harness.store.skill(&"acme".into(), "a", None).await.unwrap().unwrap();
     assert_eq!((found.source, found.metadata), (one.source, one.meta));
-    assert_eq!(harness.store.skill_versions("acme", "a").await.unwrap(), [one.version]);
+    assert_eq!(harness.store.skill_versions(&"acme".into(), "a").await.unwrap(), [one.version]);
 }

@@ -1,7 +1,7 @@
 //! Rules for upkeep: health, report, and retention.
 
 use frontdesk_core::port::store::{Acceptance, Closing, MailState, Outcome, Position, Retention, Store};
-use frontdesk_wire::{EventId, InstanceNo, Seq};
+use frontdesk_wire::{ChatId, EventId, InstanceNo, Seq};
 
 use frontdesk_core::port::media::body_of;
 
@@ -115,10 +115,14 @@ pub async fn purge_ends_capabilities_and_media(harness: Harness) {
     let harness = harness.reopened();
     // Read as of a time when both were valid: expired ones are deleted.
     for (key, there) in [("k1", false), ("k2", true)] {
-        assert_eq!(harness.store.capability("acme", key, "interaction", 0).await.unwrap().is_some(), there, "{key}");
+        assert_eq!(
+            harness.store.capability(&"acme".into(), key, "interaction", 0).await.unwrap().is_some(),
+            there,
+            "{key}"
+        );
     }
     for (id, there) in [("short", false), ("long", true)] {
-        assert_eq!(harness.store.media_get("acme", id, 0).await.unwrap().is_some(), there, "{id}");
+        assert_eq!(harness.store.media_get(&"acme".into(), id, 0).await.unwrap().is_some(), there, "{id}");
     }
     harness.store.media_put(media::item("short", 2), body_of("ha"), 0).await.unwrap();
 }
@@ -154,7 +158,8 @@ pub async fn a_large_backlog_keeps_only_its_own_events(Harness { store, .. }: Ha
     let owed: Vec<u64> = owed(&*store, 8).await;
     assert_eq!(owed.len(), 498);
     assert_eq!(store.pending(InstanceNo(8), Seq(0), 1).await.unwrap()[0].1.message_id, "m-3");
-    let known = store.events_marked("t", (1..=6_u64).map(|n| n.to_be_bytes().to_vec()).collect()).await.unwrap();
+    let known =
+        store.events_marked(&"t".into(), (1..=6_u64).map(|n| n.to_be_bytes().to_vec()).collect()).await.unwrap();
     let known: Vec<bool> = known.iter().map(Option::is_some).collect();
     assert_eq!(known, [false, false, true, false, false, true], "settled events between pending ones are deleted");
     assert_eq!(purge(&*store, before(u64::from(u32::MAX))).await, 0, "nothing is left to delete");
@@ -162,7 +167,10 @@ pub async fn a_large_backlog_keeps_only_its_own_events(Harness { store, .. }: Ha
 
 pub async fn lines_entries_and_inactive_chats_expire(Harness { store, .. }: Harness) {
     for (number, at_ms) in [(1, 1_000), (2, 2_000), (3, 3_000)] {
-        store.chat_append("acme", "c", &format!("m-{number}"), "{}".into(), at_ms).await.unwrap();
+        store
+            .chat_append(&"acme".into(), &"c".into(), &format!("m-{number}").into(), "{}".into(), at_ms)
+            .await
+            .unwrap();
         let id = store.open_entry(super::journal::entry("acme", at_ms), None).await.unwrap();
         if number != 1 {
             store.close_entry(id, Closing::new(Outcome::Delivered, 1, "")).await.unwrap();
@@ -175,15 +183,20 @@ pub async fn lines_entries_and_inactive_chats_expire(Harness { store, .. }: Harn
     let keep =
         Retention { now_ms, journal_before_ms: 3_000, chat_before_ms: 2_000, reach_before_ms: 3_000, ..before(0) };
     purge(&*store, Retention { now_ms, ..before(0) }).await;
-    assert_eq!(store.chat_since("acme", "c", 0, 9).await.unwrap().len(), 3, "0 means no limit");
+    assert_eq!(store.chat_since(&"acme".into(), &"c".into(), 0, 9).await.unwrap().len(), 3, "0 means no limit");
     purge(&*store, Retention { now_ms: now_ms + 7_200_000, ..keep }).await;
-    let lines: Vec<u64> = store.chat_since("acme", "c", 0, 9).await.unwrap().iter().map(|row| row.seq).collect();
+    let lines: Vec<u64> =
+        store.chat_since(&"acme".into(), &"c".into(), 0, 9).await.unwrap().iter().map(|row| row.seq).collect();
     assert_eq!(lines, [2, 3]);
-    let (seq, fresh) = store.chat_append("acme", "c", "m-4", "{}".into(), 4_000).await.unwrap();
+    let (seq, fresh) = store.chat_append(&"acme".into(), &"c".into(), &"m-4".into(), "{}".into(), 4_000).await.unwrap();
     assert_eq!((seq, fresh), (4, true), "numbers continue");
     let entries: Vec<u64> = store.entries(None, 9).await.unwrap().iter().map(|entry| entry.at_ms).collect();
     assert_eq!(entries, [3_000, 1_000], "open entries stay");
     for (chat, reached) in [("c-1", false), ("c-2", false), ("c-3", true)] {
-        assert_eq!(store.reached("acme", "chat", "desk", chat).await.unwrap(), reached, "{chat}");
+        assert_eq!(
+            store.reached(&"acme".into(), "chat", &"desk".into(), &ChatId::from(chat)).await.unwrap(),
+            reached,
+            "{chat}"
+        );
     }
 }

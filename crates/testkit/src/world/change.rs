@@ -62,7 +62,7 @@ impl World {
     /// Claims a channel that is held, or one that is not.
     fn claim(&mut self, dice: &mut Dice) -> Option<Change> {
         let near = one_of(&self.grants, dice)?;
-        let channel = if dice.chance(50) { near.channel.clone() } else { dice.pick(&self.channels).clone() };
+        let channel = if dice.chance(50) { near.channel.clone() } else { dice.pick(&self.channels).into() };
         let instance = self.any_name(&near.tenant, dice);
         let made = Grant { channel, instance: instance.into(), ..near };
         let key = |it: &Grant| Fact::Grant(it.clone()).key();

@@ -1,7 +1,7 @@
 //! Events of a world: who writes where.
 
 use frontdesk_core::directory::facts::{Grant, Route};
-use frontdesk_wire::Source;
+use frontdesk_wire::{ChatId, Source, UserId};
 
 use super::make::any_tenant;
 use super::{APART, Dice, PLATFORMS, World};
@@ -29,8 +29,8 @@ impl World {
         let tenant = link.map_or_else(|| any_tenant(&self.tenants, dice), |link| link.tenant.to_string());
         let author = match (link, dice.below(100)) {
             (_, 0) => None,
-            (_, 1) => Some(String::new()),
-            (_, 2) => Some("stranger".to_owned()),
+            (_, 1) => Some(UserId::default()),
+            (_, 2) => Some("stranger".into()),
             (Some(link), 3..85) => Some(link.user_id.clone()),
             _ => Some(dice.pick(&self.people).user_id.clone()),
         };
@@ -69,8 +69,8 @@ impl World {
                 source.thread_id = dice.chance(50).then(|| source.chat_id.to_string());
                 source.parent_chat_id = match dice.below(12) {
                     0 => None,
-                    1 => Some(String::new()),
-                    _ => Some(channel),
+                    1 => Some(ChatId::default()),
+                    _ => Some(channel.into()),
                 };
                 source.set_scope(scope);
             }
@@ -100,7 +100,7 @@ impl World {
         let scope = source.scope_id.take().filter(|scope| !is_routed(scope));
         source.set_scope(scope);
         match source.parent_chat_id.is_some() {
-            true => source.parent_chat_id = Some(key),
+            true => source.parent_chat_id = Some(key.into()),
             false => source.chat_id = key.into(),
         }
     }
@@ -116,7 +116,7 @@ impl World {
         let channel = dice.pick(&held).channel.clone();
         match source.parent_chat_id.is_some() {
             true => source.parent_chat_id = Some(channel),
-            false => source.chat_id = channel.into(),
+            false => source.chat_id = channel,
         }
     }
 

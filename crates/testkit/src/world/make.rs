@@ -2,7 +2,7 @@
 
 use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route};
 use frontdesk_wire::api::{PrincipalPolicy, RelevancePolicy};
-use frontdesk_wire::{InstanceNo, TenantId};
+use frontdesk_wire::{InstanceNo, TenantId, UserId};
 
 use super::{APART, ChatVisibility, Dice, NOWHERE, PLATFORMS, Person, World};
 
@@ -35,9 +35,9 @@ impl World {
             ..Self::default()
         };
         let dice = &mut dice;
-        let person = |user_id: String, is_bot| Person { user_id, is_bot };
-        world.people = (1..=3 + dice.below(6)).map(|no| person(format!("u{no}"), false)).collect();
-        world.people.extend((1..=1 + dice.below(2)).map(|no| person(format!("bot{no}"), true)));
+        let person = |user_id: UserId, is_bot| Person { user_id, is_bot };
+        world.people = (1..=3 + dice.below(6)).map(|no| person(format!("u{no}").into(), false)).collect();
+        world.people.extend((1..=1 + dice.below(2)).map(|no| person(format!("bot{no}").into(), true)));
         for tenant in world.tenants.clone() {
             let mut names = NAMES;
             dice.shuffle(&mut names);
@@ -109,7 +109,14 @@ impl World {
         self.links.retain(|it| !is_it(it));
         let at_ms = self.tick();
         let [platform, user_id] = [platform, user_id].map(str::to_owned);
-        let made = Binding { tenant: tenant.into(), platform, user_id, instance: instance.into(), at_ms, since_ms };
+        let made = Binding {
+            tenant: tenant.into(),
+            platform,
+            user_id: user_id.into(),
+            instance: instance.into(),
+            at_ms,
+            since_ms,
+        };
         self.links.push(made.clone());
         made
     }
@@ -140,7 +147,7 @@ impl World {
                             tenant: tenant.into(),
                             platform,
                             scope,
-                            channel,
+                            channel: channel.into(),
                             instance: instance.into(),
                             at_ms,
                         });

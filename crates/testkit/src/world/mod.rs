@@ -16,6 +16,7 @@ pub mod reference;
 
 use frontdesk_core::directory::Fact;
 use frontdesk_core::directory::facts::{Binding, DmDefault, Grant, Instance, Policy, Principal, Route, Tenant};
+use frontdesk_wire::UserId;
 
 pub use change::Change;
 pub use dice::Dice;
@@ -59,7 +60,7 @@ pub struct World {
 
 #[derive(Debug, Clone)]
 pub struct Person {
-    pub user_id: String,
+    pub user_id: UserId,
     pub is_bot: bool,
 }
 
@@ -71,7 +72,7 @@ pub struct ChatVisibility {
     pub platform: String,
     pub chat_id: String,
     /// `None`: the platform does not know. The built-in chat always knows.
-    pub sees: Vec<(String, Option<bool>)>,
+    pub sees: Vec<(UserId, Option<bool>)>,
 }
 
 impl World {

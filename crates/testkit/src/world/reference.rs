@@ -69,7 +69,7 @@ pub fn evaluate(world: &World, event: &Event) -> Vec<Line> {
         && exists(&grant.instance)
     {
         let may = here.may_hold(&grant.instance);
-        lines.push(line(Some(&grant.instance), may.map(|()| ("scope", ("granted", grant.channel.clone())))));
+        lines.push(line(Some(&grant.instance), may.map(|()| ("scope", ("granted", grant.channel.to_string())))));
     }
     lines
 }

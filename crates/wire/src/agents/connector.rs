@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Promise;
+use crate::ids::InstanceId;
 
 /// What a skill hands to an agent. `augment` is context to absorb, `template` a playbook to execute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -219,7 +220,7 @@ pub trait AgentConnector: Send + Sync {
 pub enum ConnectorSpec {
     /// The agent's own socket and ledger.
     Relay {
-        instance: String,
+        instance: InstanceId,
     },
     Webhook {
         url: String,

@@ -2,8 +2,9 @@
 
 use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, Code};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code};
 
+use super::lane::Identity;
 use super::lane::Job;
 use super::{Effect, Session};
 
@@ -18,7 +19,7 @@ const NOTED_MAX_CHARS: usize = 128;
 #[derive(Debug)]
 pub struct Refused {
     pub(crate) platform: String,
-    pub(crate) bot: String,
+    pub(crate) bot: BotId,
     pub(crate) op: &'static str,
     pub(crate) chat_id: ChatId,
     pub result: ActionResult,
@@ -27,7 +28,7 @@ pub struct Refused {
 impl Refused {
     pub fn new(platform: &str, bot: &str, op: &'static str, chat_id: &str, result: ActionResult) -> Self {
         let short = |text: &str| text.chars().take(NOTED_MAX_CHARS).collect();
-        Self { platform: short(platform), bot: short(bot), op, chat_id: short(chat_id).into(), result }
+        Self { platform: short(platform), bot: short(bot).into(), op, chat_id: short(chat_id).into(), result }
     }
 }
 
@@ -45,7 +46,7 @@ impl Session {
             serving.mailbox.note_traffic(self.delivery.env.now_ms());
             match &job.action.act {
                 Act::FollowUp { session_key, .. } => serving.window.followed_up(session_key),
-                act => serving.window.answered(act.chat_id().unwrap_or_default()),
+                act => serving.window.answered(act.chat_id().map_or("", ChatId::as_str)),
             }
         }
         self.lanes.push(job);
@@ -62,18 +63,19 @@ impl Session {
         let action = Action::parse(raw);
         let refuse = |action: Option<&Action>, code, text: String| {
             let (op, chat_id) =
-                action.map_or(("unknown", ""), |it| (it.act.op(), it.act.chat_id().unwrap_or_default()));
+                action.map_or(("unknown", ""), |it| (it.act.op(), it.act.chat_id().map_or("", ChatId::as_str)));
             let platform = platform.unwrap_or_default();
             Box::new(Refused::new(platform, bot.unwrap_or_default(), op, chat_id, ActionResult::refused(code, text)))
         };
-        let named = |(known, id): &&(String, String)| {
+        let named = |(known, id): &&Identity| {
             platform.is_none_or(|asked| asked == known) && bot.is_none_or(|asked| asked.is_empty() || asked == id)
         };
-        let candidates: Vec<(String, String)> = self.identities.iter().filter(named).cloned().collect();
-        if candidates.is_empty() {
+        let mut candidates = self.identities.iter().filter(named).cloned();
+        let Some(identity) = candidates.next() else {
             let text = "no hello on this socket named that platform and bot".into();
             return Err(refuse(action.as_ref().ok(), Code::UnknownIdentity, text));
-        }
+        };
+        let alternatives = candidates.collect();
         let action = action.map_err(|error| {
             let code = match error {
                 ActionError::UnknownOp(_) => Code::UnsupportedOp,
@@ -89,7 +91,8 @@ impl Session {
         };
         Ok(Job {
             request_id: request_id.to_owned(),
-            candidates,
+            identity,
+            alternatives,
             identities: self.identities.clone(),
             action,
             asked_ms: self.delivery.env.steady_ms(),

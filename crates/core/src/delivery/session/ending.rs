@@ -1,4 +1,5 @@
-//! The end of a session: its last acks are saved, and what is left of it is handed over.
+//! The end of a session: what it leaves to others. [`DeliveryPlane::release`] saves its last acks and lets the next session
+//! continue.
 
 use std::sync::Arc;
 
@@ -7,18 +8,22 @@ use frontdesk_wire::Close;
 use super::lane::Lane;
 use super::outbox::Outbox;
 use super::{Order, Session};
-use crate::delivery::interrupt::Asked;
+use crate::delivery::DeliveryPlane;
+use crate::delivery::interrupt::InterruptRequest;
 use crate::delivery::sockets::Mailbox;
+use crate::delivery::window::Acks;
+use crate::directory::Caller;
 use crate::meters::Why;
+use crate::port::store::Settlement;
 
 /// What is left to do after a session.
 pub struct Ending {
     outbox: Outbox,
     pub close: Option<Close>,
-    /// Lanes that were not started, with their mailbox; their actions are still carried out.
-    pub left: Option<(Arc<Mailbox>, Vec<Arc<Lane>>)>,
+    /// The instance that it served, which is its own until it is released.
+    pub serving: Option<EndedServing>,
     /// Interrupts that were not looked up yet; they are still carried out.
-    pub interrupts: Vec<Asked>,
+    pub interrupts: Vec<InterruptRequest>,
 }
 
 impl Ending {
@@ -27,37 +32,60 @@ impl Ending {
     }
 }
 
+/// Lanes that were not started, with their mailbox; their actions are still carried out.
+pub type Leftover = (Arc<Mailbox>, Vec<Arc<Lane>>);
+
+/// The serving of an instance by a session that ended.
+pub struct EndedServing {
+    caller: Caller,
+    mailbox: Arc<Mailbox>,
+    unsaved: Option<Settlement>,
+    acks: Acks,
+    silent_ms: u64,
+    lanes: Vec<Arc<Lane>>,
+}
+
 impl Session {
-    /// Saves the last acks and lets the next session continue.
-    pub async fn end(mut self) -> Ending {
-        let delivery = self.delivery.clone();
-        delivery.meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
-        let mut left = None;
-        if let Some(mut serving) = self.serving.take() {
-            let instance = self.caller.instance.no;
-            if let Some(settlement) = serving.take_unsaved()
-                && let Err(error) = delivery.settle(instance, settlement).await
-            {
-                tracing::error!(%error, "saving the last acks of a session failed; the rows will be sent again");
-            }
-            serving.mailbox.finish();
-            left = Some((serving.mailbox.clone(), self.lanes.leave())).filter(|(_, lanes)| !lanes.is_empty());
-            let served = delivery.sockets.detach(instance, &serving.mailbox);
-            for order in serving.mailbox.take_orders() {
-                if let Order::Result(line) = order {
-                    // Arrived while the acks were saved: goes to the next socket.
-                    delivery.served.answer(instance, line).await;
-                }
-            }
-            if served {
-                let (session, acks) = (serving.mailbox.session(), serving.window.acks);
-                delivery.socket_closed(&self.caller, session, acks, self.silent_ms).await;
-            }
-        }
+    pub fn end(mut self) -> Ending {
+        let meters = &self.delivery.meters;
+        meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
         if let Some(close) = self.closing {
-            delivery.meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
+            meters.sockets_closed.get_or_create(&Why { why: close.reason() }).inc();
         }
+        let serving = self.serving.take().map(|mut serving| EndedServing {
+            unsaved: serving.take_unsaved(),
+            acks: serving.window.acks,
+            mailbox: serving.mailbox,
+            caller: self.caller,
+            silent_ms: self.silent_ms,
+            lanes: self.lanes.leave(),
+        });
         let interrupts = self.interrupts.into_iter().skip(1).collect(); // the first one is already being looked up
-        Ending { outbox: self.outbox, close: self.closing, left, interrupts }
+        Ending { outbox: self.outbox, close: self.closing, serving, interrupts }
+    }
+}
+
+impl DeliveryPlane {
+    /// Saves the last acks and lets the next session continue.
+    pub async fn release(&self, ended: EndedServing) -> Option<Leftover> {
+        let EndedServing { caller, mailbox, unsaved, acks, silent_ms, lanes } = ended;
+        let instance = caller.instance.no;
+        if let Some(settlement) = unsaved
+            && let Err(error) = self.settle(instance, settlement).await
+        {
+            tracing::error!(%error, "saving the last acks of a session failed; the rows will be sent again");
+        }
+        mailbox.finish();
+        let served = self.sockets.detach(instance, &mailbox);
+        for order in mailbox.take_orders() {
+            if let Order::Result(line) = order {
+                // Arrived while the acks were saved: goes to the next socket.
+                self.served.answer(instance, line).await;
+            }
+        }
+        if served {
+            self.socket_closed(&caller, mailbox.session(), acks, silent_ms).await;
+        }
+        Some((mailbox, lanes)).filter(|(_, lanes)| !lanes.is_empty())
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::frame::DeskFrame;
-use frontdesk_wire::{Close, Descriptor};
+use frontdesk_wire::{BotId, Close, Descriptor};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -23,7 +23,7 @@ const PREDECESSOR_TIME: Duration = Duration::from_secs(3);
 /// A hello that waits for the store.
 pub(super) struct Hello {
     platform: String,
-    bot: String,
+    bot: BotId,
     ready: bool,
     mailbox: Arc<Mailbox>,
     settle_ms: u64,
@@ -81,7 +81,7 @@ impl Session {
         self.welcome(platform, bot, ready, now_ms);
     }
 
-    fn welcome(&mut self, platform: String, bot: String, ready: bool, now_ms: u64) {
+    fn welcome(&mut self, platform: String, bot: BotId, ready: bool, now_ms: u64) {
         if ready && let Some(serving) = &mut self.serving {
             serving.deliver_at_ms = now_ms; // the gateway says that it is ready, so no settle time is needed
         }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::{Act, Action};
+use frontdesk_wire::{Act, Action, BotId, ChatId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::port::platform::replaces;
@@ -14,12 +14,17 @@ use crate::port::platform::replaces;
 /// Lanes of one session that run concurrently; others wait.
 const LANES_MAX: usize = 64;
 
+/// A platform, and the bot on it, that a socket said hello for.
+pub type Identity = (String, BotId);
+
 pub struct Job {
     pub(crate) request_id: String,
-    /// Possible identities of the action: platform and bot.
-    pub(crate) candidates: Vec<(String, String)>,
+    /// The identity that the action names, or the first one that it can mean.
+    pub(crate) identity: Identity,
+    /// The others that it can mean.
+    pub(crate) alternatives: Vec<Identity>,
     /// All identities for which the socket had sent a hello by then.
-    pub(crate) identities: Arc<Vec<(String, String)>>,
+    pub(crate) identities: Arc<Vec<Identity>>,
     pub(crate) action: Action,
     pub(crate) asked_ms: u64,
     /// Its share of the byte limit of the socket.
@@ -60,7 +65,8 @@ impl Lane {
         let mut replaced = Vec::new();
         // Only up to the next action of another kind: what is deleted or finished in between stays so.
         while let Some(mut later) = state.waiting.pop_front_if(|later| {
-            replaces(&later.action.act).as_ref() == Some(&key) && later.candidates == next.candidates
+            replaces(&later.action.act).as_ref() == Some(&key)
+                && (&later.identity, &later.alternatives) == (&next.identity, &next.alternatives)
         }) {
             // The oldest caller gives up first, and all of them hold their share until they are answered.
             later.asked_ms = next.asked_ms.min(later.asked_ms);
@@ -123,7 +129,7 @@ impl Lanes {
 fn lane_of(action: &Action) -> String {
     match &action.act {
         Act::FollowUp { session_key, .. } => format!("s:{session_key}"),
-        act => format!("c:{}", act.chat_id().unwrap_or_default()),
+        act => format!("c:{}", act.chat_id().map_or("", ChatId::as_str)),
     }
 }
 
@@ -137,7 +143,15 @@ mod tests {
         let room = room.clone().try_acquire_many_owned(10).unwrap();
         let identities = Arc::new(Vec::new());
         let action = Action::parse(action).unwrap();
-        lane.push(Job { request_id: id.into(), candidates: Vec::new(), identities, action, asked_ms, room });
+        lane.push(Job {
+            request_id: id.into(),
+            identity: Identity::default(),
+            alternatives: Vec::new(),
+            identities,
+            action,
+            asked_ms,
+            room,
+        });
     }
 
     fn edit(message: &str, text: &str) -> String {

@@ -28,7 +28,7 @@ use self::later::Later;
 use self::outbox::{OUTBOX_MAX_BYTES, Outbox};
 use self::share::Share;
 use super::DeliveryPlane;
-use super::interrupt::Asked;
+use super::interrupt::InterruptRequest;
 use super::sockets::{Mailbox, Order, Unserved};
 use super::window::{Acks, Health, Window};
 use crate::directory::Caller;
@@ -38,8 +38,8 @@ use crate::meters::Why;
 use crate::port::store::{Delivery, Settlement, StoreError};
 
 pub use actions::Refused;
-pub use ending::Ending;
-pub use lane::{Job, Lane};
+pub use ending::{EndedServing, Ending, Leftover};
+pub use lane::{Identity, Job, Lane};
 
 /// Invalid frames per minute before the session is closed.
 const BAD_MAX: u32 = 64;
@@ -75,7 +75,7 @@ pub enum Effect {
     /// [`DeliveryPlane::settle`], then [`Session::saved`].
     Save(Settlement),
     /// [`Interrupts::forward`](super::interrupt::Interrupts::forward), then `interrupt_done` on the mailbox.
-    Interrupt { asked: Asked, mailbox: Arc<Mailbox> },
+    Interrupt { asked: InterruptRequest, mailbox: Arc<Mailbox> },
     /// [`DeliveryPlane::go_idle`].
     GoIdle(Arc<Mailbox>),
     /// [`DeliveryPlane::note_never_acks`].
@@ -105,7 +105,7 @@ pub struct Beginning {
 pub struct Session {
     delivery: Arc<DeliveryPlane>,
     caller: Caller,
-    identities: Arc<Vec<(String, String)>>,
+    identities: Arc<Vec<Identity>>,
     serving: Option<Serving>,
     /// The first valid hello, until the session serves.
     hello: Option<Hello>,
@@ -129,7 +129,7 @@ pub struct Session {
     lanes: Lanes,
     jobs: Arc<Semaphore>,
     /// The first one is being looked up.
-    interrupts: VecDeque<Asked>,
+    interrupts: VecDeque<InterruptRequest>,
     ping: bool,
     /// Since when a message is being written.
     writing_since_ms: Option<u64>,
@@ -302,7 +302,7 @@ impl Session {
             }
             Ok(GatewayFrame::Interrupt { session_key, .. }) => {
                 let at_ms = steady_ms(&*self.delivery.env, came_ms, now_ms);
-                self.take_interrupt(Asked { session_key: session_key.into_owned(), at_ms });
+                self.take_interrupt(InterruptRequest { session_key: session_key.into_owned(), at_ms });
             }
             Ok(GatewayFrame::InboundWorking { buffer_ids }) => {
                 let (epoch, instance) = (self.delivery.ledger.epoch(), self.caller.instance.no);

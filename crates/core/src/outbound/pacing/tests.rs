@@ -50,7 +50,7 @@ fn text(rate: Option<Rate>) -> Cost {
 
 /// Enters, waits, takes so long and ends. Returns when it began, or why it did not.
 async fn act(pacer: Arc<Pacer>, ask: Ask, takes_ms: u64, pace: Pace) -> Result<u64, NotBegun> {
-    let mut passage = pacer.enter("p", "b", ask)?;
+    let mut passage = pacer.enter("p", &"b".into(), ask)?;
     match passage.turn(u64::MAX).await {
         TurnOutcome::Go => {}
         TurnOutcome::NotBegun(why) => return Err(why),
@@ -101,7 +101,7 @@ async fn a_place_that_is_given_up_lets_the_next_go() {
     stuck.abort();
     let began = now_ms(&pacer);
     assert_eq!(waits.await.unwrap().map(|at| at - began), Ok(0));
-    assert!(pacer.bot("p", "b").lock().scheduler.is_idle(now_ms(&pacer)));
+    assert!(pacer.bot("p", &"b".into()).lock().scheduler.is_idle(now_ms(&pacer)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ async fn what_cannot_begin_in_time_is_not_begun_and_says_why() {
     pacer.close();
     assert_eq!(waits.await.unwrap(), Err(NotBegun::Closed));
     assert_eq!(act(pacer.clone(), ask(&pacer, "x", text(None)), 0, Pace::default()).await, Err(NotBegun::Closed));
-    assert!(matches!(pacer.enter("p", "another", ask(&pacer, "x", text(None))), Err(NotBegun::Closed)));
+    assert!(matches!(pacer.enter("p", &"another".into(), ask(&pacer, "x", text(None))), Err(NotBegun::Closed)));
     assert!(stuck.await.unwrap().is_ok(), "what is at the platform goes on");
 }
 
@@ -125,12 +125,12 @@ async fn a_replaced_edit_has_the_result_of_its_successor() {
     let pacer = paced();
     let rate = Rate { burst: 1, every_ms: 1_000 };
     let edit = || Cost { priority: Priority::Edit, replaces: Some("m".into()), ..text(Some(rate)) };
-    let mut running = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
+    let mut running = pacer.enter("p", &"b".into(), ask(&pacer, "c", edit())).unwrap();
     assert!(matches!(running.turn(u64::MAX).await, TurnOutcome::Go));
-    let mut first = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
+    let mut first = pacer.enter("p", &"b".into(), ask(&pacer, "c", edit())).unwrap();
     let first = tokio::spawn(async move { first.turn(u64::MAX).await });
     settle().await;
-    let mut second = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
+    let mut second = pacer.enter("p", &"b".into(), ask(&pacer, "c", edit())).unwrap();
     running.end(&ActionResult::sent("m0").into());
     assert!(matches!(second.turn(u64::MAX).await, TurnOutcome::Go));
     second.end(&ActionResult::sent("m2").into());
@@ -139,12 +139,12 @@ async fn a_replaced_edit_has_the_result_of_its_successor() {
     // A successor that is given up before it began was not sent; one that began may have been.
     for begins in [false, true] {
         tokio::time::sleep(Duration::from_secs(9)).await;
-        let mut blocker = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
+        let mut blocker = pacer.enter("p", &"b".into(), ask(&pacer, "c", edit())).unwrap();
         assert!(matches!(blocker.turn(u64::MAX).await, TurnOutcome::Go));
-        let mut first = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
+        let mut first = pacer.enter("p", &"b".into(), ask(&pacer, "c", edit())).unwrap();
         let first = tokio::spawn(async move { first.turn(u64::MAX).await });
         settle().await;
-        let mut second = pacer.enter("p", "b", ask(&pacer, "c", edit())).unwrap();
+        let mut second = pacer.enter("p", &"b".into(), ask(&pacer, "c", edit())).unwrap();
         blocker.end(&ActionResult::done().into());
         if begins {
             assert!(matches!(second.turn(u64::MAX).await, TurnOutcome::Go));
@@ -159,7 +159,7 @@ async fn a_replaced_edit_has_the_result_of_its_successor() {
 async fn a_refusal_for_the_rate_is_tried_again_after_the_time_that_the_platform_names() {
     let pacer = paced();
     let began = now_ms(&pacer);
-    let mut passage = pacer.enter("p", "b", ask(&pacer, "c", text(None))).unwrap();
+    let mut passage = pacer.enter("p", &"b".into(), ask(&pacer, "c", text(None))).unwrap();
     assert!(matches!(passage.turn(u64::MAX).await, TurnOutcome::Go));
     // It names a bucket that nobody counts.
     let pace = Pace { retry_after_ms: Some(3_000), bucket: Some("hash".into()), pause_ms: None };

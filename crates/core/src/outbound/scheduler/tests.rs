@@ -21,13 +21,13 @@ impl Bot {
         Self { scheduler: Scheduler::default(), chats: 0, now_ms: 1_000_000 }
     }
 
-    fn ask(&mut self, tenant: &str, cost: Cost) -> Result<Asked, Refusal> {
+    fn ask(&mut self, tenant: &str, cost: Cost) -> Result<Admission, Refusal> {
         self.chats += 1;
         let chat_id = format!("c{}", self.chats);
         self.ask_in(tenant, &chat_id, cost)
     }
 
-    fn ask_in(&mut self, tenant: &str, chat_id: &str, cost: Cost) -> Result<Asked, Refusal> {
+    fn ask_in(&mut self, tenant: &str, chat_id: &str, cost: Cost) -> Result<Admission, Refusal> {
         let deadline_ms = self.now_ms + WAIT_MS;
         let ask = Ask { tenant: tenant.into(), chat_id: chat_id.into(), cost, bytes: 10, more: 0, deadline_ms };
         self.scheduler.ask(ask, self.now_ms)

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use frontdesk_wire::{Secret, TenantId};
+use frontdesk_wire::{BotId, Secret, TenantId};
 
 use crate::intake::TenantSource;
 
 #[derive(Default)]
 pub struct Bot {
-    pub id: String,
+    pub id: BotId,
     /// `None`: shared. Routes and links decide whose an event is.
     pub tenant: Option<TenantId>,
     settings: BTreeMap<String, String>,
@@ -18,7 +18,7 @@ pub struct Bot {
 
 impl Bot {
     pub fn new(
-        id: impl Into<String>,
+        id: impl Into<BotId>,
         tenant: Option<TenantId>,
         settings: BTreeMap<String, String>,
         secrets: BTreeMap<String, Secret>,
@@ -27,7 +27,7 @@ impl Bot {
     }
 
     /// A bot that nobody added: one that a platform has by itself.
-    pub fn bare(id: impl Into<String>) -> Self {
+    pub fn bare(id: impl Into<BotId>) -> Self {
         Self { id: id.into(), ..Self::default() }
     }
 

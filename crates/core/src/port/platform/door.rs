@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use frontdesk_wire::Secret;
+use frontdesk_wire::{ChatId, Secret};
 
 use super::inlet::{Change, Gap, LateReceipt};
 use crate::error::DeskError;
@@ -106,7 +106,7 @@ pub struct GrantedSecret {
 }
 
 /// What is answered once the events are stored.
-pub enum Answer {
+pub enum DoorAnswer {
     /// The same also if the server refuses all events: that is recorded, and sending them again would not help.
     Fixed(Reply),
     /// Made from the receipts: who gets the events, and why nobody does. If the server refuses all events, that is the
@@ -118,7 +118,7 @@ pub enum Answer {
 
 /// A fragment of an event that comes in several requests, each after the last was answered.
 pub struct ReceivedFragment {
-    pub chat_id: String,
+    pub chat_id: ChatId,
     /// The event that it belongs to, among all events of the bot.
     pub group: String,
     /// Tells it from all other fragments of the bot, also after a change of the account.
@@ -133,7 +133,7 @@ pub struct ReceivedRequest {
     /// Kept until the rest is there; the event is made by [`Platform::join`](super::Platform::join).
     pub fragment: Option<ReceivedFragment>,
     /// Where this was said. Fragments of other events that are kept for this chat are complete.
-    pub chat_id: Option<String>,
+    pub chat_id: Option<ChatId>,
     /// What became of messages that were sent earlier, and what is no longer true of the platform.
     pub receipts: Vec<LateReceipt>,
     pub changes: Vec<Change>,
@@ -141,7 +141,7 @@ pub struct ReceivedRequest {
     pub gaps: Vec<Gap>,
     /// Sealed with the bot before anything else is stored.
     pub granted: Vec<GrantedSecret>,
-    pub answer: Answer,
+    pub answer: DoorAnswer,
     /// Answered instead if the events could not be stored, or if all of them were refused and the answer depends on them.
     /// For senders that do not try again. `None`: the edge says why, with a status that makes the sender try again.
     pub if_not_stored: Option<ReplyToFailure>,
@@ -150,7 +150,7 @@ pub struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    pub fn events(intakes: Vec<Intake>, answer: Answer) -> Self {
+    pub fn events(intakes: Vec<Intake>, answer: DoorAnswer) -> Self {
         Self {
             intakes,
             fragment: None,
@@ -167,6 +167,6 @@ impl ReceivedRequest {
 
     /// Nothing to store: a check of the address by the vendor, an event of no interest.
     pub fn nothing(reply: Reply) -> Self {
-        Self::events(Vec::new(), Answer::Fixed(reply))
+        Self::events(Vec::new(), DoorAnswer::Fixed(reply))
     }
 }

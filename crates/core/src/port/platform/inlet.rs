@@ -1,6 +1,6 @@
 //! Receives the events of platforms that connect to their vendor: by a socket or by polling.
 
-use frontdesk_wire::{MessageEvent, Secret};
+use frontdesk_wire::{ChatId, MessageEvent, Secret, UserId};
 
 use crate::error::DeskError;
 use crate::hash::short_hash;
@@ -12,15 +12,15 @@ use crate::port::store::{Outcome, StoreError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Who can see this chat changed, or the chat itself did.
-    Chat(String),
+    Chat(ChatId),
     /// Whether this user can see this chat changed.
-    Member { chat_id: String, user_id: String },
+    Member { chat_id: ChatId, user_id: UserId },
     /// A scope (guild, team, server) changed as a whole.
     Scope(String),
     /// What this person can see changed.
-    Person(String),
+    Person(UserId),
     /// The chat has a new id.
-    ChatMoved { from: String, to: String },
+    ChatMoved { from: ChatId, to: ChatId },
     /// A secret that the platform was granted for the bot is valid no more. Another one that was granted under this name
     /// meanwhile is.
     GrantEnded { name: String, hash: [u8; 16] },
@@ -74,7 +74,7 @@ pub trait Inlet: Send + Sync {
 
 /// Why a listener ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum ListenEnd {
     /// There is nothing to listen to: the bot's events come by HTTP, or it has none.
     Never,
     /// The connection was lost or refused for now; it is started again after a growing pause.

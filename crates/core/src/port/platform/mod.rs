@@ -10,7 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_wire::{Action, ActionResult, ChatInfo, Code, Descriptor, MessageEvent, Secret};
+use frontdesk_wire::{
+    Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, MessageEvent, MessageId, Secret, TenantId, UserId,
+};
 use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
@@ -22,10 +24,10 @@ use crate::split;
 pub use bot::{Bot, BotFinding, BotNames};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
 pub use door::{
-    Afterwards, Answer, Door, GrantedSecret, Method, RawRequest, ReceivedFragment, ReceivedRequest, Reply, ReplyMaker,
-    ReplyToFailure,
+    Afterwards, Door, DoorAnswer, GrantedSecret, Method, RawRequest, ReceivedFragment, ReceivedRequest, Reply,
+    ReplyMaker, ReplyToFailure,
 };
-pub use inlet::{Change, Ended, Gap, Inlet, LateReceipt};
+pub use inlet::{Change, Gap, Inlet, LateReceipt, ListenEnd};
 pub use part::{Layout, PARTS_MAX, Part, Partitioned};
 
 /// A platform that does not say in time who can see a chat, or whose it is, does not know.
@@ -38,7 +40,7 @@ const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 /// On whose behalf, and as which bot, an action goes out.
 #[derive(Debug, Clone, Copy)]
 pub struct ActingAs<'a> {
-    pub tenant: &'a str,
+    pub tenant: &'a TenantId,
     pub bot: &'a Bot,
     /// The same for every attempt of one action (of one part of it, if it was split), and never used for another one.
     /// It comes from the journal. A vendor that takes such a key does not carry out an action twice. `None`: the action
@@ -47,7 +49,7 @@ pub struct ActingAs<'a> {
 }
 
 impl<'a> ActingAs<'a> {
-    pub fn new(tenant: &'a str, bot: &'a Bot) -> Self {
+    pub fn new(tenant: &'a TenantId, bot: &'a Bot) -> Self {
         Self { tenant, bot, idempotency_key: None }
     }
 }
@@ -60,9 +62,9 @@ pub struct Look {
     pub visible: Option<bool>,
     pub scope_id: Option<String>,
     /// The channel, if this chat is a thread of it.
-    pub parent_chat_id: Option<String>,
+    pub parent_chat_id: Option<ChatId>,
     /// The one person of a direct chat.
-    pub person: Option<String>,
+    pub person: Option<UserId>,
 }
 
 /// Why a look failed.
@@ -79,8 +81,8 @@ pub enum LookFault {
 /// A message that was said nearby.
 #[derive(Debug, Clone, Default)]
 pub struct Nearby {
-    pub message_id: String,
-    pub user_id: String,
+    pub message_id: MessageId,
+    pub user_id: UserId,
     pub user_name: Option<String>,
     pub is_bot: bool,
     /// It was addressed to the bot, so it was a turn of its own.
@@ -191,8 +193,8 @@ pub trait Platform: Send + Sync {
         _part: Part,
         _cursor: Option<String>,
         _inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
-        Box::pin(std::future::ready(Ended::Never))
+    ) -> BoxFuture<'a, ListenEnd> {
+        Box::pin(std::future::ready(ListenEnd::Never))
     }
 
     /// The routes that the edge opens for this platform.
@@ -246,8 +248,8 @@ pub trait Platform: Send + Sync {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>>;
 
     /// The latest messages of people in a chat (and thread), oldest first. Asked only where the descriptor says
@@ -255,7 +257,7 @@ pub trait Platform: Send + Sync {
     fn nearby<'a>(
         &'a self,
         _acting_as: ActingAs<'a>,
-        _chat_id: &'a str,
+        _chat_id: &'a ChatId,
         _thread_id: Option<&'a str>,
         _limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Nearby>, StoreError>> {
@@ -268,7 +270,8 @@ pub trait Platform: Send + Sync {
     }
 
     /// A notice of the desk itself to the people in a chat, not from an agent.
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult>;
+    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a ChatId, text: &'a str)
+    -> BoxFuture<'a, ActionResult>;
 
     /// Whether it has a list of commands of its own. Only then is `declare_commands` called.
     fn declares_commands(&self) -> bool {
@@ -304,7 +307,7 @@ pub trait Platform: Send + Sync {
 pub async fn notice_in_time(
     platform: &dyn Platform,
     acting_as: ActingAs<'_>,
-    chat_id: &str,
+    chat_id: &ChatId,
     text: &str,
 ) -> ActionResult {
     let late = || {

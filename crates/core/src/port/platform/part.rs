@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Bot, Ended};
+use super::{Bot, ListenEnd};
 use crate::port::BoxFuture;
 
 /// More connections of one bot are refused.
@@ -85,7 +85,7 @@ const MARK: &str = "parts:";
 pub trait Partitioned: Send + Sync {
     /// How many parts the bot should have. It has `now`; `cursor` is that of its only part, if there is one part. A change
     /// interrupts all of them, so the answer should not change without need. `Err`: why it cannot listen.
-    fn count<'a>(&'a self, bot: &'a Bot, now: u32, cursor: Option<&'a str>) -> BoxFuture<'a, Result<u32, Ended>>;
+    fn count<'a>(&'a self, bot: &'a Bot, now: u32, cursor: Option<&'a str>) -> BoxFuture<'a, Result<u32, ListenEnd>>;
 
     /// Where the parts of the new count begin, given the cursors of all parts of the old one: whatever those have not
     /// stored, these must find.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use frontdesk_client::{Agent, Turn};
-use frontdesk_wire::MessageEvent;
+use frontdesk_wire::{MessageEvent, UserId};
 use serde_json::json;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -106,7 +106,7 @@ impl Drop for Counted<'_> {
 /// A question for permission that waits for a button.
 struct Question {
     chat: String,
-    user: Option<String>,
+    user: Option<UserId>,
     answer: oneshot::Sender<Pressed>,
 }
 

@@ -58,7 +58,7 @@ fn refused(fault: Fault) -> Refusal {
 }
 
 pub(super) async fn list(_: Admin, State(app): State<App>, Query(which): Query<Which>) -> Answer<Value> {
-    Ok(Reply(json!({ "agents": app.desk.agents().agents_shown(which.tenant.as_deref())? })))
+    Ok(Reply(json!({ "agents": app.desk.agents().agents_shown(which.tenant.as_ref())? })))
 }
 
 pub(super) async fn show(
@@ -82,7 +82,7 @@ pub(super) async fn remove(
     Path(id): Path<String>,
     Query(of): Query<OfTenant>,
 ) -> Result<StatusCode, Refusal> {
-    let who = AgentsCaller { tenant: &of.tenant, operator: true, ..AgentsCaller::default() };
+    let who = AgentsCaller::operator(&of.tenant);
     app.desk.agents().delete_agent(who, &id).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -96,7 +96,7 @@ pub(super) async fn say(
 ) -> Answer<Value> {
     let desk = &app.desk;
     let from = post.from.filter(|name| !name.is_empty());
-    let who = AgentsCaller { tenant: &post.tenant, operator: true, caller: from.as_deref(), ..AgentsCaller::default() };
+    let who = AgentsCaller { caller: from.as_deref(), ..AgentsCaller::operator(&post.tenant) };
     if post.wake {
         let opts = WakeOpts { context: Some(post.text), ..WakeOpts::default() };
         return Ok(Reply(json!(desk.messages().wake(who, &id, &opts).await.map_err(refused)?)));

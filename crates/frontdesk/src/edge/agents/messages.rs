@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json as Reply};
-use frontdesk_core::agents::{BufferedReply, Line, Question, Reservation};
+use frontdesk_core::agents::{AnswerChannel, BufferedReply, Question, Reservation};
 use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault, Notified,
@@ -174,7 +174,7 @@ pub(crate) async fn ask(
         let spent = app_of_reply.replies.take_now(&tenant, copies * bytes / 1024 + 1)?;
         Some(Box::new(spent) as Reservation)
     };
-    let line = Line::new(asker, reservation);
+    let line = AnswerChannel::new(asker, reservation);
     app.sessions.spawn(async move { desk.exchanges().ask(who.as_caller(), &id, question, timeout_ms, line).await });
     tokio::select! {
         biased;

@@ -215,7 +215,7 @@ impl Listener {
     fn is_authorized(&self) -> bool {
         let now_ms = self.app.desk.env().now_ms();
         self.app.desk.directory().read(|view| {
-            let token = view.tokens.get(&self.token_id);
+            let token = view.token(&self.token_id);
             token.is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)) && view.agent_no(self.agent).is_some()
         })
     }

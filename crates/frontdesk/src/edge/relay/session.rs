@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket};
 use frontdesk_core::Desk;
-use frontdesk_core::delivery::interrupt::Asked;
+use frontdesk_core::delivery::interrupt::InterruptRequest;
 use frontdesk_core::delivery::session::{Beginning, Effect, Row, Session, Write};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Position, StoreError};
@@ -123,8 +123,12 @@ impl Carrier {
     /// Releases the instance for the next socket, then closes this one.
     async fn end(self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, is_gone: bool) {
         let (app, caller) = (self.app, self.session.caller().clone());
-        let mut ending = self.session.end().await;
-        if let Some((mailbox, lanes)) = ending.left.take() {
+        let mut ending = self.session.end();
+        let left = match ending.serving.take() {
+            Some(serving) => app.desk.delivery().release(serving).await,
+            None => None,
+        };
+        if let Some((mailbox, lanes)) = left {
             let (desk, caller) = (app.desk.clone(), caller.clone());
             app.sessions.spawn(async move {
                 for lane in lanes {
@@ -266,7 +270,7 @@ async fn begin(desk: Arc<Desk>, caller: Caller, beginning: Beginning) -> Done {
     Done::Begun(desk.delivery().begin(&caller, beginning).await)
 }
 
-async fn interrupt(desk: &Desk, caller: &Caller, asked: &Asked) {
+async fn interrupt(desk: &Desk, caller: &Caller, asked: &InterruptRequest) {
     if let Err(error) = desk.delivery().interrupts().forward(caller, asked).await {
         tracing::error!(%error, "routing an interrupt failed");
     }

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use frontdesk_core::delivery::session::Session;
+use frontdesk_core::directory::Fact;
 use frontdesk_core::directory::Identity;
-use frontdesk_core::directory::facts::OfferedCommands;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Acted, ActingAs, Look, LookFault};
 use frontdesk_core::port::store::Store;
@@ -15,7 +15,7 @@ use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::NoWay;
 use frontdesk_wire::api::{BotNew, ProvisionRequest};
-use frontdesk_wire::{Action, ActionResult, Descriptor, Secret, token};
+use frontdesk_wire::{Action, ActionResult, ChatId, Descriptor, Secret, TenantId, UserId, token};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -66,7 +66,7 @@ impl Platform for Listed {
     fn declare_commands<'a>(&'a self, bot: &'a Bot, commands: &'a [Command]) -> BoxFuture<'a, Result<(), String>> {
         let token = bot.secret("token").map(|token| token.expose().to_owned()).unwrap_or_default();
         let names = commands.iter().map(|command| command.name.clone()).collect();
-        self.calls.lock().unwrap().push((bot.id.clone(), token, names));
+        self.calls.lock().unwrap().push((bot.id.to_string(), token, names));
         Box::pin(async move {
             assert!(!self.panics.swap(false, Ordering::SeqCst), "as an adapter with a defect does");
             if self.hangs.swap(false, Ordering::SeqCst) {
@@ -83,13 +83,13 @@ impl Platform for Listed {
     fn look<'a>(
         &'a self,
         _: ActingAs<'a>,
-        _: &'a str,
-        _: Option<&'a str>,
+        _: &'a ChatId,
+        _: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a str, _: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a ChatId, _: &'a str) -> BoxFuture<'a, ActionResult> {
         Box::pin(async { ActionResult::done() })
     }
 }
@@ -119,7 +119,7 @@ impl Scene {
         let bot = BotNew {
             platform: "listed".into(),
             id: id.into(),
-            tenant: tenant.map(str::to_owned),
+            tenant: tenant.map(TenantId::from),
             settings: std::collections::BTreeMap::new(),
             secrets: [("token".to_owned(), token.to_owned())].into(),
         };
@@ -128,7 +128,7 @@ impl Scene {
 
     /// A gateway connects and says hello for a bot, with these commands.
     async fn hello(&self, tenant: &str, name: &str, bot: &str, manifest: Option<Value>) {
-        if self.desk.directory().read(|view| !view.tenants.contains_key(tenant)) {
+        if self.desk.directory().read(|view| view.tenant(tenant).is_none()) {
             self.desk.directory().create_tenant(tenant).await.unwrap();
         }
         let ask = ProvisionRequest {
@@ -193,8 +193,11 @@ async fn the_lists_of_a_tenant_are_bounded_in_bytes() {
     scene.offers("blue", "ben", "shared", &["weather"]).await;
     scene.pass(2).await;
     let stored = |tenant: &str| {
-        let texts = |list: &Arc<OfferedCommands>| list.commands.iter().map(|it| it.description.len()).sum::<usize>();
-        scene.desk.directory().read(|view| view.commands.values().filter(|it| it.tenant == *tenant).map(texts).sum())
+        let texts = |fact| match fact {
+            Fact::Commands(it) if it.tenant == *tenant => it.commands.iter().map(|it| it.description.len()).sum(),
+            _ => 0_usize,
+        };
+        scene.desk.directory().read(|view| view.facts().into_iter().map(texts).sum())
     };
     let (red, blue): (usize, usize) = (stored("red"), stored("blue"));
     assert!((900 << 10..1 << 20).contains(&red), "{red} of 1,536,000 bytes");
@@ -219,7 +222,7 @@ async fn a_list_is_the_union_of_what_agents_offer_and_is_declared_once() {
     scene.offers("red", "ann", "shared", &[]).await;
     scene.pass(15).await;
     assert_eq!(scene.platform.lists("shared"), ["ask weather zoom", "ask zoom"]);
-    let ben = scene.desk.directory().prove_instance("ben", Some("blue")).unwrap();
+    let ben = scene.desk.directory().prove_instance("ben", Some(&"blue".into())).unwrap();
     scene.desk.deprovision(&ben).await.unwrap();
     scene.pass(400).await;
     assert_eq!(scene.platform.lists("shared").last().unwrap(), "");
@@ -249,7 +252,7 @@ async fn a_new_or_changed_bot_gets_its_list() {
     scene.pass(15).await;
     let tokens: Vec<String> = scene.platform.calls.lock().unwrap().iter().map(|(_, token, _)| token.clone()).collect();
     assert_eq!(tokens, ["old", "new"]);
-    scene.desk.directory().bots().remove("listed", "b").await.unwrap();
+    scene.desk.directory().bots().remove("listed", &"b".into()).await.unwrap();
     scene.pass(15).await;
     let duties: Vec<String> = scene.desk.lease().desks().await.unwrap().remove(0).1;
     assert!(duties.is_empty(), "{duties:?}");

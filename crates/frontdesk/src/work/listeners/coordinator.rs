@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::inbound::share::PartName;
-use frontdesk_core::port::platform::{Bot, Ended, Inlet as _, Layout, PARTS_MAX, Part, Partitioned};
+use frontdesk_core::port::platform::{Bot, Inlet as _, Layout, ListenEnd, PARTS_MAX, Part, Partitioned};
 use frontdesk_core::port::store::StoreError;
 use tokio::sync::Notify;
 
@@ -48,8 +48,8 @@ pub(super) struct Coordinator<'a> {
 
 impl Coordinator<'_> {
     /// While the bot has several parts. Comes back when it has one, which is to listen under this duty.
-    pub(super) async fn keep(&self, taken: &mut Taken) -> Result<(), Ended> {
-        let lost = |error: StoreError| Ended::Lost(error.to_string());
+    pub(super) async fn keep(&self, taken: &mut Taken) -> Result<(), ListenEnd> {
+        let lost = |error: StoreError| ListenEnd::Lost(error.to_string());
         loop {
             let cursor = self.cursor(Part::WHOLE).await.map_err(lost)?;
             let layout = Layout::read(cursor.as_deref());
@@ -61,12 +61,12 @@ impl Coordinator<'_> {
             };
             if !(1..=PARTS_MAX).contains(&count) {
                 let why = format!("the platform wants {count} connections, and this server opens 1 to {PARTS_MAX}");
-                return Err(Ended::Misconfigured(why));
+                return Err(ListenEnd::Misconfigured(why));
             }
             if layout != (Layout { count, next: None }) {
                 let changed = self.change(layout, cursor, count, taken).await;
                 let why = |error| format!("changing the number of connections to {count} failed: {error}");
-                changed.map_err(|error| Ended::Lost(why(error)))?;
+                changed.map_err(|error| ListenEnd::Lost(why(error)))?;
             } else if count == 1 {
                 return Ok(());
             } else {
@@ -89,7 +89,7 @@ impl Coordinator<'_> {
         let PartName { platform, bot, .. } = self.name;
         tracing::info!(
             platform,
-            bot,
+            bot = bot.as_str(),
             from = old.count,
             to = count,
             "started to change the number of connections of a bot"

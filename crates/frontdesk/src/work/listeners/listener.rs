@@ -8,7 +8,7 @@ use std::time::Duration;
 use frontdesk_core::Desk;
 use frontdesk_core::directory::ListenerFailure;
 use frontdesk_core::meters::{ListenerLabels, Why};
-use frontdesk_core::port::platform::{Bot, Ended, Platform};
+use frontdesk_core::port::platform::{Bot, ListenEnd, Platform};
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -69,16 +69,16 @@ impl Listener {
             };
             let lost = if ended.is_ok() { "lost" } else { "panicked" };
             let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
-            match ended.unwrap_or_else(Ended::Lost) {
-                Ended::Never => {
+            match ended.unwrap_or_else(ListenEnd::Lost) {
+                ListenEnd::Never => {
                     self.note(None);
                     std::future::pending::<()>().await;
                 }
-                Ended::Misconfigured(why) => {
+                ListenEnd::Misconfigured(why) => {
                     count("misconfigured");
                     tracing::error!(
                         platform,
-                        bot = bot.id,
+                        bot = bot.id.as_str(),
                         %part,
                         why,
                         "the listener of a bot failed permanently; change the bot with `bot add`"
@@ -86,12 +86,12 @@ impl Listener {
                     self.note(Some((why, true)));
                     std::future::pending::<()>().await;
                 }
-                Ended::Lost(why) => {
+                ListenEnd::Lost(why) => {
                     count(lost);
                     if is_well {
                         pause = PAUSE_MIN;
                     }
-                    tracing::warn!(platform, bot = bot.id, %part, why, ?pause, "the listener of a bot ended; trying again");
+                    tracing::warn!(platform, bot = bot.id.as_str(), %part, why, ?pause, "the listener of a bot ended; trying again");
                     self.note(Some((why, false)));
                 }
             }
@@ -109,7 +109,7 @@ impl Listener {
     }
 
     /// `Err`: it panicked. A defect of one platform must not stop its bot for good, nor start it again at once.
-    async fn listen_once(&self, taken: &mut Taken) -> Result<Ended, String> {
+    async fn listen_once(&self, taken: &mut Taken) -> Result<ListenEnd, String> {
         let Self { name, desk, platform, bot, inlet, duties, changed, .. } = self;
         let listening = async {
             if let Some(partitioned) = platform.partitioned().filter(|_| name.part.is_whole()) {
@@ -120,7 +120,7 @@ impl Listener {
             }
             match desk.inbound().cursor(&name.platform, bot, name.part).await {
                 Ok(cursor) => platform.listen(bot, name.part, cursor, inlet).await,
-                Err(error) => Ended::Lost(error.to_string()),
+                Err(error) => ListenEnd::Lost(error.to_string()),
             }
         };
         let ended = AssertUnwindSafe(listening).catch_unwind().await;
@@ -131,7 +131,7 @@ impl Listener {
 /// What `bot check`, `doctor` and the metrics tell.
 pub(super) fn note(desk: &Desk, name: &PartName, failure: Option<ListenerFailure>) {
     let PartName { platform, bot, part } = name;
-    let labels = ListenerLabels { platform: platform.clone(), bot: bot.clone(), connection: part.to_string() };
+    let labels = ListenerLabels { platform: platform.clone(), bot: bot.to_string(), connection: part.to_string() };
     match &failure {
         Some(_) => {
             desk.meters().listeners_failing.get_or_create(&labels).set(1);

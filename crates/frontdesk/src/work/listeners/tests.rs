@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use frontdesk_core::intake::{Intake, TenantSource, Verified};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Acted, ActingAs, Ended, Inlet, Look, LookFault};
+use frontdesk_core::port::platform::{Acted, ActingAs, Inlet, ListenEnd, Look, LookFault};
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Parts, Rules};
@@ -16,7 +16,7 @@ use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::NoWay;
 use frontdesk_wire::api::{BindingNew, BotNew, GatewayNew};
-use frontdesk_wire::{Action, ActionResult, Descriptor, MessageEvent, Secret, Seq, Source};
+use frontdesk_wire::{Action, ActionResult, ChatId, Descriptor, MessageEvent, Secret, Seq, Source, UserId};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
@@ -30,7 +30,7 @@ struct Polled {
     listening: AtomicUsize,
     most_at_once: AtomicUsize,
     /// How each start ends, first to last; then it listens for ever.
-    ends: Mutex<Vec<Ended>>,
+    ends: Mutex<Vec<ListenEnd>>,
     /// How many of the next starts panic.
     panics: AtomicUsize,
     next: Notify,
@@ -72,7 +72,7 @@ fn message(bot: &Bot, number: u64) -> Intake {
         text: format!("message {number}"),
         message_type: "text".into(),
         source,
-        message_id: Some(number.to_string()),
+        message_id: Some(number.to_string().into()),
         ..MessageEvent::default()
     };
     Intake::new(Verified::by("a test"), TenantSource::Tenant("home".into()), bot.id.clone(), event)
@@ -93,10 +93,10 @@ impl Platform for Polled {
         _: Part,
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
+    ) -> BoxFuture<'a, ListenEnd> {
         Box::pin(async move {
             let token = bot.secret("token").map(|token| token.expose().to_owned()).unwrap_or_default();
-            self.starts.lock().unwrap().push((bot.id.clone(), token, cursor.clone()));
+            self.starts.lock().unwrap().push((bot.id.to_string(), token, cursor.clone()));
             let now = self.listening.fetch_add(1, Ordering::SeqCst) + 1;
             let _listening = Listening(self);
             self.most_at_once.fetch_max(now, Ordering::SeqCst);
@@ -125,13 +125,13 @@ impl Platform for Polled {
     fn look<'a>(
         &'a self,
         _: ActingAs<'a>,
-        _: &'a str,
-        viewer: Option<&'a str>,
+        _: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move { Ok(Some(Look { visible: viewer.map(|_| true), ..Look::default() })) })
     }
 
-    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a str, _: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a ChatId, _: &'a str) -> BoxFuture<'a, ActionResult> {
         Box::pin(async { ActionResult::done() })
     }
 }
@@ -164,7 +164,10 @@ impl Scene {
         let gateway = GatewayNew { id: "g".into(), tenant: "home".into(), instance: None, wake_url: None };
         directory.add_gateway(gateway).await.unwrap();
         let [platform, user_id, tenant, instance] = ["polled", "ann", "home", "g"].map(str::to_owned);
-        directory.bind(BindingNew { platform, user_id, tenant, instance }).await.unwrap();
+        directory
+            .bind(BindingNew { platform, user_id: user_id.into(), tenant: tenant.into(), instance: instance.into() })
+            .await
+            .unwrap();
         scene
     }
 
@@ -200,7 +203,7 @@ impl Scene {
     async fn received(&self) -> Vec<String> {
         let no = self.desk.directory().find_instance("g", None).unwrap().no;
         let rows = self.desk.stores().ledger.pending(no, Seq(0), 99).await.unwrap();
-        rows.into_iter().map(|(_, row)| row.message_id.clone()).collect()
+        rows.into_iter().map(|(_, row)| row.message_id.to_string()).collect()
     }
 }
 
@@ -221,9 +224,9 @@ async fn a_bot_that_is_added_listens_and_one_that_is_removed_does_not() {
         scene.poll().await;
     }
     assert_eq!(scene.received().await, ["1", "2", "4"], "one that is refused does not stop the others");
-    let why = scene.desk.stores().ledger.event_named("home", b"3".to_vec(), "3", None).await.unwrap();
+    let why = scene.desk.stores().ledger.event_named(&"home".into(), b"3".to_vec(), &"3".into(), None).await.unwrap();
     assert!(why.is_some_and(|event| event.verdict.contains("chat_id")), "and its reason is recorded");
-    scene.desk.directory().bots().remove("polled", "b").await.unwrap();
+    scene.desk.directory().bots().remove("polled", &"b".into()).await.unwrap();
     scene.pass(2).await;
     assert_eq!(scene.platform.listening.load(Ordering::SeqCst), 0);
     let desks = scene.desk.lease().desks().await.unwrap();
@@ -242,7 +245,7 @@ async fn a_bot_that_is_added_listens_and_one_that_is_removed_does_not() {
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_ends_is_started_again_with_a_growing_pause() {
     let scene = Scene::new().await;
-    let lost = || Ended::Lost("the connection was closed".into());
+    let lost = || ListenEnd::Lost("the connection was closed".into());
     *scene.platform.ends.lock().unwrap() = vec![lost(), lost(), lost()];
     scene.add("b", "t").await;
     scene.listen();
@@ -270,10 +273,10 @@ async fn a_listener_that_panics_is_started_again_and_one_that_cannot_work_waits_
         scene.pass(1).await;
     }
     assert_eq!(after, [0, 1, 3, 7], "with a growing pause");
-    let noted = scene.desk.directory().bots().listener_failure("polled", "b").unwrap();
+    let noted = scene.desk.directory().bots().listener_failure("polled", &"b".into()).unwrap();
     assert!(noted.why.contains("panicked") && noted.why.contains("a listener with a defect") && !noted.is_final);
     assert_eq!(scene.desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).get(), 3);
-    *scene.platform.ends.lock().unwrap() = vec![Ended::Misconfigured("the token is not valid".into())];
+    *scene.platform.ends.lock().unwrap() = vec![ListenEnd::Misconfigured("the token is not valid".into())];
     scene.add("b", "bad").await;
     scene.pass(100).await;
     assert_eq!(scene.starts(), [start("b", "bad", None)], "once");

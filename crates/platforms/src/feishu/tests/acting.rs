@@ -1,12 +1,13 @@
 //! What agents do.
 
 use frontdesk_core::port::platform::{ActingAs, Platform as _};
-use frontdesk_wire::{Action, ActionResult, Code};
+use frontdesk_wire::{Action, ActionResult, ChatId, Code, TenantId, UserId};
 
 use super::*;
 
 async fn act(stage: &Stage, action: Value) -> ActionResult {
-    let acting_as = ActingAs { idempotency_key: Some("1.2.3"), ..ActingAs::new("home", &stage.bot) };
+    let home = TenantId::from("home");
+    let acting_as = ActingAs { idempotency_key: Some("1.2.3"), ..ActingAs::new(&home, &stage.bot) };
     let action = Action::parse(&action.to_string()).unwrap();
     stage.feishu.act(acting_as, &action, None).await.result
 }
@@ -411,7 +412,13 @@ async fn members_see_their_chats() {
     stage.vendor.answers(members, page(&["ann"], ""));
     let look = |chat: &'static str, viewer: &'static str| {
         let stage = &stage;
-        async move { stage.feishu.look(ActingAs::new("home", &stage.bot), chat, Some(viewer)).await.unwrap() }
+        async move {
+            stage
+                .feishu
+                .look(ActingAs::new(&"home".into(), &stage.bot), &ChatId::from(chat), Some(&UserId::from(viewer)))
+                .await
+                .unwrap()
+        }
     };
     assert_eq!(look("oc_group", "ann").await.unwrap().visible, Some(true));
     assert_eq!(look("oc_group", "eve").await.unwrap().visible, Some(false));

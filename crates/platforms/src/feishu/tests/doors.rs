@@ -1,7 +1,7 @@
 //! Requests of Feishu.
 
 use frontdesk_core::intake::TenantSource;
-use frontdesk_core::port::platform::{Answer, RawRequest, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{DoorAnswer, RawRequest, ReceivedRequest, Reply};
 
 use super::super::{envelope, signature};
 use super::*;
@@ -30,9 +30,9 @@ pub(super) fn sealed(payload: &Value) -> String {
 
 fn reply(received: ReceivedRequest) -> Value {
     let reply = match received.answer {
-        Answer::Fixed(reply) => reply,
-        Answer::FromReceipts(make) => make(&[receipt("delivered", "")]),
-        Answer::File(..) => panic!("a file"),
+        DoorAnswer::Fixed(reply) => reply,
+        DoorAnswer::FromReceipts(make) => make(&[receipt("delivered", "")]),
+        DoorAnswer::File(..) => panic!("a file"),
     };
     assert_eq!(reply.status, 200);
     serde_json::from_str(&reply.body).unwrap()
@@ -154,7 +154,7 @@ async fn a_press_is_answered_with_the_answered_card_or_a_reason() {
     let body = sealed(&press(value));
     // Nobody gets it.
     let received = receive(&both, &signed(&body)).await.unwrap();
-    let Answer::FromReceipts(make) = received.answer else { panic!("made from receipts") };
+    let DoorAnswer::FromReceipts(make) = received.answer else { panic!("made from receipts") };
     let response: Value = serde_json::from_str(&make(&[receipt("refused", "run `frontdesk bind`")]).body).unwrap();
     assert!(
         response["toast"]["content"].as_str().unwrap().contains("/link") && response.get("card").is_none(),

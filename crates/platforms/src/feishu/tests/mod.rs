@@ -12,7 +12,7 @@ use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{
-    Answer, Body, Call, Dial, HttpMethod, OpenAnswer, Outcall, OutcallError, PartValue, Socket, SocketMessage,
+    Body, Call, Dial, HttpAnswer, HttpMethod, OpenAnswer, Outcall, OutcallError, PartValue, Socket, SocketMessage,
 };
 use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet, LateReceipt};
 use frontdesk_core::port::store::StoreError;
@@ -49,7 +49,7 @@ impl Made {
 #[derive(Default)]
 pub(super) struct Vendor {
     /// The next answers, by method and path; the last one stays.
-    answers: Mutex<HashMap<String, VecDeque<Answer>>>,
+    answers: Mutex<HashMap<String, VecDeque<HttpAnswer>>>,
     made: Mutex<Vec<Made>>,
     /// Paths that get no answer.
     stalling: Mutex<Vec<String>>,
@@ -63,7 +63,7 @@ impl Vendor {
     }
 
     pub(super) fn says(&self, what: &str, status: u16, body: Value) {
-        let answer = Answer { body: body.to_string().into_bytes(), ..Answer::of(status) };
+        let answer = HttpAnswer { body: body.to_string().into_bytes(), ..HttpAnswer::of(status) };
         self.answers.lock().unwrap().entry(what.to_owned()).or_default().push_back(answer);
     }
 
@@ -96,7 +96,7 @@ impl Vendor {
         format!("{method} {}", path.strip_prefix("/open-apis").unwrap_or(path))
     }
 
-    fn answer(&self, what: &str) -> Answer {
+    fn answer(&self, what: &str) -> HttpAnswer {
         let what = what.split('?').next().unwrap();
         let mut answers = self.answers.lock().unwrap();
         let Some(queue) = answers.get_mut(what) else {
@@ -104,10 +104,10 @@ impl Vendor {
             if what.starts_with("GET /im/v1/messages/om_") && what.split('/').count() == 5 {
                 let data = json!({ "items": [{ "chat_id": "oc_1", "msg_type": "text", "body": { "content": "{}" } }] });
                 let body = json!({ "code": 0, "data": data }).to_string().into_bytes();
-                return Answer { body, ..Answer::of(200) };
+                return HttpAnswer { body, ..HttpAnswer::of(200) };
             }
             let body = json!({ "code": 99_991_404, "msg": format!("nothing is known about {what}") });
-            return Answer { body: body.to_string().into_bytes(), ..Answer::of(404) };
+            return HttpAnswer { body: body.to_string().into_bytes(), ..HttpAnswer::of(404) };
         };
         if queue.len() > 1 { queue.pop_front().unwrap() } else { queue[0].clone() }
     }
@@ -144,7 +144,7 @@ impl Outcall for Vendor {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             let what = Self::what(&call);
             self.note(what.clone(), call).await;
@@ -169,7 +169,7 @@ impl Outcall for Vendor {
             }
             let what = Self::what(&call);
             self.note(what.clone(), call).await;
-            let Answer { status, headers, body } = self.answer(&what);
+            let HttpAnswer { status, headers, body } = self.answer(&what);
             let piece = Ok(bytes::Bytes::from(body));
             Ok(OpenAnswer { status, headers, body: Box::pin(futures_util::stream::iter([piece])) })
         })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use frontdesk_core::port::platform::{Ended, Part, Platform as _};
+use frontdesk_core::port::platform::{ListenEnd, Part, Platform as _};
 
 use super::super::frame::{CONTROL, DATA, Frame, Header};
 use super::*;
@@ -94,7 +94,7 @@ async fn a_frame_is_answered_after_its_event_is_stored() {
         drop(end);
     };
     let (ended, ()) = tokio::join!(listening, scene);
-    assert!(matches!(ended, Ended::Lost(_)), "{ended:?}");
+    assert!(matches!(ended, ListenEnd::Lost(_)), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +118,7 @@ async fn a_press_is_answered_in_its_frame() {
         assert!(STANDARD.decode(payload_of(&answer)["data"].as_str().unwrap()).unwrap().starts_with(b"{\"toast\""));
     };
     let (ended, ()) = tokio::join!(listening, scene);
-    assert!(matches!(ended, Ended::Lost(_)), "{ended:?}");
+    assert!(matches!(ended, ListenEnd::Lost(_)), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,7 +137,7 @@ async fn what_is_not_stored_is_not_acknowledged() {
         assert!(end.received.recv().await.is_none(), "what came later is not stored before it");
     };
     let (ended, ()) = tokio::join!(listening, scene);
-    assert!(matches!(ended, Ended::Lost(_)), "{ended:?}");
+    assert!(matches!(ended, ListenEnd::Lost(_)), "{ended:?}");
     assert!(taken.try_recv().is_err());
 }
 
@@ -211,7 +211,7 @@ async fn what_is_being_stored_when_the_socket_ends_is_stored() {
         drop(end);
     };
     let (ended, ()) = tokio::join!(listening, scene);
-    assert!(matches!(&ended, Ended::Lost(why) if why.contains("closed")), "{ended:?}");
+    assert!(matches!(&ended, ListenEnd::Lost(why) if why.contains("closed")), "{ended:?}");
     assert_eq!(taken.try_recv().unwrap().event.text, "hello");
 }
 
@@ -260,7 +260,7 @@ async fn a_silent_socket_is_given_up_and_pongs_keep_it() {
         end
     };
     let (ended, _end) = tokio::join!(listening, scene);
-    assert!(matches!(&ended, Ended::Lost(why) if why.contains("silent")), "{ended:?}");
+    assert!(matches!(&ended, ListenEnd::Lost(why) if why.contains("silent")), "{ended:?}");
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(90) && took < Duration::from_secs(200), "{took:?}");
     assert!(!store.cursors.lock().unwrap().is_empty());
@@ -280,7 +280,7 @@ async fn the_endpoint_says_why_there_is_no_socket() {
         stage.vendor.says("POST /callback/ws/endpoint", 200, answer.clone());
         let (store, _taken) = Store::new();
         let ended = stage.feishu.listen(&stage.bot, Part::WHOLE, None, &store).await;
-        assert_eq!(matches!(ended, Ended::Misconfigured(_)), is_final, "{answer}: {ended:?}");
+        assert_eq!(matches!(ended, ListenEnd::Misconfigured(_)), is_final, "{answer}: {ended:?}");
         assert!(!format!("{ended:?}").contains(SECRET));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use frontdesk_core::port::outcall::OutcallError;
 use frontdesk_core::port::platform::{Acted, ActingAs, MediaFault, Platform as _};
-use frontdesk_wire::{Action, Code, Secret};
+use frontdesk_wire::{Action, ChatId, Code, Secret, TenantId, UserId};
 use serde_json::{Value, json};
 
 use super::super::{Homeservers, PLATFORM};
@@ -14,7 +14,8 @@ const ROOM: &str = super::ROOM;
 
 fn act(desk: &Homeservers, action: Value) -> Acted {
     let (bot, action) = (bot("sync"), Action::parse(&action.to_string()).unwrap());
-    let acting_as = ActingAs { idempotency_key: Some("5.17.0"), ..ActingAs::new("home", &bot) };
+    let home = TenantId::from("home");
+    let acting_as = ActingAs { idempotency_key: Some("5.17.0"), ..ActingAs::new(&home, &bot) };
     run(desk.act(acting_as, &action, None))
 }
 
@@ -307,14 +308,14 @@ fn a_homeserver_that_limits_the_bot_slows_it_down() {
     let bot = bot("sync");
     let send = Action::parse(&json!({ "op": "send", "chat_id": ROOM, "content": "x" }).to_string()).unwrap();
     let typing = Action::parse(&json!({ "op": "typing", "chat_id": ROOM }).to_string()).unwrap();
-    let pace = || desk.cost(ActingAs::new("home", &bot), &send).buckets[0].1.every_ms;
+    let pace = || desk.cost(ActingAs::new(&"home".into(), &bot), &send).buckets[0].1.every_ms;
     assert_eq!(pace(), 100);
     let limit = json!({ "errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 2_500 });
     table.rule(&path("PUT", "send/"), 429, limit);
     let limited = act(&desk, json!({ "op": "send", "chat_id": ROOM, "content": "x" }));
     assert_eq!((limited.pace.retry_after_ms, limited.pace.bucket.as_deref()), (Some(2_500), Some("messages")));
     assert_eq!(pace(), 5_000, "as Synapse permits ordinary users");
-    assert!(desk.cost(ActingAs::new("home", &bot), &typing).buckets.is_empty(), "typing is not counted there");
+    assert!(desk.cost(ActingAs::new(&"home".into(), &bot), &typing).buckets.is_empty(), "typing is not counted there");
 }
 
 #[test]
@@ -328,7 +329,8 @@ fn few_files_of_unknown_length_are_in_memory() {
     let media =
         json!({ "op": "send_media", "chat_id": ROOM, "media_kind": "image", "source_url": "https://files.example/a" });
     let action = Action::parse(&media.to_string()).unwrap();
-    let send = || desk.act(ActingAs::new("home", &bot), &action, None);
+    let home = TenantId::from("home");
+    let send = || desk.act(ActingAs::new(&home, &bot), &action, None);
     let results = run(futures_util::future::join_all([send(), send(), send()]));
     let codes: Vec<_> = results.into_iter().map(|acted| acted.result.code).collect();
     assert_eq!(codes, [None, None, Some(Code::RateLimited)]);
@@ -357,7 +359,7 @@ fn a_room_with_a_name_is_a_direct_chat_only_if_the_account_says_so() {
             table.rule("GET client/v3/user/%40bot%3Aexample.org/account_data/m.direct", 200, data);
         }
         let bot = bot("sync");
-        let look = run(desk.look(ActingAs::new("home", &bot), ROOM, None)).unwrap().unwrap();
+        let look = run(desk.look(ActingAs::new(&"home".into(), &bot), &ChatId::from(ROOM), None)).unwrap().unwrap();
         assert_eq!(look.info.chat_type, kind, "{name:?} {alias:?}");
         assert_eq!(look.person.is_some(), kind == "dm");
     }
@@ -382,7 +384,10 @@ fn members_see_the_room_and_others_do_not() {
     table.rule(&member, 200, json!({ "membership": "join" }));
     table.rule(&path("GET", "state/m.room.member/%40cat%3Aexample.org"), 200, json!({ "membership": "leave" }));
     let bot = bot("sync");
-    let look = |viewer: Option<&str>| run(desk.look(ActingAs::new("home", &bot), ROOM, viewer)).unwrap().unwrap();
+    let look = |viewer: Option<&str>| {
+        let viewer = viewer.map(UserId::from);
+        run(desk.look(ActingAs::new(&"home".into(), &bot), &ROOM.into(), viewer.as_ref())).unwrap().unwrap()
+    };
     let seen = look(Some("@ann:example.org"));
     assert_eq!((seen.visible, seen.person.as_deref()), (Some(true), Some("@ann:example.org")));
     assert_eq!((seen.scope_id.as_deref(), seen.info.chat_type.as_str()), (Some("example.org"), "dm"));
@@ -391,7 +396,7 @@ fn members_see_the_room_and_others_do_not() {
     look(Some("@ann:example.org"));
     assert_eq!((table.seen(&member).len(), table.seen(&path("GET", "joined_members")).len()), (2, 1));
     assert_eq!(look(None).visible, None);
-    let other = run(desk.look(ActingAs::new("home", &bot), "!other:example.org", None));
+    let other = run(desk.look(ActingAs::new(&"home".into(), &bot), &"!other:example.org".into(), None));
     assert!(other.unwrap().is_none());
 }
 
@@ -411,7 +416,7 @@ fn a_direct_chat_that_grew_is_one_until_somebody_names_it() {
         let direct = "GET client/v3/user/%40bot%3Aexample.org/account_data/m.direct";
         table.rule(direct, 200, json!({ "@ann:example.org": [ROOM] }));
         let bot = bot("sync");
-        let seen = run(desk.look(ActingAs::new("home", &bot), ROOM, None)).unwrap().unwrap();
+        let seen = run(desk.look(ActingAs::new(&"home".into(), &bot), &ChatId::from(ROOM), None)).unwrap().unwrap();
         assert_eq!(seen.info.chat_type, chat_type, "{members:?} {name:?}");
     }
 }

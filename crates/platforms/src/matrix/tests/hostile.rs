@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::port::outcall::OutcallError;
-use frontdesk_core::port::platform::{Bot, Ended, Part, Platform as _};
+use frontdesk_core::port::platform::{Bot, ListenEnd, Part, Platform as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -95,7 +95,7 @@ fn a_task_is_kept_if_the_token_is_really_bad() {
     table.slow("GET client/v3/sync", Duration::from_mins(1), 200, json!({ "next_batch": "s3" }));
     let record = Record::default();
     let ended = listen(&desk, &bot("sync"), Some("s1"), &record);
-    assert!(matches!(ended, Ended::Misconfigured(_)), "{ended:?}");
+    assert!(matches!(ended, ListenEnd::Misconfigured(_)), "{ended:?}");
     assert!(record.cursor().unwrap().contains("invited"));
 }
 
@@ -105,7 +105,7 @@ fn a_poll_ends_a_bot_for_good_only_if_the_token_is_bad() {
     greeted(&table);
     table.rule("GET client/v3/sync", 401, json!({ "error": "of a proxy" }));
     let ended = listen(&desk, &bot("sync"), Some("s1"), &Record::default());
-    assert!(matches!(&ended, Ended::Lost(why) if why.contains("of a proxy")), "{ended:?}");
+    assert!(matches!(&ended, ListenEnd::Lost(why) if why.contains("of a proxy")), "{ended:?}");
 }
 
 fn member(user_id: &str, membership: &str) -> Value {
@@ -120,8 +120,7 @@ fn old_memberships_of_a_poll_do_not_replace_newer_ones() {
     greeted(&table);
     let kind = |desk: &Homeservers| {
         let bot = bot("appservice");
-        let desk = desk.look(super::acting_as(&bot), ROOM, None);
-        run(desk).unwrap().unwrap().info
+        run(desk.look(super::acting_as(&bot), &ROOM.into(), None)).unwrap().unwrap().info
     };
     assert_eq!(kind(&desk).chat_type, "group");
     // Ben went and came again; the poll has only the first of that.
@@ -386,7 +385,7 @@ fn a_bot_with_the_token_of_another_one_is_tried_again() {
     other.id = "other".into();
     desk.know_bots(&[Arc::new(other)]);
     let ended = listen(&desk, &bot("appservice"), None, &Record::default());
-    assert!(matches!(&ended, Ended::Lost(why) if why.contains("hs_token")), "{ended:?}");
+    assert!(matches!(&ended, ListenEnd::Lost(why) if why.contains("hs_token")), "{ended:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Bot, Change, Ended, Gap, Inlet, LateReceipt, Part, Platform as _};
+use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet, LateReceipt, ListenEnd, Part, Platform as _};
 use frontdesk_core::port::store::StoreError;
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ impl Inlet for Record {
 
     fn changed(&self, change: Change) -> BoxFuture<'_, Result<(), StoreError>> {
         self.say(match change {
-            Change::ChatMoved { to, .. } => Report::Moved(to),
+            Change::ChatMoved { to, .. } => Report::Moved(to.to_string()),
             other => Report::Changed(format!("{other:?}")),
         });
         Box::pin(std::future::ready(Ok(())))
@@ -126,7 +126,7 @@ pub(super) fn stopped_later(table: &Table, time: Duration) {
     table.rule("GET client/v3/account/whoami", 401, gone());
 }
 
-pub(super) fn listen(desk: &Homeservers, bot: &Bot, cursor: Option<&str>, inlet: &Record) -> Ended {
+pub(super) fn listen(desk: &Homeservers, bot: &Bot, cursor: Option<&str>, inlet: &Record) -> ListenEnd {
     run(desk.listen(bot, Part::WHOLE, cursor.map(str::to_owned), inlet))
 }
 
@@ -139,7 +139,7 @@ fn the_first_poll_takes_no_history_and_the_token_is_saved_after_the_events() {
     stopped(&table);
     let record = Record::default();
     let ended = listen(&desk, &bot("sync"), None, &record);
-    let Ended::Misconfigured(why) = ended else { panic!("{ended:?}") };
+    let ListenEnd::Misconfigured(why) = ended else { panic!("{ended:?}") };
     assert!(why.contains("M_UNKNOWN_TOKEN") && why.contains("logged out"), "{why}");
     let reports = record.reports.into_inner().unwrap();
     let cursor = |it: &str| Report::Cursor(it.into());
@@ -154,7 +154,7 @@ fn what_is_not_stored_is_polled_again() {
     greeted(&table);
     table.rule("GET client/v3/sync", 200, joined("s2", vec![text("$1", "one")]));
     let record = Record { is_full: true, ..Record::default() };
-    assert!(matches!(listen(&desk, &bot("sync"), Some("s1"), &record), Ended::Lost(why) if why.contains("full")));
+    assert!(matches!(listen(&desk, &bot("sync"), Some("s1"), &record), ListenEnd::Lost(why) if why.contains("full")));
     assert!(record.reports.into_inner().unwrap().is_empty(), "no token was saved");
 }
 
@@ -264,10 +264,10 @@ fn a_token_of_somebody_else_is_a_wrong_setting() {
     let (table, desk) = world();
     table.rule("GET client/v3/account/whoami", 200, json!({ "user_id": "@other:example.org" }));
     let ended = listen(&desk, &bot("sync"), None, &Record::default());
-    assert!(matches!(&ended, Ended::Misconfigured(why) if why.contains("@other:example.org")), "{ended:?}");
+    assert!(matches!(&ended, ListenEnd::Misconfigured(why) if why.contains("@other:example.org")), "{ended:?}");
     let (table, desk) = world();
     table.rule("GET client/v3/account/whoami", 502, json!({}));
-    assert!(matches!(listen(&desk, &bot("sync"), None, &Record::default()), Ended::Lost(_)));
+    assert!(matches!(listen(&desk, &bot("sync"), None, &Record::default()), ListenEnd::Lost(_)));
 }
 
 #[test]

@@ -7,15 +7,16 @@ mod listening;
 mod patient;
 mod pushing;
 
+use std::sync::LazyLock;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::media::{body_of, read_whole};
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, OpenAnswer, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, OpenAnswer, Outcall, OutcallError};
 use frontdesk_core::port::platform::{ActingAs, Bot};
 use frontdesk_testkit::TestEnv;
-use frontdesk_wire::Secret;
+use frontdesk_wire::{Secret, TenantId};
 use serde_json::{Value, json};
 
 use super::Homeservers;
@@ -90,7 +91,7 @@ impl Outcall for Table {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             assert_eq!(call.trusted, Some(BASE));
             assert!(call.bearer.is_some_and(|it| it.expose() == "token"), "every request has the token");
@@ -112,7 +113,7 @@ impl Outcall for Table {
             };
             self.seen.lock().unwrap().push(Seen { what: what.clone(), body });
             let (status, body) = self.answer(&what).await?;
-            Ok(Answer { status, body: body.to_string().into_bytes(), ..Answer::default() })
+            Ok(HttpAnswer { status, body: body.to_string().into_bytes(), ..HttpAnswer::default() })
         })
     }
 
@@ -129,7 +130,8 @@ impl Outcall for Table {
 }
 
 pub(super) fn acting_as(bot: &Bot) -> ActingAs<'_> {
-    ActingAs::new("home", bot)
+    static HOME: LazyLock<TenantId> = LazyLock::new(|| "home".into());
+    ActingAs::new(&HOME, bot)
 }
 
 pub(super) fn bot(mode: &str) -> Bot {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::port::outcall::OutcallError;
-use frontdesk_core::port::platform::{Bot, Ended, Part, Platform as _};
+use frontdesk_core::port::platform::{Bot, ListenEnd, Part, Platform as _};
+use frontdesk_wire::ChatId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -204,7 +205,7 @@ fn a_refused_token_begins_anew_with_a_gap() {
     greeted(&table);
     table.rule("GET client/v3/sync", 502, json!({}));
     let record = Record::default();
-    assert!(matches!(listen(&desk, &bot("sync"), Some("s1"), &record), Ended::Lost(_)));
+    assert!(matches!(listen(&desk, &bot("sync"), Some("s1"), &record), ListenEnd::Lost(_)));
     assert!(record.gaps().is_empty());
 }
 
@@ -395,7 +396,7 @@ fn members_are_known_as_they_come_and_go() {
     with_room(&table, &[ME, "@ann:example.org"]);
     let kinds = |desk: &Homeservers| {
         let bot = bot("sync");
-        run(desk.look(super::acting_as(&bot), ROOM, None)).unwrap().unwrap().info.chat_type
+        run(desk.look(super::acting_as(&bot), &ChatId::from(ROOM), None)).unwrap().unwrap().info.chat_type
     };
     assert_eq!(kinds(&desk), "dm");
     table.rule("GET client/v3/sync", 200, joined("s2", vec![coming(1, "join", "leave")]));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::port::platform::{Answer, Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Bot, DoorAnswer, Platform as _, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::Secret;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn the_token_finds_the_bot_and_a_wrong_one_is_refused() {
         let received = push(&desk, &bots(), &right).unwrap_or_else(|reply| panic!("{reply:?}"));
         let texts: Vec<&str> = received.intakes.iter().map(|it| it.event.text.as_str()).collect();
         assert_eq!(texts, ["one", "two"]);
-        assert!(matches!(received.answer, Answer::Fixed(reply) if reply.status == 200 && reply.body == "{}"));
+        assert!(matches!(received.answer, DoorAnswer::Fixed(reply) if reply.status == 200 && reply.body == "{}"));
     }
     // The user in whose name it acts is in every request.
     assert!(table.seen(&path("GET", "joined_members"))[0].what.ends_with("?user_id=%40bot%3Aexample.org"));

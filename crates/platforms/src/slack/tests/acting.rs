@@ -1,8 +1,8 @@
 //! What agents do, as calls that Slack gets.
 
-use frontdesk_core::port::outcall::Answer;
+use frontdesk_core::port::outcall::HttpAnswer;
 use frontdesk_core::port::platform::{Acted, ActingAs, LookFault, MediaFault, Platform as _};
-use frontdesk_wire::{Action, Code, Secret};
+use frontdesk_wire::{Action, Code, Secret, TenantId, UserId};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ async fn act_with(stage: &Stage, mut action: Value, capability: Option<&Secret>)
         action["chat_id"] = "C1".into();
     }
     let action = Action::parse(&action.to_string()).unwrap();
-    stage.slack.act(ActingAs::new("home", &stage.bot), &action, capability).await
+    stage.slack.act(ActingAs::new(&"home".into(), &stage.bot), &action, capability).await
 }
 
 async fn act(stage: &Stage, action: Value) -> Acted {
@@ -142,7 +142,9 @@ async fn drafts_of_two_tenants_in_one_chat_are_two_messages() {
     let frame = json!({ "op": "draft", "chat_id": "C1", "draft_id": 7, "content": "Hello" });
     let action = Action::parse(&frame.to_string()).unwrap();
     for tenant in ["home", "other"] {
-        assert!(stage.slack.act(ActingAs::new(tenant, &stage.bot), &action, None).await.result.success);
+        assert!(
+            stage.slack.act(ActingAs::new(&TenantId::from(tenant), &stage.bot), &action, None).await.result.success
+        );
     }
     assert_eq!(stage.vendor.calls("chat.postMessage").len(), 2);
     assert!(stage.vendor.calls("chat.update").is_empty());
@@ -152,7 +154,7 @@ async fn drafts_of_two_tenants_in_one_chat_are_two_messages() {
 async fn a_draft_whose_message_may_be_sent_gets_no_other() {
     let stage = stage();
     let frame = |text: &str, sealed: bool| json!({ "op": "draft", "draft_id": 7, "content": text, "final": sealed });
-    stage.vendor.answers_with("chat.postMessage", Answer::of(500));
+    stage.vendor.answers_with("chat.postMessage", HttpAnswer::of(500));
     posted(&stage);
     assert!(act(&stage, frame("Hel", false)).await.result.ambiguous);
     let refused = act(&stage, frame("Hello", false)).await.result;
@@ -210,7 +212,7 @@ async fn a_command_is_answered_where_the_app_is_no_member() {
     let alone = act(&stage, json!({ "op": "send", "content": "x" })).await.result;
     assert_eq!(alone.code, Some(Code::Forbidden));
     assert!(alone.error.unwrap().contains("/invite"));
-    stage.vendor.answers_with("secret", Answer::of(404));
+    stage.vendor.answers_with("secret", HttpAnswer::of(404));
     let follow_up = json!({ "op": "follow_up", "session_key": "s", "kind": "slack.response_url", "content": "x" });
     assert!(act_with(&stage, follow_up.clone(), Some(&address)).await.result.success);
     let late = act_with(&stage, follow_up.clone(), Some(&address)).await.result;
@@ -226,13 +228,13 @@ async fn a_file_is_uploaded_and_then_shown() {
     let pdf = |length: bool| {
         let mut headers = vec![("content-type".to_owned(), "application/pdf".to_owned())];
         headers.extend(length.then(|| ("content-length".to_owned(), "5".to_owned())));
-        Answer { headers, body: b"bytes".to_vec(), ..Answer::of(200) }
+        HttpAnswer { headers, body: b"bytes".to_vec(), ..HttpAnswer::of(200) }
     };
     stage.vendor.answers_with("a.pdf", pdf(true));
     stage.vendor.answers_with("a.pdf", pdf(false));
     let place = json!({ "ok": true, "upload_url": "https://files.slack.com/upload/v1/ticket", "file_id": "F1" });
     stage.vendor.answers("files.getUploadURLExternal", place);
-    stage.vendor.answers_with("ticket", Answer::of(200));
+    stage.vendor.answers_with("ticket", HttpAnswer::of(200));
     stage.vendor.answers("files.completeUploadExternal", json!({ "ok": true, "files": [{ "id": "F1" }] }));
     let shares = json!({ "private": { "C1": [{ "ts": "1700000000.000400" }] } });
     stage.vendor.answers("files.info", json!({ "ok": true, "file": { "id": "F1", "shares": shares } }));
@@ -258,18 +260,18 @@ async fn a_file_is_uploaded_and_then_shown() {
 #[tokio::test]
 async fn a_file_that_does_not_get_there_is_not_claimed() {
     let stage = stage();
-    stage.vendor.answers_with("a", Answer { body: b"x".to_vec(), ..Answer::of(200) });
+    stage.vendor.answers_with("a", HttpAnswer { body: b"x".to_vec(), ..HttpAnswer::of(200) });
     let media = json!({ "op": "send_media", "media_kind": "image", "source_url": "https://files.example/a" });
     let place = |url: &str| json!({ "ok": true, "upload_url": url, "file_id": "F1" });
     stage.vendor.answers("files.getUploadURLExternal", place("https://evil.example/upload"));
     stage.vendor.answers("files.getUploadURLExternal", place("https://files.slack.com/ticket"));
     let elsewhere = act(&stage, media.clone()).await.result;
     assert_eq!((elsewhere.code, elsewhere.ambiguous), (Some(Code::Unavailable), false));
-    stage.vendor.answers_with("ticket", Answer::of(500));
+    stage.vendor.answers_with("ticket", HttpAnswer::of(500));
     let failed = act(&stage, media.clone()).await.result;
     assert_eq!((failed.code, failed.ambiguous), (Some(Code::Unavailable), false), "nobody sees an upload");
-    stage.vendor.answers_with("ticket", Answer::of(200));
-    stage.vendor.answers_with("files.completeUploadExternal", Answer::of(502));
+    stage.vendor.answers_with("ticket", HttpAnswer::of(200));
+    stage.vendor.answers_with("files.completeUploadExternal", HttpAnswer::of(502));
     let _ = act(&stage, media.clone()).await;
     let unknown = act(&stage, media).await.result;
     assert_eq!((unknown.code, unknown.ambiguous), (Some(Code::Unknown), true));
@@ -288,10 +290,10 @@ async fn fetched(stage: &Stage, handle: &str) -> Result<(String, Vec<u8>), Media
 async fn files_are_fetched_with_the_token_and_only_from_slack() {
     let stage = stage();
     let file = |url: &str, mime: &str| json!({ "ok": true, "file": { "url_private_download": url, "mimetype": mime } });
-    let png = |mime: &str| Answer {
+    let png = |mime: &str| HttpAnswer {
         headers: vec![("content-type".into(), mime.into())],
         body: b"png".to_vec(),
-        ..Answer::of(200)
+        ..HttpAnswer::of(200)
     };
     stage.vendor.answers("files.info", file("https://files.slack.com/files-pri/a.png", "image/png"));
     stage.vendor.answers("files.info", file("https://files.slack.com/files-pri/a.png", "image/png"));
@@ -334,7 +336,8 @@ async fn each_workspace_is_served_with_its_own_token() {
 }
 
 async fn sees(stage: &Stage, viewer: &str) -> Option<bool> {
-    let looked = stage.slack.look(ActingAs::new("home", &stage.bot), "C1", Some(viewer)).await;
+    let looked =
+        stage.slack.look(ActingAs::new(&"home".into(), &stage.bot), &"C1".into(), Some(&UserId::from(viewer))).await;
     looked.ok().unwrap().unwrap().visible
 }
 
@@ -352,7 +355,8 @@ async fn who_sees_a_chat_is_what_slack_tells() {
     };
     let direct = channel(json!({ "is_im": true, "user": "UANN" }));
     assert_eq!((sees(&direct, "UANN").await, sees(&direct, "UBEN").await), (Some(true), Some(false)));
-    let look = direct.slack.look(ActingAs::new("home", &direct.bot), "C1", None).await.ok().unwrap().unwrap();
+    let look =
+        direct.slack.look(ActingAs::new(&"home".into(), &direct.bot), &"C1".into(), None).await.ok().unwrap().unwrap();
     assert_eq!((look.person.as_deref(), look.info.chat_type.as_str()), (Some("UANN"), "dm"));
     assert_eq!(look.scope_id.as_deref(), Some("T1"));
     let private = channel(json!({ "is_private": true }));
@@ -371,12 +375,15 @@ async fn who_sees_a_chat_is_what_slack_tells() {
         assert_eq!(sees(&public, "UEVE").await, Some(seen), "{user}");
     }
     let silent = stage();
-    silent.vendor.answers_with("conversations.info", Answer::of(502));
-    let looked = silent.slack.look(ActingAs::new("home", &silent.bot), "C1", Some("UANN")).await;
+    silent.vendor.answers_with("conversations.info", HttpAnswer::of(502));
+    let looked =
+        silent.slack.look(ActingAs::new(&"home".into(), &silent.bot), &"C1".into(), Some(&"UANN".into())).await;
     assert!(matches!(looked, Err(LookFault::Platform(_))));
     let absent = stage();
     absent.vendor.answers("conversations.info", json!({ "ok": false, "error": "channel_not_found" }));
-    assert!(absent.slack.look(ActingAs::new("home", &absent.bot), "C1", None).await.ok().unwrap().is_none());
+    assert!(
+        absent.slack.look(ActingAs::new(&"home".into(), &absent.bot), &"C1".into(), None).await.ok().unwrap().is_none()
+    );
 }
 
 #[tokio::test]
@@ -386,10 +393,10 @@ async fn a_check_tells_what_is_missing() {
     let found = stage.slack.inspect(&stage.bot).await;
     assert!(found.iter().any(|it| it.check == "token" && it.ok && it.text.contains("@desk in One (T1)")), "{found:?}");
     assert!(found.iter().any(|it| it.check == "events" && !it.ok && it.text.contains("invalid_auth")), "{found:?}");
-    let scoped = Answer {
+    let scoped = HttpAnswer {
         headers: vec![("x-oauth-scopes".into(), "chat:write,channels:history".into())],
         body: json!({ "ok": true, "user": "desk", "team": "One", "team_id": "T1" }).to_string().into_bytes(),
-        ..Answer::of(200)
+        ..HttpAnswer::of(200)
     };
     stage.vendor.answers_with("auth.test", scoped);
     stage.slack.inspect(&stage.bot).await;
@@ -400,7 +407,7 @@ async fn a_check_tells_what_is_missing() {
 #[tokio::test]
 async fn a_limit_is_that_of_its_kind() {
     let stage = stage();
-    let limited = Answer { headers: vec![("retry-after".into(), "3".into())], ..Answer::of(429) };
+    let limited = HttpAnswer { headers: vec![("retry-after".into(), "3".into())], ..HttpAnswer::of(429) };
     stage.vendor.answers_with("chat.postMessage", limited.clone());
     stage.vendor.answers_with("chat.update", limited);
     let sent = act(&stage, json!({ "op": "send", "content": "x" })).await;

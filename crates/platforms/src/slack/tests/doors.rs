@@ -1,7 +1,7 @@
 //! Requests of Slack, from the raw bytes to what is stored and answered.
 
 use frontdesk_core::intake::Receipt;
-use frontdesk_core::port::platform::{Answer, Change, RawRequest, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Change, DoorAnswer, RawRequest, ReceivedRequest, Reply};
 use frontdesk_wire::Secret;
 use serde_json::{Value, json};
 
@@ -26,9 +26,9 @@ async fn receive(stage: &Stage, request: &RawRequest) -> Result<ReceivedRequest,
 
 fn reply(received: ReceivedRequest, receipts: &[Receipt]) -> Reply {
     match received.answer {
-        Answer::Fixed(reply) => reply,
-        Answer::FromReceipts(make) => make(receipts),
-        Answer::File(..) => panic!("a file"),
+        DoorAnswer::Fixed(reply) => reply,
+        DoorAnswer::FromReceipts(make) => make(receipts),
+        DoorAnswer::File(..) => panic!("a file"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The way of a browser from `/install` to a token.
 
-use frontdesk_core::port::platform::{Answer, Bot, Platform as _, RawRequest, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Bot, DoorAnswer, Platform as _, RawRequest, ReceivedRequest, Reply};
 use serde_json::{Value, json};
 
 use super::super::door;
@@ -28,8 +28,8 @@ fn get(door: &'static str, query: String, cookie: Option<&str>) -> RawRequest {
 
 fn fixed(received: &ReceivedRequest) -> &Reply {
     match &received.answer {
-        Answer::Fixed(reply) => reply,
-        Answer::FromReceipts(_) | Answer::File(..) => panic!("not fixed"),
+        DoorAnswer::Fixed(reply) => reply,
+        DoorAnswer::FromReceipts(_) | DoorAnswer::File(..) => panic!("not fixed"),
     }
 }
 

@@ -13,7 +13,7 @@ use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{
-    Answer, Body, Call, Dial, OpenAnswer, Outcall, OutcallError, Socket, SocketMessage,
+    Body, Call, Dial, HttpAnswer, OpenAnswer, Outcall, OutcallError, Socket, SocketMessage,
 };
 use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet, LateReceipt};
 use frontdesk_core::port::store::StoreError;
@@ -47,7 +47,7 @@ impl Made {
 #[derive(Default)]
 pub(super) struct Vendor {
     /// The next answers of a method; the last one stays.
-    answers: Mutex<HashMap<String, VecDeque<Answer>>>,
+    answers: Mutex<HashMap<String, VecDeque<HttpAnswer>>>,
     pub(super) made: Mutex<Vec<Made>>,
     /// Methods that get no answer.
     stalling: Mutex<Vec<String>>,
@@ -57,10 +57,10 @@ pub(super) struct Vendor {
 
 impl Vendor {
     pub(super) fn answers(&self, method: &str, answer: Value) {
-        self.answers_with(method, Answer { body: answer.to_string().into_bytes(), ..Answer::of(200) });
+        self.answers_with(method, HttpAnswer { body: answer.to_string().into_bytes(), ..HttpAnswer::of(200) });
     }
 
-    pub(super) fn answers_with(&self, method: &str, answer: Answer) {
+    pub(super) fn answers_with(&self, method: &str, answer: HttpAnswer) {
         self.answers.lock().unwrap().entry(method.to_owned()).or_default().push_back(answer);
     }
 
@@ -76,12 +76,12 @@ impl Vendor {
         self.sockets.lock().unwrap().push_back(script);
     }
 
-    fn answer(&self, url: &str) -> Answer {
+    fn answer(&self, url: &str) -> HttpAnswer {
         let method = url.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
         let mut answers = self.answers.lock().unwrap();
         let Some(queue) = answers.get_mut(method) else {
             let body = json!({ "ok": false, "error": "unknown_method" }).to_string().into_bytes();
-            return Answer { body, ..Answer::of(200) };
+            return HttpAnswer { body, ..HttpAnswer::of(200) };
         };
         if queue.len() > 1 { queue.pop_front().unwrap() } else { queue[0].clone() }
     }
@@ -111,7 +111,7 @@ impl Outcall for Vendor {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             let url = call.url.to_owned();
             self.note(call).await;
@@ -127,7 +127,7 @@ impl Outcall for Vendor {
         Box::pin(async move {
             let url = call.url.to_owned();
             self.note(call).await;
-            let Answer { status, headers, body } = self.answer(&url);
+            let HttpAnswer { status, headers, body } = self.answer(&url);
             let piece = Ok(bytes::Bytes::from(body));
             Ok(OpenAnswer { status, headers, body: Box::pin(futures_util::stream::iter([piece])) })
         })

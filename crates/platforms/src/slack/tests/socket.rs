@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use frontdesk_core::port::outcall::SocketMessage;
-use frontdesk_core::port::platform::{Ended, Part, Platform as _};
+use frontdesk_core::port::platform::{ListenEnd, Part, Platform as _};
 use serde_json::{Value, json};
 
 use super::{Stage, Store, envelope, said, script, stage};
@@ -25,7 +25,7 @@ fn open() -> Stage {
     stage
 }
 
-async fn listen(stage: &Stage, store: &Store) -> Ended {
+async fn listen(stage: &Stage, store: &Store) -> ListenEnd {
     stage.slack.listen(&stage.bot, Part::WHOLE, None, store).await
 }
 
@@ -44,7 +44,7 @@ async fn an_envelope_is_acknowledged_after_it_was_stored() {
         drop(slack.say);
     };
     let (ended, ()) = tokio::join!(listen(&stage, &store), talk);
-    assert_eq!(ended, Ended::Lost("the connection was closed".into()));
+    assert_eq!(ended, ListenEnd::Lost("the connection was closed".into()));
     assert_eq!(stage.vendor.calls("apps.connections.open")[0].bearer.as_deref(), Some("xapp-1-A1-x"));
 }
 
@@ -55,7 +55,7 @@ async fn what_is_not_stored_is_not_acknowledged() {
     store.is_down.store(true, Ordering::SeqCst);
     slack.say.send(hello()).unwrap();
     slack.say.send(events("e1", said("C1", "channel", "hello"))).unwrap();
-    let Ended::Lost(why) = listen(&stage, &store).await else { panic!() };
+    let ListenEnd::Lost(why) = listen(&stage, &store).await else { panic!() };
     assert!(why.contains("down"), "{why}");
     assert!(slack.received.recv().await.is_none(), "nothing was acknowledged");
     let (again, mut slack) = script();
@@ -66,7 +66,7 @@ async fn what_is_not_stored_is_not_acknowledged() {
         .say
         .send(json!({ "envelope_id": "c1", "type": "slash_commands", "accepts_response_payload": true, "payload": command }))
         .unwrap();
-    assert!(matches!(listen(&stage, &store).await, Ended::Lost(_)));
+    assert!(matches!(listen(&stage, &store).await, ListenEnd::Lost(_)));
     let ack = slack.next().await;
     assert!(
         ack["payload"]["text"].as_str().unwrap().contains("could not be stored"),
@@ -100,7 +100,7 @@ async fn the_next_socket_is_open_before_the_old_one_is_left() {
         drop(new.say);
     };
     let (ended, ()) = tokio::join!(listen(&stage, &store), talk);
-    assert!(matches!(ended, Ended::Lost(_)));
+    assert!(matches!(ended, ListenEnd::Lost(_)));
     assert_eq!(stage.vendor.calls("apps.connections.open").len(), 2);
 }
 
@@ -110,7 +110,7 @@ async fn a_silent_socket_is_pinged_and_then_given_up() {
     stage.vendor.script(first);
     slack.say.send(hello()).unwrap();
     let began = tokio::time::Instant::now();
-    assert_eq!(listen(&stage, &store).await, Ended::Lost("the socket was silent".into()));
+    assert_eq!(listen(&stage, &store).await, ListenEnd::Lost("the socket was silent".into()));
     assert_eq!(slack.received.recv().await, Some(SocketMessage::Alive));
     assert!(began.elapsed() < Duration::from_secs(70));
 }
@@ -120,7 +120,7 @@ async fn a_socket_that_says_nothing_or_rubbish_ends() {
     let (stage, (store, _taken), (first, slack)) = (open(), Store::new(), script());
     stage.vendor.script(first);
     slack.say.send(json!([1, "x"])).unwrap();
-    assert_eq!(listen(&stage, &store).await, Ended::Lost("Slack sent no hello in time".into()));
+    assert_eq!(listen(&stage, &store).await, ListenEnd::Lost("Slack sent no hello in time".into()));
     let (second, slack) = script();
     stage.vendor.script(second);
     for odd in
@@ -129,7 +129,7 @@ async fn a_socket_that_says_nothing_or_rubbish_ends() {
         slack.say.send(odd).unwrap();
     }
     drop(slack.say);
-    assert!(matches!(listen(&stage, &store).await, Ended::Lost(_)));
+    assert!(matches!(listen(&stage, &store).await, ListenEnd::Lost(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,23 +139,23 @@ async fn what_cannot_work_is_said_once() {
     stage.vendor.script(first);
     slack.say.send(hello()).unwrap();
     slack.say.send(json!({ "type": "disconnect", "reason": "link_disabled" })).unwrap();
-    let Ended::Misconfigured(why) = listen(&stage, &store).await else { panic!() };
+    let ListenEnd::Misconfigured(why) = listen(&stage, &store).await else { panic!() };
     assert!(why.contains("turn it on"), "{why}");
     let stage = super::stage();
     stage.vendor.answers("apps.connections.open", json!({ "ok": false, "error": "not_allowed_token_type" }));
-    assert!(matches!(listen(&stage, &store).await, Ended::Misconfigured(why) if why.contains("app_token")));
+    assert!(matches!(listen(&stage, &store).await, ListenEnd::Misconfigured(why) if why.contains("app_token")));
     let stage = super::stage_with(&[], &[("bot_token", "xoxb-1"), ("signing_secret", super::SIGNING)]);
-    assert_eq!(listen(&stage, &store).await, Ended::Never, "its events come through the doors");
+    assert_eq!(listen(&stage, &store).await, ListenEnd::Never, "its events come through the doors");
     let own = [("bot_token", "xoxb-1"), ("signing_secret", super::SIGNING)];
     let revoked = super::stage_with(&[], &own);
     revoked.vendor.answers("auth.test", json!({ "ok": false, "error": "token_revoked" }));
-    assert_eq!(listen(&revoked, &store).await, Ended::Never, "the first answer is that it is valid");
-    assert!(matches!(listen(&revoked, &store).await, Ended::Misconfigured(why) if why.contains("bot_token")));
+    assert_eq!(listen(&revoked, &store).await, ListenEnd::Never, "the first answer is that it is valid");
+    assert!(matches!(listen(&revoked, &store).await, ListenEnd::Misconfigured(why) if why.contains("bot_token")));
     // Another workspace has installed the app, and goes on through the doors. The token is reported.
     let installed = super::stage_with(&[], &[own[0], own[1], ("workspace:T2", "xoxb-2")]);
     installed.vendor.answers("auth.test", json!({ "ok": false, "error": "token_revoked" }));
-    assert_eq!(listen(&installed, &store).await, Ended::Never, "the first answer is that it is valid");
-    assert!(matches!(listen(&installed, &store).await, Ended::Misconfigured(why) if why.contains("bot_token")));
+    assert_eq!(listen(&installed, &store).await, ListenEnd::Never, "the first answer is that it is valid");
+    assert!(matches!(listen(&installed, &store).await, ListenEnd::Misconfigured(why) if why.contains("bot_token")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! What agents do: each op as a call of the API.
 
 use frontdesk_core::port::platform::{Acted, ActingAs};
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, MessageId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ pub(super) fn partial(failed: Acted, message_id: Option<String>, what: &str) -> 
     let why = failed.result.error.unwrap_or_default();
     let result = ActionResult {
         code: Some(Code::Partial),
-        message_id,
+        message_id: message_id.map(MessageId::from),
         ambiguous: failed.result.ambiguous,
         error: Some(format!("{what}, then: {why}")),
         ..ActionResult::default()

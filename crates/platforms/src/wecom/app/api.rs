@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, OpenAnswer, Outcall, OutcallError, Part};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, OpenAnswer, Outcall, OutcallError, Part};
 use frontdesk_core::port::platform::Bot;
 use frontdesk_core::{Env, short_hash};
 use frontdesk_wire::Secret;
@@ -155,13 +155,13 @@ impl<'a> Api<'a> {
             return Ok(answer);
         }
         let (status, body) = (answer.status, beginning(answer).await);
-        let refusal = self.read::<Head>(&Answer { body, ..Answer::of(status) }, token);
+        let refusal = self.read::<Head>(&HttpAnswer { body, ..HttpAnswer::of(status) }, token);
         let error = refusal.err().unwrap_or_else(|| unreadable(status));
         Err(Some(error).filter(|error| !error.is_of_token()))
     }
 
     /// Secrets that were sent are not in the error text.
-    fn read<T: DeserializeOwned>(&self, answer: &Answer, sent: &Secret) -> Result<T, ApiError> {
+    fn read<T: DeserializeOwned>(&self, answer: &HttpAnswer, sent: &Secret) -> Result<T, ApiError> {
         let clean = |text: &str| text.replace(sent.expose(), "***").replace(self.secret.expose(), "***");
         read(answer).map_err(|error| match error {
             ApiError::Refused { code, message } => ApiError::Refused { code, message: clean(&message) },
@@ -196,7 +196,7 @@ fn unreadable(status: u16) -> ApiError {
     ApiError::NoAnswer { may_be_done: true, why: format!("status {status} without a readable body") }
 }
 
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, ApiError> {
+fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
     match answer.status {
         200..300 => {
             let value: Value = serde_json::from_slice(&answer.body).map_err(|_| unreadable(answer.status))?;
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     fn acted(status: u16, body: &str) -> Acted {
-        let answer = Answer { body: body.as_bytes().to_vec(), ..Answer::of(status) };
+        let answer = HttpAnswer { body: body.as_bytes().to_vec(), ..HttpAnswer::of(status) };
         read::<Token>(&answer).err().unwrap().into()
     }
 

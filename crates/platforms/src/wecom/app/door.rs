@@ -1,6 +1,6 @@
 //! The door that `WeCom` calls: a question whether the address is ours, and messages.
 
-use frontdesk_core::port::platform::{Answer, Bot, RawRequest, ReceivedRequest, Reply};
+use frontdesk_core::port::platform::{Bot, DoorAnswer, RawRequest, ReceivedRequest, Reply};
 
 use super::App;
 use super::normalize::{Foreign, intake_of};
@@ -29,7 +29,7 @@ impl App {
         let message = xml::read(&text).map_err(bad)?;
         let intake = intake_of(bot, &message).map_err(|Foreign(why)| Reply::text(403, why))?;
         // Empty: the answer goes out by the API, when there is one.
-        Ok(ReceivedRequest::events(intake.into_iter().collect(), Answer::Fixed(Reply::text(200, ""))))
+        Ok(ReceivedRequest::events(intake.into_iter().collect(), DoorAnswer::Fixed(Reply::text(200, ""))))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What `WeCom` says about a bot, for `frontdesk bot check` and at its start.
 
-use frontdesk_core::port::platform::{Bot, BotFinding, Ended};
+use frontdesk_core::port::platform::{Bot, BotFinding, ListenEnd};
 use serde::Deserialize;
 
 use super::App;
@@ -17,14 +17,16 @@ struct Shown {
 
 impl App {
     /// Messages come by the door; this only finds out early that the credentials are wrong.
-    pub(super) async fn check_credentials(&self, bot: &Bot) -> Ended {
+    pub(super) async fn check_credentials(&self, bot: &Bot) -> ListenEnd {
         let Some(api) = Api::of(self, bot) else {
-            return Ended::Misconfigured("the bot has no corp_id, agent_id or secret".into());
+            return ListenEnd::Misconfigured("the bot has no corp_id, agent_id or secret".into());
         };
         match api.token(None).await {
-            Err(error) if matches!(error.code(), Some(40_001 | 40_013 | 40_091)) => Ended::Misconfigured(error.text()),
-            Err(error @ ApiError::NoAnswer { .. }) => Ended::Lost(error.text()),
-            Ok(_) | Err(_) => Ended::Never,
+            Err(error) if matches!(error.code(), Some(40_001 | 40_013 | 40_091)) => {
+                ListenEnd::Misconfigured(error.text())
+            }
+            Err(error @ ApiError::NoAnswer { .. }) => ListenEnd::Lost(error.text()),
+            Ok(_) | Err(_) => ListenEnd::Never,
         }
     }
 

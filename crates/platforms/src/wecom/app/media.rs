@@ -82,7 +82,7 @@ impl App {
         for text in parts(caption) {
             let said = send_text(api, member, &text).await.unwrap_or_else(Acted::from);
             if !said.result.success {
-                return Ok(partial(said, sent.result.message_id, "the file went out"));
+                return Ok(partial(said, sent.result.message_id.map(Into::into), "the file went out"));
             }
         }
         Ok(sent)

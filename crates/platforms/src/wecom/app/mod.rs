@@ -25,10 +25,10 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Ended, Inlet, Look, LookFault, MediaFault, Method, Part,
-    Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Door, Inlet, ListenEnd, Look, LookFault, MediaFault, Method,
+    Part, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
 
 use self::account::member_of;
@@ -38,7 +38,7 @@ use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "wecom_callback";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open, sample: Some(|| Box::new(sample::SampleApp)) };
 
 const DOOR: &str = "/wecom/{bot}";
 /// The longest text of a member is 2 KB; files come by their ids.
@@ -121,7 +121,7 @@ impl Platform for App {
         true
     }
 
-    fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, Ended> {
+    fn listen<'a>(&'a self, bot: &'a Bot, _: Part, _: Option<String>, _: &'a dyn Inlet) -> BoxFuture<'a, ListenEnd> {
         Box::pin(self.check_credentials(bot))
     }
 
@@ -149,20 +149,25 @@ impl Platform for App {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         let look = member_of(acting_as.bot, chat_id).ok().map(|member| Look {
             info: ChatInfo { name: member.to_owned(), chat_type: "dm".into() },
             visible: viewer.map(|viewer| viewer == member),
-            person: Some(member.to_owned()),
+            person: Some(member.into()),
             ..Look::default()
         });
         Box::pin(std::future::ready(Ok(look)))
     }
 
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.into(), content: text.to_owned(), reply_to: None };
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
         Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 
@@ -175,7 +180,7 @@ impl Platform for App {
     }
 
     fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
-        let chat_id = action.act.chat_id().unwrap_or_default();
+        let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
         Cost::of(action).in_bot_bucket("bot", BOT_RATE).in_bucket(format!("chat:{chat_id}"), CHAT_RATE)
     }
 }

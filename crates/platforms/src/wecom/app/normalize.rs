@@ -51,16 +51,16 @@ pub(super) fn intake_of(bot: &Bot, message: &Fields) -> Result<Option<Intake>, F
         chat_id: format!("{corp_id}:{person}").into(),
         chat_type: "dm".into(),
         chat_name: Some(person.to_owned()),
-        user_id: Some(person.to_owned()),
+        user_id: Some(person.into()),
         user_name: Some(person.to_owned()),
-        message_id: Some(message_id.clone()),
+        message_id: Some(message_id.as_str().into()),
         ..Source::default()
     };
     let event = MessageEvent {
         text: content.text,
         message_type: content.kind.into(),
         source,
-        message_id: Some(message_id),
+        message_id: Some(message_id.into()),
         ..MessageEvent::default()
     };
     let proof = Verified::by("msg_signature over the sealed text");

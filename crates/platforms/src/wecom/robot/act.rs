@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, MessageId};
 use serde_json::{Value, json};
 
 use super::frame::{RESPOND, SEND};
@@ -25,7 +25,7 @@ impl Robot {
         if bot.setting("bot_id").is_none() {
             return Err(ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id)));
         }
-        if action.act.chat_id().is_none_or(str::is_empty) {
+        if action.act.chat_id().is_none_or(|id| id.is_empty()) {
             return Err(ActionResult::refused(Code::BadRequest, "chat_id is empty"));
         }
         Ok(match &action.act {
@@ -111,7 +111,7 @@ pub(super) fn partial(failed: Acted, message_id: Option<String>, what: &str) -> 
     let why = failed.result.error.unwrap_or_default();
     let result = ActionResult {
         code: Some(Code::Partial),
-        message_id,
+        message_id: message_id.map(MessageId::from),
         ambiguous: failed.result.ambiguous,
         error: Some(format!("{what}, then: {why}")),
         ..ActionResult::default()

@@ -22,7 +22,7 @@ type Key = (String, String, String);
 
 fn key(bot: &Bot) -> Key {
     let tenant = bot.tenant.as_ref().map(ToString::to_string).unwrap_or_default();
-    (bot.id.clone(), tenant, bot.setting("bot_id").unwrap_or_default().to_owned())
+    (bot.id.to_string(), tenant, bot.setting("bot_id").unwrap_or_default().to_owned())
 }
 
 struct Message {
@@ -120,7 +120,7 @@ impl Backlog {
             queue.bytes -= queue.messages.pop_front().map_or(0, |message| message.bytes);
             let free = FILES_MAX - queue.files.len().min(FILES_MAX);
             if files.len() > free {
-                tracing::debug!(bot = bot.id, "files of WeCom were not kept for later: too many wait");
+                tracing::debug!(bot = bot.id.as_str(), "files of WeCom were not kept for later: too many wait");
             }
             queue.files.extend(files.into_iter().take(free));
         });

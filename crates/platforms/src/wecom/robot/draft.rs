@@ -67,7 +67,7 @@ impl Drafts {
 }
 
 fn key(acting_as: ActingAs<'_>, chat_id: &str) -> Key {
-    (acting_as.bot.id.clone(), acting_as.tenant.to_owned(), chat_id.to_owned())
+    (acting_as.bot.id.to_string(), acting_as.tenant.to_string(), chat_id.to_owned())
 }
 
 impl Robot {
@@ -118,7 +118,11 @@ impl Robot {
             for part in parts.iter().skip(1) {
                 let more = self.send_whole(bot, chat_id, None, part).await;
                 if !more.result.success {
-                    return Ok(super::act::partial(more, acted.result.message_id, "the first part went out"));
+                    return Ok(super::act::partial(
+                        more,
+                        acted.result.message_id.map(Into::into),
+                        "the first part went out",
+                    ));
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use frontdesk_core::DeskError;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Dial, Socket, SocketMessage};
-use frontdesk_core::port::platform::{Bot, Ended, Gap, Inlet};
+use frontdesk_core::port::platform::{Bot, Gap, Inlet, ListenEnd};
 use frontdesk_wire::{Code, Source};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -65,7 +65,11 @@ impl Drop for Listening<'_> {
     fn drop(&mut self) {
         let now_ms = self.robot.env.now_ms();
         let Some(left) = self.robot.backlog.leave(self.bot, now_ms) else { return };
-        tracing::warn!(bot = self.bot.id, messages = left.count, "a listener ended before its messages were stored");
+        tracing::warn!(
+            bot = self.bot.id.as_str(),
+            messages = left.count,
+            "a listener ended before its messages were stored"
+        );
         if !self.is_over {
             let reason = format!(
                 "the listener was stopped before {} messages were stored; they are lost unless this server listens to the \
@@ -78,7 +82,7 @@ impl Drop for Listening<'_> {
 }
 
 impl Robot {
-    pub(super) async fn keep_socket(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    pub(super) async fn keep_socket(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> ListenEnd {
         self.backlog.begin(bot, self.env.now_ms());
         let mut listening = Listening { robot: self, bot, inlet, is_over: false };
         let ended = self.keep_one(bot, cursor, inlet).await;
@@ -86,16 +90,16 @@ impl Robot {
         ended
     }
 
-    async fn keep_one(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> Ended {
+    async fn keep_one(&self, bot: &Bot, cursor: Option<String>, inlet: &dyn Inlet) -> ListenEnd {
         self.store_left(bot, inlet).await;
         let opened = match self.backlog.is_full(bot) {
-            true => Err(Ended::Lost("received messages could not be stored, and the buffer is full".into())),
+            true => Err(ListenEnd::Lost("received messages could not be stored, and the buffer is full".into())),
             false => self.dial(bot).await,
         };
         let mut socket = match opened {
             Ok(socket) => socket,
             Err(ended) => {
-                if let Ended::Lost(why) | Ended::Misconfigured(why) = &ended {
+                if let ListenEnd::Lost(why) | ListenEnd::Misconfigured(why) = &ended {
                     self.note_end(bot, why);
                 }
                 return ended;
@@ -105,7 +109,7 @@ impl Robot {
         self.backlog.note_received(bot, self.env.now_ms());
         self.save_time(bot, inlet).await;
         let (open, requests) = self.links.open(&bot.id);
-        tracing::info!(bot = bot.id, "the socket of WeCom was opened");
+        tracing::info!(bot = bot.id.as_str(), "the socket of WeCom was opened");
         let mut outbox = Outbox::default();
         let end = self.converse(bot, inlet, &mut *socket, requests, &mut outbox).await;
         drop(open);
@@ -124,21 +128,21 @@ impl Robot {
         if let End::TakenOver = end {
             tokio::time::sleep(TAKEN_OVER_PAUSE).await;
         }
-        Ended::Lost(why)
+        ListenEnd::Lost(why)
     }
 
     /// A socket that the vendor has accepted.
-    async fn dial(&self, bot: &Bot) -> Result<Box<dyn Socket>, Ended> {
+    async fn dial(&self, bot: &Bot) -> Result<Box<dyn Socket>, ListenEnd> {
         let (Some(bot_id), Some(secret)) = (bot.setting("bot_id"), bot.secret("secret")) else {
-            return Err(Ended::Misconfigured("the bot has no bot_id or secret".into()));
+            return Err(ListenEnd::Misconfigured("the bot has no bot_id or secret".into()));
         };
         let trusted = own_base(bot);
         let dial = Dial { url: socket_url(bot), trusted: trusted.as_deref(), max_bytes: MESSAGE_MAX_BYTES };
         let opened = timeout(GREETING_LIMIT, self.outcall.socket(dial)).await;
         let mut socket = match opened {
             Ok(Ok(socket)) => socket,
-            Ok(Err(error)) => return Err(Ended::Lost(format!("the socket was not opened: {error}"))),
-            Err(_) => return Err(Ended::Lost("the socket was not opened in time".into())),
+            Ok(Err(error)) => return Err(ListenEnd::Lost(format!("the socket was not opened: {error}"))),
+            Err(_) => return Err(ListenEnd::Lost("the socket was not opened in time".into())),
         };
         let req_id = self.new_req_id(SUBSCRIBE);
         let hello = written(SUBSCRIBE, &req_id, &json!({ "bot_id": bot_id, "secret": secret.expose() }));
@@ -151,11 +155,11 @@ impl Robot {
                     _ => "check bot_id and secret, and repeat `bot add`",
                 };
                 let text = format!("WeCom did not accept the robot: {why}; {remedy}");
-                Err(if CREDENTIALS.contains(&errcode) { Ended::Misconfigured(text) } else { Ended::Lost(text) })
+                Err(if CREDENTIALS.contains(&errcode) { ListenEnd::Misconfigured(text) } else { ListenEnd::Lost(text) })
             }
-            Ok(Ok(_)) => Err(Ended::Lost("WeCom did not say whether it accepts the robot".into())),
-            Ok(Err(why)) => Err(Ended::Lost(why)),
-            Err(_) => Err(Ended::Lost("WeCom did not answer to the robot in time".into())),
+            Ok(Ok(_)) => Err(ListenEnd::Lost("WeCom did not say whether it accepts the robot".into())),
+            Ok(Err(why)) => Err(ListenEnd::Lost(why)),
+            Err(_) => Err(ListenEnd::Lost("WeCom did not answer to the robot in time".into())),
         }
     }
 
@@ -196,8 +200,8 @@ impl Robot {
         let saving = inlet.save_cursor(self.backlog.stored_until_ms(bot).to_string());
         match timeout(STORE_LIMIT, saving).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, bot = bot.id, "saving the cursor failed"),
-            Err(_) => tracing::warn!(bot = bot.id, "saving the cursor took too long"),
+            Ok(Err(error)) => tracing::warn!(%error, bot = bot.id.as_str(), "saving the cursor failed"),
+            Err(_) => tracing::warn!(bot = bot.id.as_str(), "saving the cursor took too long"),
         }
     }
 
@@ -290,7 +294,7 @@ impl Robot {
             match self.try_store(bot, inlet, &frame).await {
                 Ok(files) => return files,
                 Err(error) => {
-                    tracing::warn!(%error, bot = bot.id, "a message could not be stored; trying again");
+                    tracing::warn!(%error, bot = bot.id.as_str(), "a message could not be stored; trying again");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }

@@ -111,7 +111,7 @@ impl Robot {
         for text in split::split(caption, MESSAGE_MAX, LenUnit::Chars) {
             let said = self.send_whole(bot, chat_id, reply_to, &text).await;
             if !said.result.success {
-                return Ok(partial(said, sent.result.message_id, "the file went out"));
+                return Ok(partial(said, sent.result.message_id.map(Into::into), "the file went out"));
             }
         }
         Ok(sent)
@@ -192,7 +192,7 @@ impl Robot {
         if let Ok(Some(file)) = timeout(HOLD_TIME, fetch).await {
             self.held.put(&bot.id, url, file, self.env.steady_ms());
         } else {
-            tracing::debug!(bot = bot.id, "a file of WeCom was not kept for later");
+            tracing::debug!(bot = bot.id.as_str(), "a file of WeCom was not kept for later");
         }
     }
 }

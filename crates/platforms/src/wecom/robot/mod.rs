@@ -24,10 +24,10 @@ use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{
-    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Ended, Inlet, Look, LookFault, MediaFault, Part, Platform, Rate,
-    RemoteMedia,
+    Acted, ActingAs, Bot, BotFinding, BotNames, Cost, Inlet, ListenEnd, Look, LookFault, MediaFault, Part, Platform,
+    Rate, RemoteMedia,
 };
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
@@ -41,7 +41,7 @@ use crate::shared::transfers::Transfers;
 use crate::{Kit, Listed, SettingsError};
 
 pub const PLATFORM: &str = "wecom";
-pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open };
+pub const LISTED: Listed = Listed { name: PLATFORM, defaults: "", open, sample: None };
 
 const SOCKET_URL: &str = "wss://openws.work.weixin.qq.com";
 /// Of one message, in characters.
@@ -83,7 +83,7 @@ pub struct Robot {
     /// For files that are fetched to be kept: each is in memory as a whole.
     holds: Semaphore,
     /// Why the socket of a bot is not open, for whoever asks.
-    ended: Mutex<HashMap<String, String>>,
+    ended: Mutex<HashMap<BotId, String>>,
 }
 
 impl Robot {
@@ -128,7 +128,7 @@ impl Robot {
             return Some(Look { info: info("group"), visible, ..Look::default() });
         }
         let visible = viewer.map(|viewer| viewer == chat_id);
-        Some(Look { info: info("dm"), visible, person: Some(chat_id.to_owned()), ..Look::default() })
+        Some(Look { info: info("dm"), visible, person: Some(chat_id.into()), ..Look::default() })
     }
 }
 
@@ -147,7 +147,7 @@ fn own_base(bot: &Bot) -> Option<String> {
 
 /// Each chat has a pace of its own.
 fn bucket(action: &Action) -> (String, Rate) {
-    let chat_id = action.act.chat_id().unwrap_or_default();
+    let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
     match &action.act {
         Act::Draft { sealed: false, .. } => (format!("draft:{chat_id}"), DRAFT_RATE),
         _ => (format!("chat:{chat_id}"), CHAT_RATE),
@@ -207,7 +207,7 @@ impl Platform for Robot {
         _: Part,
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
+    ) -> BoxFuture<'a, ListenEnd> {
         Box::pin(self.keep_socket(bot, cursor, inlet))
     }
 
@@ -218,14 +218,19 @@ impl Platform for Robot {
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
-        chat_id: &'a str,
-        viewer: Option<&'a str>,
+        chat_id: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
-        Box::pin(std::future::ready(Ok(self.look_at(acting_as.bot, chat_id, viewer))))
+        Box::pin(std::future::ready(Ok(self.look_at(acting_as.bot, chat_id, viewer.map(UserId::as_str)))))
     }
 
     /// It is not the answer of the agent, whose draft goes on.
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a str, text: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
         Box::pin(async move { self.send_whole(acting_as.bot, chat_id, None, text).await.result })
     }
 

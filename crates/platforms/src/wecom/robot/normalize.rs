@@ -3,7 +3,7 @@
 use frontdesk_core::intake::{HANDLE_MAX_BYTES, Intake, REMOTE_MEDIA_MAX, RemoteFile, Verified};
 use frontdesk_core::port::platform::Bot;
 use frontdesk_wire::event::ReplyTo;
-use frontdesk_wire::{MessageEvent, Secret, Source};
+use frontdesk_wire::{MessageEvent, Secret, Source, UserId};
 use serde_json::Value;
 
 use super::PLATFORM;
@@ -17,14 +17,14 @@ pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
         return None; // that somebody entered the chat, or pressed something that this server has not made
     }
     if !text(&body["aibotid"]).is_empty() && Some(text(&body["aibotid"])) != bot.setting("bot_id") {
-        tracing::debug!(bot = bot.id, "a message to another robot was skipped");
+        tracing::debug!(bot = bot.id.as_str(), "a message to another robot was skipped");
         return None;
     }
     let person = text(&body["from"]["userid"]);
     let chat_id = Some(text(&body["chatid"])).filter(|id| !id.is_empty()).unwrap_or(person);
     let message_id = Some(text(&body["msgid"])).filter(|id| !id.is_empty()).unwrap_or(&frame.req_id);
     if chat_id.is_empty() || message_id.is_empty() {
-        tracing::warn!(bot = bot.id, "a message of WeCom without a chat or an id was skipped");
+        tracing::warn!(bot = bot.id.as_str(), "a message of WeCom without a chat or an id was skipped");
         return None;
     }
     let is_group = text(&body["chattype"]).eq_ignore_ascii_case("group");
@@ -46,18 +46,18 @@ pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
         platform: PLATFORM.into(),
         chat_id: chat_id.into(),
         chat_type: if is_group { "group" } else { "dm" }.into(),
-        user_id: Some(person.to_owned()).filter(|id| !id.is_empty()),
+        user_id: Some(person).filter(|id| !id.is_empty()).map(UserId::from),
         user_name: Some(person.to_owned()).filter(|id| !id.is_empty()),
-        message_id: Some(message_id.to_owned()),
+        message_id: Some(message_id.into()),
         ..Source::default()
     };
     let event = MessageEvent {
         text: shown,
         message_type: kind(body, &files).into(),
         source,
-        message_id: Some(message_id.to_owned()),
+        message_id: Some(message_id.into()),
         // The quoted message has no id.
-        reply_to_message_id: has_context.then(|| format!("quote:{message_id}")),
+        reply_to_message_id: has_context.then(|| format!("quote:{message_id}").into()),
         reply_to: quoted.filter(|_| has_context).map(|text| ReplyTo { text: Some(text), ..ReplyTo::default() }),
         ..MessageEvent::default()
     };

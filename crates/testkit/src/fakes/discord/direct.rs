@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Body, Call, HttpMethod, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, HttpMethod, Outcall, OutcallError};
 use serde_json::Value;
 
 use super::answer::{Response, Transport};
@@ -23,7 +23,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    async fn answer(&self, call: Call<'_>) -> Result<Answer, OutcallError> {
+    async fn answer(&self, call: Call<'_>) -> Result<HttpAnswer, OutcallError> {
         let not_sent = |why: &str| OutcallError::NotSent(why.to_owned());
         let (_, path) = call.url.split_once("/api/v10/").ok_or_else(|| not_sent("no such page"))?;
         let body = match call.body {
@@ -49,7 +49,7 @@ impl Direct {
     }
 }
 
-fn rendered(response: Response) -> Result<Answer, OutcallError> {
+fn rendered(response: Response) -> Result<HttpAnswer, OutcallError> {
     let mut body = if response.status == 204 { Vec::new() } else { response.body.to_string().into_bytes() };
     match response.transport {
         Transport::Whole => {}
@@ -58,7 +58,7 @@ fn rendered(response: Response) -> Result<Answer, OutcallError> {
         Transport::Cut => body.truncate(body.len() / 2),
     }
     let headers = response.headers.into_iter().map(|(name, value)| (name.to_lowercase(), value)).collect();
-    Ok(Answer { status: response.status, headers, body })
+    Ok(HttpAnswer { status: response.status, headers, body })
 }
 
 impl Outcall for Direct {
@@ -66,7 +66,7 @@ impl Outcall for Direct {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             let limit = call.time.unwrap_or(TIME_LIMIT);
             let answer = tokio::time::timeout(limit, self.answer(call)).await;

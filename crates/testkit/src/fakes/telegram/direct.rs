@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use frontdesk_core::Env;
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::outcall::{Answer, Body, Call, Outcall, OutcallError};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, Outcall, OutcallError};
 use serde_json::Value;
 
 use super::answer::{Response, Transport};
@@ -23,7 +23,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    async fn answer(&self, call: Call<'_>) -> Result<Answer, OutcallError> {
+    async fn answer(&self, call: Call<'_>) -> Result<HttpAnswer, OutcallError> {
         let not_sent = |why: &str| OutcallError::NotSent(why.to_owned());
         let path = call.url.split_once("/bot").map(|(_, path)| path);
         let (token, method) = path.and_then(|path| path.split_once('/')).ok_or_else(|| not_sent("no such page"))?;
@@ -40,7 +40,7 @@ impl Direct {
     }
 }
 
-fn rendered(response: Response) -> Result<Answer, OutcallError> {
+fn rendered(response: Response) -> Result<HttpAnswer, OutcallError> {
     let mut body = response.body.to_string().into_bytes();
     match response.transport {
         Transport::Whole => {}
@@ -48,7 +48,7 @@ fn rendered(response: Response) -> Result<Answer, OutcallError> {
         Transport::Dropped => return Err(OutcallError::Failed("the connection was closed".into())),
         Transport::Cut => body.truncate(body.len() / 2),
     }
-    Ok(Answer { status: response.status, body, ..Answer::default() })
+    Ok(HttpAnswer { status: response.status, body, ..HttpAnswer::default() })
 }
 
 impl Outcall for Direct {
@@ -56,7 +56,7 @@ impl Outcall for Direct {
         Ok(())
     }
 
-    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         Box::pin(async move {
             let limit = call.time.unwrap_or(TIME_LIMIT);
             let answer = tokio::time::timeout(limit, self.answer(call)).await;

@@ -18,7 +18,7 @@ pub fn message_event(input: &[u8]) -> Outcome {
         let DeskFrame::Inbound { event, buffer_id } = frame(&json, false) else { panic!("not an event: {json}") };
         assert_eq!((event, buffer_id.as_deref()), (serde_json::from_str::<Value>(&json).unwrap(), Some(BUFFER_ID)));
         let source = &first.source;
-        assert!(source.channel() == source.chat_id || source.parent_chat_id.as_deref() == Some(source.channel()));
+        assert!(*source.channel() == source.chat_id || source.parent_chat_id.as_deref() == Some(source.channel()));
         let media: Vec<&str> = first.media.iter().take(2).map(|media| kind(&media.mime)).collect();
         let parts = [
             first.reply_to.is_some(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use frontdesk_core::meters::ListenerLabels;
 use frontdesk_core::port::platform::Partitioned;
+use frontdesk_wire::{ChatId, UserId};
 use tokio::sync::watch;
 
 use super::*;
@@ -79,7 +80,7 @@ impl Sharded {
 }
 
 impl Partitioned for AtDesk {
-    fn count<'a>(&'a self, _: &'a Bot, _: u32, _: Option<&'a str>) -> BoxFuture<'a, Result<u32, Ended>> {
+    fn count<'a>(&'a self, _: &'a Bot, _: u32, _: Option<&'a str>) -> BoxFuture<'a, Result<u32, ListenEnd>> {
         let wanted = self.1.wanted.load(Ordering::SeqCst);
         Box::pin(std::future::ready(Ok(u32::try_from(wanted).unwrap())))
     }
@@ -110,11 +111,11 @@ impl Platform for AtDesk {
         part: Part,
         cursor: Option<String>,
         inlet: &'a dyn Inlet,
-    ) -> BoxFuture<'a, Ended> {
+    ) -> BoxFuture<'a, ListenEnd> {
         Box::pin(async move {
             let _listening = self.1.begin(self.0, part, cursor.clone());
             if self.1.state.lock().unwrap().fails == Some(part) {
-                return Ended::Lost("the connection was closed".into());
+                return ListenEnd::Lost("the connection was closed".into());
             }
             let mut written = self.1.written.subscribe();
             let mut done: u64 = cursor.map_or(0, |cursor| cursor.parse().unwrap());
@@ -122,13 +123,13 @@ impl Platform for AtDesk {
                 let (index, count) = (u64::from(part.index), u64::from(part.count));
                 let next = (done + 1..=done + count).find(|it| it % count == index).unwrap();
                 if written.wait_for(|last| *last >= next).await.is_err() {
-                    return Ended::Never;
+                    return ListenEnd::Never;
                 }
                 let mut intake = message(bot, next);
                 intake.event.source.chat_id = "c".into();
                 inlet.take(vec![intake]).await.unwrap();
                 if let Err(error) = inlet.save_cursor(next.to_string()).await {
-                    return Ended::Lost(error.to_string());
+                    return ListenEnd::Lost(error.to_string());
                 }
                 done = next;
             }
@@ -142,13 +143,13 @@ impl Platform for AtDesk {
     fn look<'a>(
         &'a self,
         _: ActingAs<'a>,
-        _: &'a str,
-        viewer: Option<&'a str>,
+        _: &'a ChatId,
+        viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(async move { Ok(Some(Look { visible: viewer.map(|_| true), ..Look::default() })) })
     }
 
-    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a str, _: &'a str) -> BoxFuture<'a, ActionResult> {
+    fn notice<'a>(&'a self, _: ActingAs<'a>, _: &'a ChatId, _: &'a str) -> BoxFuture<'a, ActionResult> {
         Box::pin(async { ActionResult::done() })
     }
 }
@@ -171,7 +172,10 @@ impl Two {
         let gateway = GatewayNew { id: "g".into(), tenant: "home".into(), instance: None, wake_url: None };
         directory.add_gateway(gateway).await.unwrap();
         let [platform, user_id, tenant, instance] = ["polled", "ann", "home", "g"].map(str::to_owned);
-        directory.bind(BindingNew { platform, user_id, tenant, instance }).await.unwrap();
+        directory
+            .bind(BindingNew { platform, user_id: user_id.into(), tenant: tenant.into(), instance: instance.into() })
+            .await
+            .unwrap();
         let secrets = [("token".to_owned(), "t".to_owned())].into();
         let bot = BotNew { platform: "polled".into(), id: "b".into(), tenant: None, settings: [].into(), secrets };
         directory.bots().add(bot).await.unwrap();
@@ -318,7 +322,7 @@ async fn a_change_that_was_begun_is_finished_by_the_next_holder() {
     two.pass(4, &["a", "b"]).await;
     let is_a = two.duties("a").await.contains(&"listen polled b".to_owned());
     let (holder, other) = if is_a { ("a", "b") } else { ("b", "a") };
-    let bot = two.desk(holder).directory().bots().bot("polled", "b");
+    let bot = two.desk(holder).directory().bots().bot("polled", &"b".into());
     // The one that keeps the number is gone right after it announced another one.
     let inlet = two.desk(holder).inbound().listener_inlet("polled", &bot, Part::WHOLE, 1);
     inlet.save_cursor(Layout { count: 2, next: Some(3) }.text()).await.unwrap();
@@ -341,7 +345,7 @@ async fn a_part_that_fails_is_named_and_the_others_listen() {
     two.listen("a");
     two.pass(20, &["a"]).await;
     assert_eq!(two.platform.holders().keys().collect::<Vec<_>>(), ["1/3", "3/3"]);
-    let failure = || two.desk("a").directory().bots().listener_failure("polled", "b");
+    let failure = || two.desk("a").directory().bots().listener_failure("polled", &"b".into());
     assert_eq!(failure().unwrap().why, "connection 2 of 3: the connection was closed");
     let labels = |part: &str| ListenerLabels { platform: "polled".into(), bot: "b".into(), connection: part.into() };
     let failing = |part| two.desk("a").meters().listeners_failing.get(&labels(part)).map(|it| it.get());

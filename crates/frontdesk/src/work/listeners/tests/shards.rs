@@ -137,7 +137,10 @@ async fn nothing_is_lost_or_doubled_when_one_of_two_desks_with_shards_is_gone() 
     let gateway = GatewayNew { id: "g".into(), tenant: "home".into(), instance: None, wake_url: None };
     directory.add_gateway(gateway).await.unwrap();
     let [platform, user_id, tenant, instance] = ["discord", &ANN.to_string(), "home", "g"].map(str::to_owned);
-    directory.bind(BindingNew { platform, user_id, tenant, instance }).await.unwrap();
+    directory
+        .bind(BindingNew { platform, user_id: user_id.into(), tenant: tenant.into(), instance: instance.into() })
+        .await
+        .unwrap();
     let urls = [("base_url", &shared.server.base_url), ("gateway_url", &shared.server.gateway_url)];
     let settings = urls.map(|(name, url)| (name.to_owned(), url.clone())).into();
     let secrets = [("token".to_owned(), TOKEN.to_owned())].into();

@@ -180,8 +180,8 @@ async fn a_bot_is_inspected() {
     assert!(!all[0].ok && all[0].text.contains("corp_id"), "{all:?}");
     scene.vendor.answers("gettoken", error(40_001));
     let ended = scene.app.check_credentials(&scene.bot).await;
-    assert!(matches!(&ended, Ended::Misconfigured(why) if why.contains("secret")), "{ended:?}");
+    assert!(matches!(&ended, ListenEnd::Misconfigured(why) if why.contains("secret")), "{ended:?}");
     scene.vendor.answers("gettoken", Answering::Lost);
-    assert!(matches!(scene.app.check_credentials(&scene.bot).await, Ended::Lost(_)));
-    assert_eq!(scene.app.check_credentials(&scene.bot).await, Ended::Never);
+    assert!(matches!(scene.app.check_credentials(&scene.bot).await, ListenEnd::Lost(_)));
+    assert_eq!(scene.app.check_credentials(&scene.bot).await, ListenEnd::Never);
 }

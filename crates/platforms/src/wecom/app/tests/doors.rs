@@ -1,7 +1,7 @@
 //! What comes in.
 
 use frontdesk_core::intake::{Intake, TenantSource};
-use frontdesk_core::port::platform::Answer;
+use frontdesk_core::port::platform::DoorAnswer;
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn receive(request: &RawRequest) -> Result<ReceivedRequest, Reply> {
 
 fn said(fields: &str) -> Option<Intake> {
     let Ok(received) = receive(&Scene::request(&message(fields))) else { panic!("{fields}") };
-    let Answer::Fixed(reply) = &received.answer else { panic!() };
+    let DoorAnswer::Fixed(reply) = &received.answer else { panic!() };
     assert_eq!((reply.status, reply.body.as_str()), (200, ""), "a passive answer is empty");
     assert!(received.if_not_stored.is_none(), "what is not stored must be sent again");
     received.intakes.into_iter().next()
@@ -33,7 +33,9 @@ fn the_address_is_confirmed_to_whoever_knows_the_token() {
         receive(&RawRequest { door: DOOR, query, now_ms: now_s * 1_000, ..RawRequest::default() })
     };
     let query = format!("{}&echostr={escaped}", Scene::query(&sealed));
-    let Ok(ReceivedRequest { answer: Answer::Fixed(reply), intakes, .. }) = ask(query.clone(), NOW_S) else { panic!() };
+    let Ok(ReceivedRequest { answer: DoorAnswer::Fixed(reply), intakes, .. }) = ask(query.clone(), NOW_S) else {
+        panic!()
+    };
     assert_eq!((reply.status, reply.body.as_str(), intakes.len()), (200, "1616140317555161061", 0));
     let status = |query: String, now_s| ask(query, now_s).err().map(|reply| reply.status);
     assert_eq!(status(query.clone(), NOW_S + 301), Some(403), "too old");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use frontdesk_core::port::media::body_of;
-use frontdesk_core::port::outcall::{Answer as HttpAnswer, Body, Call, OpenAnswer, OutcallError, PartValue};
+use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, OpenAnswer, OutcallError, PartValue};
 use frontdesk_testkit::TestEnv;
 use serde_json::{Value, json};
 
@@ -182,7 +182,7 @@ impl Scene {
 
     pub(super) async fn act(&self, action: Value) -> Acted {
         let action = Action::parse(&action.to_string()).unwrap();
-        self.app.act(ActingAs::new("home", &self.bot), &action, None).await
+        self.app.act(ActingAs::new(&"home".into(), &self.bot), &action, None).await
     }
 }
 

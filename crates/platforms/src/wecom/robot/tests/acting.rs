@@ -1,7 +1,7 @@
 //! What goes out over the socket.
 
 use base64::Engine as _;
-use frontdesk_wire::Code;
+use frontdesk_wire::{ChatId, Code, TenantId};
 
 use super::*;
 
@@ -133,7 +133,8 @@ async fn a_draft_is_a_stream_that_the_final_text_ends() {
             far.answer(&frame, 0, Value::Null);
             frame
         };
-        let notice = scene.robot.notice(ActingAs::new("home", &scene.bot), "group", "a notice");
+        let (home, group) = (TenantId::from("home"), ChatId::from("group"));
+        let notice = scene.robot.notice(ActingAs::new(&home, &scene.bot), &group, "a notice");
         let (noticed, frame) = tokio::join!(notice, noticing);
         assert!(noticed.success && frame["body"]["msgtype"] == "markdown", "a notice does not end it: {frame}");
         let (_, frames) = acted(&scene, &mut far, send("group", "of another agent"), &[0]).await;

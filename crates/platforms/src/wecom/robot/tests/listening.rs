@@ -23,7 +23,7 @@ async fn messages_are_stored_in_their_order() {
         drop(far);
     };
     let (ended, ()) = tokio::join!(scene.listen(&store), talk);
-    assert_eq!(ended, Ended::Lost("the connection was closed".into()));
+    assert_eq!(ended, ListenEnd::Lost("the connection was closed".into()));
     assert_eq!(scene.vendor.dialed.lock().unwrap()[0], ("wss://openws.work.weixin.qq.com".into(), None));
     let found = scene.robot.findings(&scene.bot);
     assert!(!found[0].ok && found[0].text.contains("closed"), "{found:?}");
@@ -169,7 +169,7 @@ async fn a_silent_socket_is_given_up() {
     let mut far = scene.vendor.socket();
     let began = tokio::time::Instant::now();
     let (ended, ()) = tokio::join!(scene.listen(&store), far.accept());
-    let Ended::Lost(why) = ended else { panic!() };
+    let ListenEnd::Lost(why) = ended else { panic!() };
     assert!(why.contains("silent"), "{why}");
     assert!(began.elapsed() < Duration::from_mins(2), "{:?}", began.elapsed());
     let mut pings = 0;
@@ -191,9 +191,9 @@ async fn what_is_not_accepted_is_told() {
         };
         let (ended, ()) = tokio::join!(scene.listen(&store), refuse);
         let (found, why) = match ended {
-            Ended::Misconfigured(why) => (true, why),
-            Ended::Lost(why) => (false, why),
-            Ended::Never => panic!(),
+            ListenEnd::Misconfigured(why) => (true, why),
+            ListenEnd::Lost(why) => (false, why),
+            ListenEnd::Never => panic!(),
         };
         assert_eq!(found, is_final, "{code} {why}");
         assert_eq!(why.contains("bot_id and secret"), is_final, "{why}");
@@ -201,10 +201,10 @@ async fn what_is_not_accepted_is_told() {
         assert!(scene.robot.findings(&scene.bot)[0].text.contains("did not accept"));
     }
     let scene = Scene::new();
-    assert!(matches!(scene.listen(&store).await, Ended::Lost(why) if why.contains("not opened")));
+    assert!(matches!(scene.listen(&store).await, ListenEnd::Lost(why) if why.contains("not opened")));
     let scene = Scene::new();
     let far = scene.vendor.socket();
-    assert!(matches!(scene.listen(&store).await, Ended::Lost(why) if why.contains("in time")), "nobody answers");
+    assert!(matches!(scene.listen(&store).await, ListenEnd::Lost(why) if why.contains("in time")), "nobody answers");
     drop(far);
 }
 
@@ -219,7 +219,7 @@ async fn another_connection_of_the_robot_ends_this_one_with_a_pause() {
     };
     let began = tokio::time::Instant::now();
     let (ended, ()) = tokio::join!(scene.listen(&store), talk);
-    assert!(matches!(&ended, Ended::Lost(why) if why.contains("only one")), "{ended:?}");
+    assert!(matches!(&ended, ListenEnd::Lost(why) if why.contains("only one")), "{ended:?}");
     assert!(began.elapsed() >= Duration::from_mins(1));
 }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Intake, Receipt};
 use frontdesk_core::port::media::body_of;
-use frontdesk_core::port::outcall::{Answer, Call, Dial, OpenAnswer, OutcallError, Socket, SocketMessage};
+use frontdesk_core::port::outcall::{Call, Dial, HttpAnswer, OpenAnswer, OutcallError, Socket, SocketMessage};
 use frontdesk_core::port::platform::{Change, Gap, LateReceipt};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_testkit::TestEnv;
@@ -111,7 +111,7 @@ impl Outcall for Vendor {
         Ok(())
     }
 
-    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<Answer, OutcallError>> {
+    fn call<'a>(&'a self, _: Call<'a>) -> BoxFuture<'a, Result<HttpAnswer, OutcallError>> {
         panic!("a robot makes no calls");
     }
 
@@ -215,12 +215,12 @@ impl Scene {
         Self { vendor, env, robot, bot }
     }
 
-    pub(super) async fn listen(&self, store: &Store) -> Ended {
+    pub(super) async fn listen(&self, store: &Store) -> ListenEnd {
         self.robot.listen(&self.bot, Part::WHOLE, None, store).await
     }
 
     pub(super) async fn act(&self, action: Value) -> Acted {
         let action = Action::parse(&action.to_string()).unwrap();
-        self.robot.act(ActingAs::new("home", &self.bot), &action, None).await
+        self.robot.act(ActingAs::new(&"home".into(), &self.bot), &action, None).await
     }
 }

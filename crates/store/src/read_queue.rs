@@ -1,4 +1,4 @@
-//! Turns at reading. Owners take turns, so that one with many reads delays only itself.
+//! The queue of reads. Owners take turns, so that one with many reads delays only itself.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -95,7 +95,7 @@ const UNWANTED_MIN: usize = 256;
 
 /// So many may read at a time.
 #[derive(Clone)]
-pub(crate) struct Turns(Arc<Mutex<Queue>>);
+pub(crate) struct ReadQueue(Arc<Mutex<Queue>>);
 
 struct Queue {
     free: usize,
@@ -104,19 +104,19 @@ struct Queue {
     owners: VecDeque<Owner>,
 }
 
-/// A turn; the next one begins when it is dropped.
-pub(crate) struct Turn(Option<Turns>);
+/// A read that may run; the next one begins when it is dropped.
+pub(crate) struct ReadPermit(Option<ReadQueue>);
 
 /// Work that waits for its turn.
 pub(crate) trait Pending: Send {
     /// False: whoever wants its result is gone.
     fn is_wanted(&self) -> bool;
-    /// Hands the work over, with the turn, which is dropped when the work has ended. Does not wait. `Err`: nothing can be handed
+    /// Hands the work over, with its permit, which is dropped when the work has ended. Does not wait. `Err`: nothing can be handed
     /// over any more.
-    fn begin(self: Box<Self>, turn: Turn) -> Result<(), Turn>;
+    fn begin(self: Box<Self>, permit: ReadPermit) -> Result<(), ReadPermit>;
 }
 
-impl Turns {
+impl ReadQueue {
     pub(crate) fn new(at_once: usize) -> Self {
         let queue = Queue { free: at_once, waiting: HashMap::new(), owners: VecDeque::new() };
         Self(Arc::new(Mutex::new(queue)))
@@ -127,7 +127,7 @@ impl Turns {
     }
 
     /// Begins the work when it is the turn of this owner: now, or when others have ended. A caller has no part in that, because
-    /// one that is not polled would keep a turn for which others wait.
+    /// one that is not polled would keep a permit for which others wait.
     pub(crate) fn begin(&self, owner: Owner, work: Box<dyn Pending>) {
         let mut queue = self.queue();
         if queue.free == 0 {
@@ -139,7 +139,7 @@ impl Turns {
         self.pass(Some(work));
     }
 
-    /// Passes a turn on, to this work or to the next that waits.
+    /// Passes a permit on, to this work or to the next that waits.
     fn pass(&self, mut work: Option<Box<dyn Pending>>) {
         loop {
             let next = work.take().or_else(|| {
@@ -152,9 +152,9 @@ impl Turns {
             if !next.is_wanted() {
                 continue;
             }
-            match next.begin(Turn(Some(self.clone()))) {
+            match next.begin(ReadPermit(Some(self.clone()))) {
                 Ok(()) => return,
-                Err(mut turn) => turn.0 = None, // it is passed on here, and not by its drop
+                Err(mut permit) => permit.0 = None, // it is passed on here, and not by its drop
             }
         }
     }
@@ -186,10 +186,10 @@ impl Queue {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ReadPermit {
     fn drop(&mut self) {
-        if let Some(turns) = self.0.take() {
-            turns.pass(None);
+        if let Some(reads) = self.0.take() {
+            reads.pass(None);
         }
     }
 }
@@ -198,8 +198,8 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
-    /// What has begun, with its turn.
-    type Begun = Arc<Mutex<VecDeque<(&'static str, Turn)>>>;
+    /// What has begun, with its permit.
+    type Begun = Arc<Mutex<VecDeque<(&'static str, ReadPermit)>>>;
 
     struct Read {
         name: &'static str,
@@ -213,11 +213,11 @@ mod tests {
             self.is_wanted
         }
 
-        fn begin(self: Box<Self>, turn: Turn) -> Result<(), Turn> {
+        fn begin(self: Box<Self>, permit: ReadPermit) -> Result<(), ReadPermit> {
             if self.is_closed {
-                return Err(turn);
+                return Err(permit);
             }
-            self.begun.lock().unwrap().push_back((self.name, turn));
+            self.begun.lock().unwrap().push_back((self.name, permit));
             Ok(())
         }
     }
@@ -228,48 +228,48 @@ mod tests {
 
     /// Ends what began first.
     fn end(begun: &Begun) -> Option<&'static str> {
-        let (name, turn) = begun.lock().unwrap().pop_front()?;
-        drop(turn);
+        let (name, permit) = begun.lock().unwrap().pop_front()?;
+        drop(permit);
         Some(name)
     }
 
     #[test]
     fn owners_take_turns_whatever_their_number_of_reads() {
-        let (turns, begun) = (Turns::new(1), Begun::default());
-        turns.begin(SERVER, Box::new(read("first", &begun)));
+        let (reads, begun) = (ReadQueue::new(1), Begun::default());
+        reads.begin(SERVER, Box::new(read("first", &begun)));
         for (owner, name) in [(1, "a"), (1, "a"), (1, "a"), (2, "b"), (3, "c"), (2, "b")] {
-            turns.begin(Owner(owner), Box::new(read(name, &begun)));
+            reads.begin(Owner(owner), Box::new(read(name, &begun)));
             assert_eq!(begun.lock().unwrap().len(), 1, "it waits");
         }
         let order: Vec<_> = std::iter::from_fn(|| end(&begun)).collect();
         assert_eq!(order, ["first", "a", "b", "c", "a", "b", "a"]);
-        let queue = turns.queue();
+        let queue = reads.queue();
         assert!(queue.waiting.is_empty() && queue.owners.is_empty() && queue.free == 1);
     }
 
     #[test]
     fn work_that_nobody_wants_is_left_out() {
-        let (turns, begun) = (Turns::new(1), Begun::default());
-        turns.begin(SERVER, Box::new(read("first", &begun)));
+        let (reads, begun) = (ReadQueue::new(1), Begun::default());
+        reads.begin(SERVER, Box::new(read("first", &begun)));
         for _ in 0..100_000 {
-            turns.begin(Owner(1), Box::new(Read { is_wanted: false, ..read("unwanted", &begun) }));
+            reads.begin(Owner(1), Box::new(Read { is_wanted: false, ..read("unwanted", &begun) }));
         }
-        assert!(turns.queue().waiting[&Owner(1)].len() <= UNWANTED_MIN);
-        turns.begin(Owner(1), Box::new(read("last", &begun)));
+        assert!(reads.queue().waiting[&Owner(1)].len() <= UNWANTED_MIN);
+        reads.begin(Owner(1), Box::new(read("last", &begun)));
         assert_eq!((end(&begun), end(&begun), end(&begun)), (Some("first"), Some("last"), None));
-        assert_eq!(turns.queue().free, 1);
+        assert_eq!(reads.queue().free, 1);
     }
 
     #[test]
     fn work_that_cannot_begin_any_more_is_dropped() {
-        let (turns, begun) = (Turns::new(1), Begun::default());
-        turns.begin(SERVER, Box::new(read("first", &begun)));
+        let (reads, begun) = (ReadQueue::new(1), Begun::default());
+        reads.begin(SERVER, Box::new(read("first", &begun)));
         for _ in 0..100_000 {
-            turns.begin(Owner(1), Box::new(Read { is_closed: true, ..read("late", &begun) }));
+            reads.begin(Owner(1), Box::new(Read { is_closed: true, ..read("late", &begun) }));
         }
         assert_eq!((end(&begun), end(&begun)), (Some("first"), None));
-        turns.begin(Owner(1), Box::new(Read { is_closed: true, ..read("late", &begun) }));
-        let queue = turns.queue();
+        reads.begin(Owner(1), Box::new(Read { is_closed: true, ..read("late", &begun) }));
+        let queue = reads.queue();
         assert!(queue.waiting.is_empty() && queue.owners.is_empty() && queue.free == 1);
     }
 

@@ -1,4 +1,4 @@
-//! One turn of the alarm loop: reads due alarms, claims them, and afterwards stores the results.
+//! One round of the alarm loop: reads due alarms, claims them, and afterwards stores the results.
 //!
 //! Claim and result are both durable: after a crash in between an alarm fires again; after a stored 2xx it never does.
 
@@ -22,7 +22,7 @@ const FIRST_COUNT_MS: u64 = 2_000;
 /// Delay before a failed claim is repeated.
 const CLAIM_PAUSE_MS: u64 = 1_000;
 
-/// State of the loop between turns. Times are of the monotonic clock.
+/// State of the loop between rounds. Times are of the monotonic clock.
 pub struct AlarmLoop {
     loading: Loading,
     /// Those by which the schedule was filled.
@@ -41,8 +41,8 @@ pub struct Claimed {
     next: Next,
 }
 
-/// Result of a turn.
-pub struct Turn {
+/// What one round of the loop took.
+pub struct ClaimRound {
     pub claimed: Vec<Claimed>,
     /// Time until the next alarm is due; `None`: call again at once.
     pub pause: Option<Duration>,
@@ -67,7 +67,7 @@ impl CronPlane {
         self.clock.notify.notified().await;
     }
 
-    pub async fn turn(&self, state: &mut AlarmLoop) -> Turn {
+    pub async fn round(&self, state: &mut AlarmLoop) -> ClaimRound {
         if let Some(again) = self.reload(&state.loading, &mut state.buckets) {
             state.loading = again;
         }
@@ -106,12 +106,12 @@ impl CronPlane {
         }
         let (claimed, taken) = self.claim_due().await;
         if taken > 0 || !state.loading.done {
-            return Turn { claimed, pause: None };
+            return ClaimRound { claimed, pause: None };
         }
         let now_ms = self.env.now_ms();
         let until = |at: u64| Duration::from_millis(at.saturating_sub(now_ms)).min(PAUSE_MAX);
         let pause = self.clock.schedule().next_ms().map_or(PAUSE_MAX, until);
-        Turn { claimed, pause: Some(pause) }
+        ClaimRound { claimed, pause: Some(pause) }
     }
 
     /// Claims due alarms. Also returns how many were taken from the schedule.
