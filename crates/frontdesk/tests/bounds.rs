@@ -91,10 +91,11 @@ async fn stall(harness: &Harness, path: &str, headers: &str, bytes: usize) -> Tc
     stream
 }
 
-/// One byte each: a body of which nothing comes for 15 s is ended, which a slow machine takes for the steps of a test.
+/// One byte each: a body of which nothing comes for 15 s is ended, which a slow machine takes for the steps of a test. What
+/// does not come as a whole within 30 s is ended all the same.
 async fn go_on(stalled: &mut [TcpStream]) {
     for stream in stalled {
-        stream.write_all(b" ").await.unwrap();
+        let _ = stream.write_all(b" ").await; // those for which there is no memory were refused and closed
     }
 }
 
