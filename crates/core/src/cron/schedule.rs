@@ -4,10 +4,11 @@
 //! Tenants take turns, so that a tenant with ten thousand alarms does not delay others; a host that hangs delays
 //! only its own lanes.
 
-use frontdesk_wire::TenantId;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+
+use frontdesk_wire::TenantId;
 
 /// Stale entries that are tolerated for any size of the heap.
 const STALE_MIN: usize = 1_024;

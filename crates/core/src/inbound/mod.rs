@@ -481,9 +481,9 @@ impl InboundPlane {
     async fn run(&self, pending: &PendingCommand) -> String {
         let PendingCommand { command, source, tenant, bot, is_interaction } = pending;
         let answer = self.management.obey(command, source, tenant.as_ref()).await;
-        let tenant = tenant.clone().unwrap_or_default();
         if let Some(platform) = self.platforms.get(&source.platform).filter(|_| !is_interaction) {
             let bot = self.directory.bots().bot(&source.platform, bot);
+            let tenant = tenant.clone().unwrap_or_default();
             let acting_as = ActingAs::new(&tenant, &bot);
             let said = notice_in_time(&**platform, acting_as, &source.chat_id, &answer).await;
             if !said.success {

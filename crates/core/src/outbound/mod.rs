@@ -19,7 +19,7 @@ pub use self::typing::TypingAgain;
 use self::typing::{Typing, TypingKey, ends_typing, to_repeat};
 use crate::base::Base;
 use crate::delivery::DeliveryPlane;
-use crate::delivery::session::{Identity, Refused};
+use crate::delivery::session::{PlatformBot, Refused};
 use crate::directory::{Caller, ChatLocation, DirectoryPlane, View, tenant_of};
 use crate::env::Env;
 use crate::lease::Lease;
@@ -102,10 +102,10 @@ impl OutboundPlane {
     pub async fn speaking_as<'a>(
         &self,
         caller: &Caller,
-        first: &'a Identity,
-        others: &'a [Identity],
+        first: &'a PlatformBot,
+        others: &'a [PlatformBot],
         action: &Action,
-    ) -> &'a Identity {
+    ) -> &'a PlatformBot {
         let (false, Some(chat_id)) = (others.is_empty(), action.act.chat_id()) else { return first };
         let mut known = None;
         for identity in [first].into_iter().chain(others) {
@@ -124,8 +124,8 @@ impl OutboundPlane {
     pub async fn act(
         &self,
         caller: &Caller,
-        identity: &Identity,
-        identities: &[Identity],
+        identity: &PlatformBot,
+        identities: &[PlatformBot],
         action: Action,
         asked_ms: u64,
     ) -> ActionResult {
@@ -135,8 +135,8 @@ impl OutboundPlane {
     async fn act_for(
         &self,
         caller: &Caller,
-        (platform, bot): &Identity,
-        identities: &[Identity],
+        (platform, bot): &PlatformBot,
+        identities: &[PlatformBot],
         action: Action,
         asked: ActionRequest,
     ) -> ActionResult {
@@ -209,7 +209,7 @@ impl OutboundPlane {
         caller: &Caller,
         platform: &str,
         bot: &BotId,
-        identities: &[Identity],
+        identities: &[PlatformBot],
         action: Action,
         asked: ActionRequest,
     ) -> Result<ActionResult, ActionResult> {
@@ -270,7 +270,7 @@ impl OutboundPlane {
     async fn follow_up(
         &self,
         caller: &Caller,
-        identities: &[Identity],
+        identities: &[PlatformBot],
         session_key: &str,
         kind: &str,
         action: Action,

@@ -73,7 +73,6 @@ async fn run_wakes(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToke
 
 #[cfg(test)]
 mod tests {
-    use frontdesk_wire::{BotId, EventId, Seq};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
@@ -87,6 +86,7 @@ mod tests {
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_wire::api::ProvisionRequest;
+    use frontdesk_wire::{BotId, EventId, Seq};
     use zeroize::Zeroizing;
 
     use super::*;

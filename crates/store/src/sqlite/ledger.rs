@@ -9,6 +9,7 @@ use frontdesk_core::port::store::{
     Waiting,
 };
 use frontdesk_wire::{BotId, ChatId, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionNo, TenantId};
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
@@ -467,14 +468,20 @@ fn select_event(which: &str) -> String {
     format!("SELECT id, tenant, at_ms, chat_id, message_id, verdict FROM event WHERE {which}")
 }
 
+/// A text that is not copied before it becomes an id.
+fn text_at<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
+    row.get_ref(column)?
+        .as_str()
+        .map_err(|why| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, why.into()))
+}
+
 fn event_record(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
-    let text = |column: usize| Ok::<&str, rusqlite::Error>(row.get_ref(column)?.as_str()?);
     Ok(EventRecord {
         event: unsigned(row.get(0)?),
-        tenant: text(1)?.into(),
+        tenant: text_at(row, 1)?.into(),
         at_ms: unsigned(row.get(2)?),
-        chat_id: text(3)?.into(),
-        message_id: text(4)?.into(),
+        chat_id: text_at(row, 3)?.into(),
+        message_id: text_at(row, 4)?.into(),
         verdict: row.get(5)?,
     })
 }
@@ -488,16 +495,15 @@ fn select_mail(which: &str) -> String {
 }
 
 fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
-    let text = |column: usize| Ok::<&str, rusqlite::Error>(row.get_ref(column)?.as_str()?);
     Ok(Delivery {
         event: unsigned(row.get(2)?),
         at_ms: unsigned(row.get(3)?),
         passthrough: row.get(4)?,
         platform: row.get(5)?,
-        bot: text(6)?.into(),
-        chat_id: text(7)?.into(),
-        session_key: text(8)?.into(),
-        message_id: text(9)?.into(),
+        bot: text_at(row, 6)?.into(),
+        chat_id: text_at(row, 7)?.into(),
+        session_key: text_at(row, 8)?.into(),
+        message_id: text_at(row, 9)?.into(),
         json: row.get(10)?,
     })
 }

@@ -4,8 +4,7 @@ use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code};
 
-use super::lane::Identity;
-use super::lane::Job;
+use super::lane::{Job, PlatformBot};
 use super::{Effect, Session};
 
 /// Bytes of all waiting and running actions of one instance. Each counts at least [`JOB_MIN_BYTES`], so at most 1024
@@ -67,7 +66,7 @@ impl Session {
             let platform = platform.unwrap_or_default();
             Box::new(Refused::new(platform, bot.unwrap_or_default(), op, chat_id, ActionResult::refused(code, text)))
         };
-        let named = |(known, id): &&Identity| {
+        let named = |(known, id): &&PlatformBot| {
             platform.is_none_or(|asked| asked == known) && bot.is_none_or(|asked| asked.is_empty() || asked == id)
         };
         let mut candidates = self.identities.iter().filter(named).cloned();

@@ -46,6 +46,7 @@ pub struct EndedServing {
 }
 
 impl Session {
+    /// What it serves must be given to [`DeliveryPlane::release`]: until then the next session of the instance waits.
     pub fn end(mut self) -> Ending {
         let meters = &self.delivery.meters;
         meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));

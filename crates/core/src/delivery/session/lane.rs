@@ -15,16 +15,16 @@ use crate::port::platform::replaces;
 const LANES_MAX: usize = 64;
 
 /// A platform, and the bot on it, that a socket said hello for.
-pub type Identity = (String, BotId);
+pub type PlatformBot = (String, BotId);
 
 pub struct Job {
     pub(crate) request_id: String,
     /// The identity that the action names, or the first one that it can mean.
-    pub(crate) identity: Identity,
+    pub(crate) identity: PlatformBot,
     /// The others that it can mean.
-    pub(crate) alternatives: Vec<Identity>,
+    pub(crate) alternatives: Vec<PlatformBot>,
     /// All identities for which the socket had sent a hello by then.
-    pub(crate) identities: Arc<Vec<Identity>>,
+    pub(crate) identities: Arc<Vec<PlatformBot>>,
     pub(crate) action: Action,
     pub(crate) asked_ms: u64,
     /// Its share of the byte limit of the socket.
@@ -145,7 +145,7 @@ mod tests {
         let action = Action::parse(action).unwrap();
         lane.push(Job {
             request_id: id.into(),
-            identity: Identity::default(),
+            identity: PlatformBot::default(),
             alternatives: Vec::new(),
             identities,
             action,

@@ -39,7 +39,7 @@ use crate::port::store::{Delivery, Settlement, StoreError};
 
 pub use actions::Refused;
 pub use ending::{EndedServing, Ending, Leftover};
-pub use lane::{Identity, Job, Lane};
+pub use lane::{Job, Lane, PlatformBot};
 
 /// Invalid frames per minute before the session is closed.
 const BAD_MAX: u32 = 64;
@@ -105,7 +105,7 @@ pub struct Beginning {
 pub struct Session {
     delivery: Arc<DeliveryPlane>,
     caller: Caller,
-    identities: Arc<Vec<Identity>>,
+    identities: Arc<Vec<PlatformBot>>,
     serving: Option<Serving>,
     /// The first valid hello, until the session serves.
     hello: Option<Hello>,

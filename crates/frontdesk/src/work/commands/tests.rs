@@ -4,8 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use frontdesk_core::delivery::session::Session;
-use frontdesk_core::directory::Fact;
-use frontdesk_core::directory::Identity;
+use frontdesk_core::directory::{Fact, Identity};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::platform::{Acted, ActingAs, Look, LookFault};
 use frontdesk_core::port::store::Store;

@@ -7,8 +7,7 @@ mod listening;
 mod patient;
 mod pushing;
 
-use std::sync::LazyLock;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use frontdesk_core::port::BoxFuture;
