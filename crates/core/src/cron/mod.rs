@@ -435,8 +435,7 @@ impl CronPlane {
 
     /// The server that fires alarms for this host learns of one.
     fn notify_owner(&self, instance: InstanceNo, id: u64, next_ms: u64, lane: &str) {
-        let owner = Buckets::of(&self.lease).owner(lane);
-        if owner != self.lease.me() {
+        if let Some(owner) = Buckets::of(&self.lease).other_owner(lane) {
             self.bus.send(To::Desk(owner), Hint::Alarm(instance, id, next_ms, lane.to_owned()));
         }
     }
