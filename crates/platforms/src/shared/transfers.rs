@@ -29,12 +29,16 @@ impl Transfers {
 
     /// `None`: others take too long.
     pub(crate) async fn begin(&self, owner: &str) -> Option<Transfer> {
+        self.begin_within(owner, WAIT_MAX).await
+    }
+
+    pub(crate) async fn begin_within(&self, owner: &str, wait: Duration) -> Option<Transfer> {
         let of_owner = self.of(owner);
         let both = async {
             let own = of_owner.acquire_owned().await.ok()?;
             Some(Transfer { _places: [own, self.all.clone().acquire_owned().await.ok()?] })
         };
-        timeout(WAIT_MAX, both).await.ok().flatten()
+        timeout(wait, both).await.ok().flatten()
     }
 
     fn of(&self, owner: &str) -> Arc<Semaphore> {

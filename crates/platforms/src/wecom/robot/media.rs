@@ -34,6 +34,8 @@ const CHUNK_BYTES: usize = 512 << 10;
 const DOWNLOAD_MAX_BYTES: usize = 100 << 20;
 /// For a file that is kept.
 const HOLD_TIME: Duration = Duration::from_mins(1);
+/// How long it waits for its turn: its link ends after five minutes.
+const HOLD_WAIT_MAX: Duration = Duration::from_mins(4);
 /// The last bytes may be padding.
 const HELD_BYTES: usize = 32;
 
@@ -188,8 +190,10 @@ impl Robot {
             }
             Some(HeldFile { mime, filename, bytes: bytes.into() })
         };
-        let Ok(_permit) = self.holds.acquire().await else { return };
-        if let Ok(Some(file)) = timeout(HOLD_TIME, fetch).await {
+        let owner = bot.tenant.as_deref().unwrap_or(&bot.id);
+        if let Some(_place) = self.holds.begin_within(owner, HOLD_WAIT_MAX).await
+            && let Ok(Some(file)) = timeout(HOLD_TIME, fetch).await
+        {
             self.held.put(&bot.id, url, file, self.env.steady_ms());
         } else {
             tracing::debug!(bot = bot.id.as_str(), "a file of WeCom was not kept for later");

@@ -29,7 +29,6 @@ use frontdesk_core::port::platform::{
 };
 use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
 
 use self::backlog::Backlog;
 use self::draft::Drafts;
@@ -52,8 +51,9 @@ const CHAT_RATE: Rate = Rate { burst: 15, every_ms: 2_100 };
 const DRAFT_RATE: Rate = Rate { burst: 3, every_ms: 700 };
 const BOT_RATE: Rate = Rate { burst: 20, every_ms: 50 };
 
-/// Files that are fetched to be kept at a time, for all robots.
+/// Files that are fetched to be kept at a time, for all robots and for those of one tenant.
 const HOLDS_MAX: usize = 4;
+const HOLDS_PER_TENANT: usize = 2;
 /// Files that go out at a time. Each is in memory as a whole, and read from where the agent chose.
 const UPLOADS_MAX: usize = 4;
 const UPLOADS_PER_TENANT: usize = 1;
@@ -81,7 +81,7 @@ pub struct Robot {
     backlog: Backlog,
     held: Held,
     /// For files that are fetched to be kept: each is in memory as a whole.
-    holds: Semaphore,
+    holds: Transfers,
     /// Why the socket of a bot is not open, for whoever asks.
     ended: Mutex<HashMap<BotId, String>>,
 }
@@ -107,7 +107,7 @@ impl Robot {
             uploads: Transfers::new(UPLOADS_MAX, UPLOADS_PER_TENANT),
             backlog: Backlog::default(),
             held: Held::default(),
-            holds: Semaphore::new(HOLDS_MAX),
+            holds: Transfers::new(HOLDS_MAX, HOLDS_PER_TENANT),
             ended: Mutex::default(),
         }
     }
@@ -147,7 +147,7 @@ fn own_base(bot: &Bot) -> Option<String> {
 
 /// Each chat has a pace of its own.
 fn bucket(action: &Action) -> (String, Rate) {
-    let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
+    let chat_id = action.act.chat();
     match &action.act {
         Act::Draft { sealed: false, .. } => (format!("draft:{chat_id}"), DRAFT_RATE),
         _ => (format!("chat:{chat_id}"), CHAT_RATE),
