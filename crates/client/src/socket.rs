@@ -531,13 +531,13 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
         DeskFrame::PassthroughForward { forward, buffer_id } => (Inbound::Forward(forward), buffer_id),
         // Behind the event that it is about, which does not wait for others here.
         DeskFrame::InterruptInbound { session_key, chat_id } if shared.in_flight_max > 1 => {
-            (Inbound::Interrupt { session_key, chat_id: chat_id.to_string() }, None)
+            (Inbound::Interrupt { session_key, chat_id }, None)
         }
         DeskFrame::InterruptInbound { session_key, chat_id } => {
             // Bypasses the queue, because the turn to be stopped may be blocking it.
             let handler = lock(&shared.handler).clone();
             if let Some(handler) = handler {
-                let interrupted = handler(Inbound::Interrupt { session_key, chat_id: chat_id.to_string() });
+                let interrupted = handler(Inbound::Interrupt { session_key, chat_id });
                 tokio::spawn(async move {
                     interrupted.await;
                 });

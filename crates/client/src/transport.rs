@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Descriptor, MessageEvent};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, MessageEvent};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -17,7 +17,7 @@ pub enum Inbound {
     /// Stop the turn of this session.
     Interrupt {
         session_key: String,
-        chat_id: String,
+        chat_id: ChatId,
     },
 }
 

@@ -19,6 +19,7 @@ pub use file::FileDrop;
 use frontdesk_core::Env;
 use frontdesk_core::port::connectors::Connectors;
 use frontdesk_core::port::outcall::Outcall;
+use frontdesk_wire::InstanceId;
 use frontdesk_wire::agents::{AgentConnector, ConnectorSpec, Fault};
 pub use noop::NoOp;
 pub use registry::{Registry, RegistryError};
@@ -42,7 +43,7 @@ pub struct Bundled {
 }
 
 impl Connectors for Bundled {
-    fn open(&self, agent_id: &str, spec: &ConnectorSpec) -> Result<Arc<dyn AgentConnector>, Fault> {
+    fn open(&self, agent_id: &InstanceId, spec: &ConnectorSpec) -> Result<Arc<dyn AgentConnector>, Fault> {
         let env = self.env.clone();
         Ok(match spec {
             ConnectorSpec::Noop {} => Arc::new(NoOp::new(agent_id, env)),

@@ -109,7 +109,7 @@ impl ClusterPlane {
     pub async fn take(&self, event: BusEvent) -> Result<(), StoreError> {
         match event {
             BusEvent::Missed => self.sweep().await?,
-            BusEvent::Hint(Hint::Echo(of)) if DeskNo(of) == self.lease.me() => {
+            BusEvent::Hint(Hint::Echo(of)) if of == self.lease.me() => {
                 self.echo_received_ms.store(self.env.steady_ms(), Ordering::Relaxed);
             }
             BusEvent::Hint(Hint::Echo(_)) => {}
@@ -187,7 +187,7 @@ impl ClusterPlane {
             self.echo_sent_ms.store(now_ms, Ordering::Relaxed);
             let me = self.lease.me();
             self.bus.listen_as(me);
-            self.bus.send(To::Desk(me), Hint::Echo(me.0));
+            self.bus.send(To::Desk(me), Hint::Echo(me));
         }
         let is_cut_off = now_ms.saturating_sub(self.echo_received_ms.load(Ordering::Relaxed)) >= CUT_OFF_MS;
         if self.lease.note_cut_off(is_cut_off) {

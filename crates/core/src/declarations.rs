@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use frontdesk_wire::BotId;
-
-use crate::port::platform::{Bot, Command};
+use crate::port::platform::{Bot, Command, PlatformBot};
 
 /// A list that did not change for this long is declared.
 const SETTLED_MS: u64 = 10_000;
@@ -21,12 +19,9 @@ const SPACING_MS: u64 = 300_000;
 const RETRY_MS: u64 = 10_000;
 const RETRY_MAX_MS: u64 = 3_600_000;
 
-/// (platform, bot id)
-pub type Name = (String, BotId);
-
 #[derive(Default)]
 pub struct Declarations {
-    bots: BTreeMap<Name, Entry>,
+    bots: BTreeMap<PlatformBot, Entry>,
 }
 
 struct Entry {
@@ -46,7 +41,7 @@ struct Entry {
 /// A call to make.
 #[derive(Debug, Clone)]
 pub struct Due {
-    pub name: Name,
+    pub name: PlatformBot,
     pub bot: Arc<Bot>,
     pub commands: Arc<[Command]>,
 }
@@ -63,7 +58,7 @@ pub enum Report {
 
 impl Declarations {
     /// All bots with the lists that they should have now. Answers those that are gone.
-    pub fn want(&mut self, all: Vec<(Name, Arc<Bot>, Vec<Command>)>, now_ms: u64) -> Vec<Name> {
+    pub fn want(&mut self, all: Vec<(PlatformBot, Arc<Bot>, Vec<Command>)>, now_ms: u64) -> Vec<PlatformBot> {
         let mut before = std::mem::take(&mut self.bots);
         for (name, bot, wanted) in all {
             let entry = match before.remove(&name) {
@@ -101,7 +96,7 @@ impl Declarations {
             !entry.is_in_flight && entry.due_ms <= now_ms && entry.declared.as_ref() != Some(&entry.wanted)
         };
         let ready = self.bots.iter_mut().filter(|(_, entry)| ready(entry)).take(limit);
-        let begin = |(name, entry): (&Name, &mut Entry)| {
+        let begin = |(name, entry): (&PlatformBot, &mut Entry)| {
             (entry.is_in_flight, entry.unsettled_ms) = (true, None);
             Due { name: name.clone(), bot: entry.bot.clone(), commands: entry.wanted.clone() }
         };
@@ -149,7 +144,7 @@ mod tests {
         Arc::new(Bot::bare("b"))
     }
 
-    fn want(plan: &mut Declarations, bot: &Arc<Bot>, names: &[&str], now_ms: u64) -> Vec<Name> {
+    fn want(plan: &mut Declarations, bot: &Arc<Bot>, names: &[&str], now_ms: u64) -> Vec<PlatformBot> {
         let commands = names.iter().map(|name| Command::new(*name, "")).collect();
         plan.want(vec![(("p".into(), "b".into()), bot.clone(), commands)], now_ms)
     }

@@ -2,7 +2,7 @@
 
 use frontdesk_wire::api::VerdictBrief;
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{BotId, InstanceId, MessageEvent, Secret, TenantId};
+use frontdesk_wire::{BotId, EventId, InstanceId, MessageEvent, MessageId, Secret, TenantId};
 
 use crate::port::store::ChatAmend;
 
@@ -96,7 +96,7 @@ pub struct Intake {
     pub reports_to: Option<InstanceId>,
     /// The message whose button was pressed. The first press that reaches an agent counts; the platform tells the others
     /// what their receipt says.
-    pub press_of: Option<String>,
+    pub press_of: Option<MessageId>,
 }
 
 /// Files at the platform that one event may have.
@@ -142,7 +142,7 @@ pub(crate) fn edit_of<'a>(event: &'a MessageEvent, edit_id: Option<&'a str>) -> 
 /// Outcome of a stored event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
-    pub event_id: String,
+    pub event_id: EventId,
     pub verdict: VerdictBrief,
     /// False: a duplicate; nothing was written.
     pub fresh: bool,

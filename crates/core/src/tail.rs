@@ -7,7 +7,7 @@ mod elsewhere;
 
 use std::sync::Arc;
 
-use frontdesk_wire::{ChatId, DeskNo, InstanceId, MessageId, TenantId};
+use frontdesk_wire::{ChatId, DeskNo, EventId, InstanceId, MessageId, TenantId};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
@@ -28,8 +28,8 @@ pub struct Notice {
     pub step: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub instance: InstanceId,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub event_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<EventId>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub platform: String,
     #[serde(skip_serializing_if = "str::is_empty")]

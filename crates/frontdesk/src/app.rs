@@ -146,7 +146,7 @@ impl Frontdesk {
     async fn first_start(&self, open_locally: bool) -> anyhow::Result<()> {
         let desk = &self.app.desk;
         if desk.directory().read(|view| view.tenants().len() == 0 && view.unreadable().is_empty()) {
-            desk.directory().create_tenant(FIRST_TENANT).await?;
+            desk.directory().create_tenant(&FIRST_TENANT.into()).await?;
         }
         let first = desk.directory().read(|view| view.tenants().next().map(|it| it.name.clone()));
         if let Some(tenant) = first.filter(|_| open_locally) {

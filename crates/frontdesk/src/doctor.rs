@@ -3,7 +3,7 @@
 use frontdesk_core::cluster::FailingListener;
 use frontdesk_core::delivery::window::STUCK_LIMITS;
 use frontdesk_core::directory::{Bots, ListenerFailure};
-use frontdesk_core::port::platform::{Bot, BotFinding};
+use frontdesk_core::port::platform::{Bot, BotFinding, PlatformBot};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::{BotId, InstanceId, InstanceNo, TenantId};
 use serde_json::{Value, json};
@@ -42,9 +42,9 @@ impl<'a> Failing<'a> {
     }
 
     /// Why the bot does not listen.
-    pub(crate) fn listener(&self, platform: &str, id: &str) -> Option<ListenerFailure> {
-        self.here.listener_failure(platform, &id.into()).or_else(|| {
-            let (desk, it) = self.elsewhere.iter().find(|(_, it)| it.platform == platform && it.bot == id)?;
+    pub(crate) fn listener(&self, platform: &str, id: &BotId) -> Option<ListenerFailure> {
+        self.here.listener_failure(platform, id).or_else(|| {
+            let (desk, it) = self.elsewhere.iter().find(|(_, it)| it.platform == platform && it.bot == *id)?;
             let why = format!("{} (at the server {desk:?})", it.why);
             Some(ListenerFailure { why, at_ms: it.at_ms, is_final: it.is_final })
         })
@@ -59,7 +59,7 @@ async fn bots(app: &App) -> Vec<Value> {
             return vec![finding("bot", false, format!("reading the state of bots at other servers failed: {error}"))];
         }
     };
-    let all: Vec<(String, BotId)> =
+    let all: Vec<PlatformBot> =
         app.desk.directory().read(|view| view.bots().map(|it| (it.platform.clone(), it.id.clone())).collect());
     let failing = all.into_iter().filter_map(|(platform, id)| {
         let failure = failing.listener(&platform, &id)?;
@@ -134,9 +134,9 @@ pub(crate) fn command_conflicts(app: &App, platform: &str, bot: &Bot) -> Vec<Bot
 /// Of all bots.
 fn commands(app: &App) -> Vec<Value> {
     let directory = app.desk.directory();
-    let all: Vec<(String, BotId)> =
+    let all: Vec<PlatformBot> =
         directory.read(|view| view.bots().map(|it| (it.platform.clone(), it.id.clone())).collect());
-    let of_bot = |(platform, id): (String, BotId)| {
+    let of_bot = |(platform, id): PlatformBot| {
         let conflicts = command_conflicts(app, &platform, &directory.bots().bot(&platform, &id));
         conflicts.into_iter().map(move |it| finding("commands", it.ok, format!("{platform} bot {id:?}: {}", it.text)))
     };

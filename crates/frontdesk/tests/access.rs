@@ -360,7 +360,7 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     for (account, text) in [(&ours, "for us"), (&theirs, "for them"), (&ours, "again"), (&theirs, "more")] {
         harness.say(account, "c", text).await;
     }
-    let number = |name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
+    let number = |name: &str| harness.app.desk.directory().find_instance(&name.into(), None).unwrap().no;
     let (kept, lost) = (number("ours"), number("theirs"));
     let folder = harness.finish().await;
     share_number(folder.path(), kept.0, lost.0, 2);
@@ -373,7 +373,7 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     assert!(frontdesk::app::repair(&config).unwrap().is_empty(), "once");
 
     let harness = Harness::again(folder, |_| {}).await;
-    let number = |name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
+    let number = |name: &str| harness.app.desk.directory().find_instance(&name.into(), None).unwrap().no;
     assert_ne!(number("ours"), number("theirs"));
     for (account, texts) in [(&ours, ["for us", "again"]), (&theirs, ["for them", "more"])] {
         let mut socket = harness.socket(account).await;
@@ -392,7 +392,8 @@ async fn instances_of_one_tenant_with_a_shared_number_are_separated() {
     for (account, text) in [(&ann, "a1"), (&bob, "b1"), (&ann, "a2"), (&bob, "b2"), (&ann, "a3")] {
         harness.say(account, "c", text).await;
     }
-    let number = |harness: &Harness, name: &str| harness.app.desk.directory().find_instance(name, None).unwrap().no;
+    let number =
+        |harness: &Harness, name: &str| harness.app.desk.directory().find_instance(&name.into(), None).unwrap().no;
     let (kept, lost) = (number(&harness, "ann"), number(&harness, "bob"));
     let folder = harness.finish().await;
     share_number(folder.path(), kept.0, lost.0, 3);

@@ -189,7 +189,7 @@ impl Scene {
         let scene =
             Self { harness, account, agents, operator, sleeper, mcp_session, slack_ids, cuts, _telegram: telegram };
         for agent in ["alice", "bob"] {
-            scene.desk().agents().put_agent(as_operator(), agent, AgentPut::default()).await.unwrap();
+            scene.desk().agents().put_agent(as_operator(), &agent.into(), AgentPut::default()).await.unwrap();
         }
         let hook = json!({ "platform": "hooks", "id": HOOK, "tenant": FIRST_TENANT, "secrets": { "key": HOOK_KEY } });
         scene.harness.admin("POST", "/bots", &hook).await.expect(201);
@@ -273,7 +273,7 @@ impl Scene {
             }
             "DELETE /v1/agents/{id}" => {
                 let id = format!("del-{n}");
-                desk.agents().put_agent(as_operator(), &id, AgentPut::default()).await.unwrap();
+                desk.agents().put_agent(as_operator(), &id.as_str().into(), AgentPut::default()).await.unwrap();
                 let meta = DeliveryMeta { dispatch_id: id.clone(), ..DeliveryMeta::default() };
                 let payload = DeliveryPayload::Augment { content: "x".into(), meta };
                 desk.messages().deliver(as_operator(), &id, &payload).await.unwrap();
@@ -303,7 +303,7 @@ impl Scene {
                 made("/v1/agents/alice/replies".into(), self.agents.clone(), body)
             }
             "DELETE /admin/v1/agents/{id}" => {
-                desk.agents().put_agent(as_operator(), &format!("rm-{n}"), AgentPut::default()).await.unwrap();
+                desk.agents().put_agent(as_operator(), &format!("rm-{n}").into(), AgentPut::default()).await.unwrap();
                 made(format!("/admin/v1/agents/rm-{n}?tenant={t}"), admin(), Value::Null)
             }
             "POST /admin/v1/agents/{id}/say" => {

@@ -73,7 +73,7 @@ impl Server {
     async fn until(&self, what: &str, is_it: impl Fn(&BusEvent) -> bool) {
         let wait = async {
             loop {
-                self.bus.send(To::Desk(self.me), Hint::Echo(self.me.0));
+                self.bus.send(To::Desk(self.me), Hint::Echo(self.me));
                 if timeout(HINT_EVERY, self.bus.next_event()).await.is_ok_and(|received| is_it(&received)) {
                     return;
                 }
@@ -83,7 +83,7 @@ impl Server {
     }
 
     async fn receives_its_own_hints(&self) {
-        self.until("it gets its own hint", |received| *received == BusEvent::Hint(Hint::Echo(self.me.0))).await;
+        self.until("it gets its own hint", |received| *received == BusEvent::Hint(Hint::Echo(self.me))).await;
     }
 
     async fn missed(&self) {
@@ -95,7 +95,7 @@ impl Server {
         let wait = async {
             loop {
                 match self.bus.next_event().await {
-                    BusEvent::Hint(Hint::Echo(of)) => assert_eq!(of, self.me.0, "of another server"),
+                    BusEvent::Hint(Hint::Echo(of)) => assert_eq!(of, self.me, "of another server"),
                     BusEvent::Hint(hint) => return hint,
                     BusEvent::Missed => panic!("the connection was lost"),
                 }
@@ -149,7 +149,7 @@ async fn a_server_is_heard_by_its_new_number_only(network: Network) {
     let (a, mut b) = two_servers(network).await;
     let before = std::mem::replace(&mut b.me, DeskNo(3));
     b.bus.listen_as(b.me);
-    b.until("the new number is known", |received| *received == BusEvent::Hint(Hint::Echo(3))).await;
+    b.until("the new number is known", |received| *received == BusEvent::Hint(Hint::Echo(DeskNo(3)))).await;
     a.send(To::Desk(before), rows(7));
     a.send(To::Desk(a.me), rows(8));
     assert_eq!(a.next().await, rows(8), "sent together with the other, or after it");

@@ -31,9 +31,9 @@ impl Pair {
     async fn open() -> Self {
         let (store, env, hub) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()), LocalHub::default());
         let one = desk_on_bus(store.clone(), env.clone(), Rules::default(), hub.join()).await;
-        one.directory().create_tenant("home").await.unwrap();
+        one.directory().create_tenant(&"home".into()).await.unwrap();
         for agent in ["alice", "bob"] {
-            one.agents().put_agent(home(), agent, AgentPut::default()).await.unwrap();
+            one.agents().put_agent(home(), &agent.into(), AgentPut::default()).await.unwrap();
         }
         let other = desk_on_bus(store.clone(), env.clone(), Rules::default(), hub.join()).await;
         let pair = Self { store, env, one, other };

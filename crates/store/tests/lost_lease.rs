@@ -204,7 +204,7 @@ async fn a_server_that_believes_to_be_alone_claims_a_wake() {
     let wake_url = Some("https://wake.example/bot".into());
     let ask = GatewayNew { id: "bot".into(), tenant: "acme".into(), instance: None, wake_url };
     one.directory().add_gateway(ask).await.unwrap();
-    let no = one.directory().read(|view| view.instance(&"acme".into(), "bot").unwrap().no);
+    let no = one.directory().read(|view| view.instance(&"acme".into(), &"bot".into()).unwrap().no);
     cluster.store.accept(vec![acceptance(1, &[no.0])]).await.unwrap();
     let other = cluster.open("other").await;
     assert!(one.lease().is_alone(), "as of its last renewal");

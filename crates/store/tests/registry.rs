@@ -76,7 +76,7 @@ async fn records_are_read_back_after_reopening() {
     let registry = Registry::open(open()).await.unwrap();
     assert_eq!(links(&registry), ["early", "late"], "the latest link is last");
     registry.read(|view| {
-        assert!(view.tenant("acme").is_some());
+        assert!(view.tenant(&"acme".into()).is_some());
         assert!(view.token_by_hash("h1").is_none() && view.token_by_hash("h2").is_some(), "the old hash is gone");
         assert_eq!(view.instance_no(InstanceNo(41)).unwrap().name, "a");
     });
@@ -97,8 +97,8 @@ async fn of_two_servers_on_one_store_the_second_decides_again() {
     put(&one, vec![tenant("acme")]).await.unwrap();
     let mut seen = Vec::new();
     let decide = |view: &View, draft: &mut Draft| {
-        seen.push(view.tenant("acme").is_some());
-        if view.tenant("acme").is_some() {
+        seen.push(view.tenant(&"acme".into()).is_some());
+        if view.tenant(&"acme".into()).is_some() {
             return Err("it is taken");
         }
         draft.put(tenant("acme"));
@@ -188,7 +188,7 @@ async fn an_unreadable_record_is_kept_aside_and_never_overwritten() {
         let started = Registry::open(store.clone()).await.unwrap();
         for registry in [&running, &started] {
             registry.read(|view| {
-                assert!(view.tenant("other").is_some() && view.tenant("acme").is_none());
+                assert!(view.tenant(&"other".into()).is_some() && view.tenant(&"acme".into()).is_none());
                 assert_eq!(view.unreadable().names().collect::<Vec<_>>(), [("tenant", "acme".to_owned())]);
             });
             for fact in [tenant("acme"), token("h")] {
@@ -208,7 +208,7 @@ async fn an_unreadable_record_is_kept_aside_and_never_overwritten() {
         let readable = Change { kind: "tenant".into(), key: "acme".into(), json: Some(tenant("acme").json()) };
         store.amend(2, vec![readable], Box::new(|_| {})).await.unwrap();
         running.refresh().await.unwrap();
-        running.read(|view| assert!(view.tenant("acme").is_some() && view.unreadable().is_empty()));
+        running.read(|view| assert!(view.tenant(&"acme".into()).is_some() && view.unreadable().is_empty()));
         put(&running, vec![token("h")]).await.unwrap();
     }
 }

@@ -34,7 +34,7 @@ async fn harness(on_disk: bool, rules: Rules) -> Harness {
     };
     let desk = desk_over(store, env.clone(), rules).await;
     for tenant in ["acme", "other"] {
-        desk.directory().create_tenant(tenant).await.unwrap();
+        desk.directory().create_tenant(&tenant.into()).await.unwrap();
     }
     Harness { desk, env, folder }
 }

@@ -137,9 +137,9 @@ impl Scene {
         let ledger = Arc::new(Refusing { ledger: store.clone(), left: AtomicU32::new(0) });
         let stores = Stores { ledger: ledger.clone(), ..Stores::from(store) };
         let desk = desk_over_stores(stores, env.clone()).await;
-        desk.directory().create_tenant("home").await.unwrap();
+        desk.directory().create_tenant(&"home".into()).await.unwrap();
         for agent in ["alice", "bob"] {
-            desk.agents().put_agent(home(), agent, AgentPut::default()).await.unwrap();
+            desk.agents().put_agent(home(), &agent.into(), AgentPut::default()).await.unwrap();
         }
         Self { desk, env, ledger }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// The gateway `gw` of the tenant `acme`, both of which are created.
 pub async fn caller(desk: &Desk) -> Caller {
-    desk.directory().create_tenant("acme").await.unwrap();
+    desk.directory().create_tenant(&"acme".into()).await.unwrap();
     let (settings, secrets) = (BTreeMap::default(), BTreeMap::default());
     let bot = BotNew { platform: "relay".into(), id: "desk".into(), tenant: None, settings, secrets };
     desk.directory().bots().add(bot).await.unwrap();
@@ -64,10 +64,7 @@ pub async fn carry_out(desk: &Desk, session: &mut Session, now_ms: u64) {
 /// Ends it, like the edge does. With the lanes that were not started.
 pub async fn end(desk: &Desk, session: Session) -> (Ending, Option<Leftover>) {
     let mut ending = session.end();
-    let left = match ending.serving.take() {
-        Some(serving) => desk.delivery().release(serving).await,
-        None => None,
-    };
+    let left = desk.delivery().release(&mut ending).await;
     (ending, left)
 }
 

@@ -218,6 +218,11 @@ impl Act {
         }
     }
 
+    /// The same as a text, which is empty for a follow-up.
+    pub fn chat(&self) -> &str {
+        self.chat_id().map_or("", ChatId::as_str)
+    }
+
     /// The text that the action carries.
     pub fn text(&self) -> Option<&str> {
         match self {

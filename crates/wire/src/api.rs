@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::action::PromptOption;
-use crate::ids::{BotId, ChatId, GatewayId, InstanceId, MessageId, TenantId, UserId};
+use crate::ids::{BotId, ChatId, EventId, GatewayId, InstanceId, MessageId, TenantId, UserId};
 
 // ---- relay ---------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ pub struct MediaRef {
 
 #[derive(Debug, Deserialize, Serialize)]
 pub struct ChatPosted {
-    pub event_id: String,
+    pub event_id: EventId,
     pub message_id: MessageId,
     pub verdict: VerdictBrief,
 }
@@ -302,7 +302,7 @@ pub struct ChatSummary {
 
 #[derive(Debug, Deserialize, Serialize)]
 pub struct TenantNew {
-    pub name: String,
+    pub name: TenantId,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -408,7 +408,7 @@ pub struct Problem {
 /// Explanation of an event: who got it, and for others that were considered, which layer refused and why.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Explanation {
-    pub event_id: String,
+    pub event_id: EventId,
     pub tenant: TenantId,
     pub outcome: String,
     pub instances: Vec<Considered>,

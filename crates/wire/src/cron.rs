@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::InstanceId;
+
 /// `agent_callback_url` of an agent without an address: it is called through its own relay socket.
 pub const BY_RELAY: &str = "relay:";
 /// Value of the `purpose` claim in the token of an alarm call.
@@ -79,7 +81,7 @@ pub struct FireBody {
 /// Call of an external scheduler: an alarm is due.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct RelayBody {
-    pub agent_id: String,
+    pub agent_id: InstanceId,
     pub job_id: String,
     pub fire_at: String,
 }

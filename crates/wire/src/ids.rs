@@ -1,6 +1,6 @@
 //! Ids as types, so that none is taken for another.
 //!
-//! On the wire and in the store each is its plain value: a number, or a text.
+//! On the wire and in the store each is its plain value: a number, or a text. Only an [`EventId`] is `ev-17` on the wire.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -66,13 +66,26 @@ numbers! {
     SessionNo;
 }
 
-/// An event that was accepted. People see it as `ev-17`.
+/// An event that was accepted. People see it as `ev-17`, and so does JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub u64);
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ev-{}", self.0)
+    }
+}
+
+impl Serialize for EventId {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for EventId {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = from.deserialize_str(Text)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not an event id such as ev-17")))
     }
 }
 
@@ -270,5 +283,8 @@ mod tests {
         assert_eq!(EventId(17).to_string(), "ev-17");
         assert_eq!((EventId::parse("ev-17"), EventId::parse("17")), (Some(EventId(17)), Some(EventId(17))));
         assert_eq!((EventId::parse("ev-"), EventId::parse("ev-x")), (None, None));
+        assert_eq!(serde_json::to_string(&EventId(17)).unwrap(), r#""ev-17""#);
+        assert_eq!(serde_json::from_str::<EventId>(r#""ev-17""#).unwrap(), EventId(17));
+        assert!(serde_json::from_str::<EventId>(r#""ev-x""#).is_err());
     }
 }

@@ -17,8 +17,10 @@ use frontdesk_wire::api;
 use frontdesk_wire::descriptor::LenUnit;
 use frontdesk_wire::event::{AgentEnvelope, ContextLine, Media, PromptResponse, ReplyTo};
 use frontdesk_wire::frame::{FrameError, GatewayLine, PassthroughForward, push_delivery};
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, DeskFrame, MessageId, UserId};
-use frontdesk_wire::{GatewayFrame, MessageEvent, Source, build_session_key};
+use frontdesk_wire::{
+    Act, Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, DeskFrame, EventId, GatewayFrame, MessageEvent,
+    MessageId, Source, UserId, build_session_key,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -843,7 +845,7 @@ fn inboxes_notices_and_dispatches() {
         Notified { dispatch_id: "d-1".into(), route: "deliver".into(), receipts: vec![taken.clone(), failed] };
     both_ways("agent_notified", &notified);
     let dispatch = Dispatch {
-        event_id: "ev_1".into(),
+        event_id: EventId(1),
         at: 1_700_000_000_005,
         agent_id: "bob".into(),
         from: text("alice"),

@@ -13,7 +13,7 @@ use crate::web::Near;
 fn open(settings: &Settings, spec: Value) -> Result<Arc<dyn AgentConnector>, Fault> {
     let spec: ConnectorSpec = serde_json::from_value(spec).unwrap();
     let (env, outcall) = (Arc::new(TestEnv::default()), Arc::new(Near));
-    Bundled { env, outcall, settings: settings.clone() }.open("ann", &spec)
+    Bundled { env, outcall, settings: settings.clone() }.open(&"ann".into(), &spec)
 }
 
 #[tokio::test]

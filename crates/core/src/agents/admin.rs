@@ -1,8 +1,7 @@
 //! Agents as shown to operators.
 
-use frontdesk_wire::InstanceNo;
-use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::AgentStatus;
+use frontdesk_wire::{InstanceId, InstanceNo, TenantId};
 use serde::Serialize;
 
 use super::AgentsPlane;
@@ -13,7 +12,7 @@ use crate::error::DeskError;
 #[derive(Debug, Clone, Serialize)]
 pub struct AgentShown {
     pub tenant: TenantId,
-    pub agent_id: String,
+    pub agent_id: InstanceId,
     pub agent_name: Option<String>,
     /// `instance` if a gateway connects under this id, otherwise `agent`.
     pub kind: &'static str,
@@ -38,16 +37,17 @@ impl AgentsPlane {
             Some(name) => Err(DeskError::NotFound(format!("tenant {name:?} not found"))),
             None => Ok(view.tenants().map(|it| it.name.clone()).collect()),
         })?;
-        let ids = tenants.iter().flat_map(|tenant| self.list(tenant).into_iter().map(move |it| (tenant, it.agent_id)));
+        let ids =
+            tenants.iter().flat_map(|tenant| self.list(tenant).into_iter().map(move |it| (tenant, it.agent_id.into())));
         Ok(ids.map(|(tenant, id)| self.agent_shown_as(tenant, id)).collect())
     }
 
-    pub fn agent_shown(&self, tenant: &TenantId, id: &str) -> Result<AgentShown, DeskError> {
-        let found = self.agents_shown(Some(tenant))?.into_iter().find(|it| it.agent_id == id);
+    pub fn agent_shown(&self, tenant: &TenantId, id: &InstanceId) -> Result<AgentShown, DeskError> {
+        let found = self.agents_shown(Some(tenant))?.into_iter().find(|it| it.agent_id == *id);
         found.ok_or_else(|| DeskError::NotFound(format!("tenant {tenant:?} has no agent {id:?}")))
     }
 
-    fn agent_shown_as(&self, tenant: &TenantId, id: String) -> AgentShown {
+    fn agent_shown_as(&self, tenant: &TenantId, id: InstanceId) -> AgentShown {
         let (agent, instance) =
             self.directory.read(|view| (view.agent(tenant, &id).cloned(), view.instance(tenant, &id).cloned()));
         let instance = instance.filter(|it| it.left_ms.is_none());

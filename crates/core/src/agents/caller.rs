@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{Class, DeliveryPayload, Fault, Origin};
+use frontdesk_wire::{InstanceId, TenantId};
 
 /// The caller, as verified by its token. `caller` is the name it gives itself, used for attribution only.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ pub struct AgentsCaller<'a> {
     pub caller: Option<&'a str>,
     /// The token is bound to this agent: it can read, answer and register only as this agent, which is always recorded
     /// as the sender.
-    pub bound: Option<&'a str>,
+    pub bound: Option<&'a InstanceId>,
 }
 
 impl<'a> AgentsCaller<'a> {
@@ -27,7 +27,7 @@ impl<'a> AgentsCaller<'a> {
     }
 
     /// Refuses operations on another agent than the one that the token is bound to.
-    pub(super) fn check_own(&self, id: &str, what: &str) -> Result<(), Fault> {
+    pub(super) fn check_own(&self, id: &InstanceId, what: &str) -> Result<(), Fault> {
         let Some(own) = self.bound.filter(|own| *own != id) else { return Ok(()) };
         let text = format!(
             "this token is bound to the agent {own:?} and cannot {what} {id:?}; use that agent's own token, or one \
@@ -39,7 +39,8 @@ impl<'a> AgentsCaller<'a> {
     /// Checks the sender that a body claims. With a bound token it must be that agent or absent.
     pub fn check_name(&self, field: &str, claimed: Option<&str>) -> Result<(), Fault> {
         let claimed = claimed.filter(|name| !name.is_empty());
-        let (Some(own), Some(claimed)) = (self.bound, claimed.filter(|name| Some(*name) != self.bound)) else {
+        let (Some(own), Some(claimed)) = (self.bound, claimed.filter(|name| self.bound.is_none_or(|own| own != name)))
+        else {
             return Ok(());
         };
         let text = format!(
@@ -52,7 +53,7 @@ impl<'a> AgentsCaller<'a> {
     pub(super) fn sign(&self, origin: &mut Origin) -> Result<(), Fault> {
         self.check_name("origin.caller_agent_id", origin.caller_agent_id.as_deref())?;
         if let Some(own) = self.bound {
-            origin.caller_agent_id = Some(own.into());
+            origin.caller_agent_id = Some(own.to_string());
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Messages from agent to agent: committed first, then handed to every connector. A receipt states only what has
 //! happened.
 
+use frontdesk_wire::InstanceId;
 use frontdesk_wire::agents::{
     ConnectorReceipt, ConnectorSpec, DeliveryMeta, DeliveryPayload, DeliveryReceipt, Fault, Notified, NotifyPost,
     WakeOpts,
@@ -39,7 +40,7 @@ pub(super) struct How<'a> {
 
 pub(super) struct Asks<'a> {
     /// The asking agent; a late answer is delivered to its inbox.
-    pub(super) by: Option<&'a str>,
+    pub(super) by: Option<&'a InstanceId>,
     /// Called with the delivery id of the stored question, before the question is sent to a socket again.
     pub(super) on_stored: &'a (dyn Fn(String) -> BoxFuture<'a, ()> + Sync),
 }
@@ -239,7 +240,7 @@ impl Messages {
         self.meters.agent_messages.get_or_create(&Why { why: how }).inc();
         self.tail.publish(&to.agent.tenant, how, |notice| {
             notice.instance.clone_from(&to.agent.id);
-            notice.event_id = stored.event.to_string();
+            notice.event_id = Some(stored.event);
             notice.platform = "agents".into();
             notice.chat_id = chat_of(from).into();
             notice.message_id = stored.message.delivery_id.as_str().into();

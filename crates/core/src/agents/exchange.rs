@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use frontdesk_wire::agents::{AgentReply, Class, DeliveryMeta, DeliveryPayload, Fault, Origin, Replied};
-use frontdesk_wire::{Act, Action, InstanceNo, TenantId};
+use frontdesk_wire::{Act, Action, InstanceId, InstanceNo, TenantId};
 use futures_util::FutureExt as _;
 use futures_util::future::FusedFuture as _;
 use tokio::sync::{Notify, oneshot};
@@ -235,7 +235,7 @@ impl Exchanges {
                 }
             })
         };
-        let how = How { asks: Some(Asks { by: asker.as_deref(), on_stored: &on_stored }), dedup: None };
+        let how = How { asks: Some(Asks { by: asker.as_ref(), on_stored: &on_stored }), dedup: None };
         let id = delivery_id.clone();
         let question = async move {
             let _held = held; // as long as the payload
@@ -410,9 +410,9 @@ impl Exchanges {
     }
 
     /// The asking agent, if there is one: from its token, otherwise from the name that it claims.
-    fn asker(&self, who: AgentsCaller<'_>, payload: &DeliveryPayload) -> Option<String> {
+    fn asker(&self, who: AgentsCaller<'_>, payload: &DeliveryPayload) -> Option<InstanceId> {
         let claimed = payload.meta().origin.caller_agent_id.as_deref();
-        let mut names = [who.bound, who.caller, claimed].into_iter().flatten();
+        let mut names = [who.bound.map(InstanceId::as_str), who.caller, claimed].into_iter().flatten();
         names.find_map(|name| self.agents.find_agent(who.tenant, name).ok()).map(|(id, _)| id)
     }
 
@@ -536,7 +536,7 @@ impl Exchanges {
     async fn late_reply(
         &self,
         tenant: &TenantId,
-        id: &str,
+        id: &InstanceId,
         no: Option<InstanceNo>,
         correlation_id: &str,
         content: String,
@@ -551,7 +551,7 @@ impl Exchanges {
             _ => return Ok(false), // the asking agent was deleted
         };
         let origin =
-            Origin { trigger_kind: Some("agent".into()), caller_agent_id: Some(id.into()), ..Origin::default() };
+            Origin { trigger_kind: Some("agent".into()), caller_agent_id: Some(id.to_string()), ..Origin::default() };
         let meta = DeliveryMeta {
             dispatch_id: self.env.uuid_v4(),
             sent_at: self.env.now_ms(),
@@ -588,9 +588,9 @@ impl Listener for Exchanges {
             return None;
         }
         let mention = Mention {
-            tenant: caller.tenant.as_str().into(),
+            tenant: caller.tenant.clone(),
             instance: caller.instance.no,
-            chat_id: chat_id.as_str().into(),
+            chat_id: chat_id.clone(),
             correlation_id: named.map(str::to_owned),
             delivery_id: message.map(str::to_owned),
         };
@@ -621,7 +621,7 @@ fn is_passing(fault: &Fault) -> bool {
     )
 }
 
-fn no_answer(agent: &str, timeout_ms: u64) -> Fault {
+fn no_answer(agent: &InstanceId, timeout_ms: u64) -> Fault {
     let text = format!("{agent} did not answer within {timeout_ms} ms; the question stays in its inbox");
     Fault::new(Class::TimeoutError, text).with("timeout_ms", timeout_ms)
 }

@@ -32,7 +32,7 @@ impl Inboxes {
     }
 
     /// Id of an agent and number of its inbox. `None`: the agent is known, but nothing was ever written to it.
-    pub fn inbox_of(&self, tenant: &TenantId, address: &str) -> Result<(String, Option<InstanceNo>), Fault> {
+    pub fn inbox_of(&self, tenant: &TenantId, address: &str) -> Result<(InstanceId, Option<InstanceNo>), Fault> {
         let (id, _) = self.agents.find_agent(tenant, address)?;
         let no = self.agents.directory.read(|view| view.agent(tenant, &id).map(|agent| agent.no));
         Ok((id, no))
@@ -97,7 +97,7 @@ impl Inboxes {
         let show = |(stored, agent): (StoredMessage, Option<InstanceId>)| {
             let record: StoredReceipts = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
             Dispatch {
-                event_id: stored.event.to_string(),
+                event_id: stored.event,
                 at: stored.at_ms,
                 agent_id: agent.unwrap_or_default().into(),
                 from: record.from,

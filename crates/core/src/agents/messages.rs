@@ -60,7 +60,7 @@ pub(super) struct NewMessage<'a> {
     /// The sender waits for an answer.
     pub(super) asks: bool,
     /// The asking agent, which gets a late answer.
-    pub(super) asked_by: Option<&'a str>,
+    pub(super) asked_by: Option<&'a InstanceId>,
     /// A second message with the same key is a duplicate.
     pub(super) dedup: [u8; 16],
 }
@@ -301,7 +301,7 @@ fn question_mark(to: &Addressee, message: &NewMessage<'_>, at_ms: u64) -> Option
     let by = message.asked_by?;
     let correlation_id = message.meta?.correlation_id.as_deref()?;
     let dedup = format!("{}:{}", question_key(to.agent.no, correlation_id), message.delivery_id);
-    Some(mark(&to.agent.tenant, dedup.into_bytes(), by.into(), at_ms))
+    Some(mark(&to.agent.tenant, dedup.into_bytes(), by.as_str().into(), at_ms))
 }
 
 /// Dedup key of the late answer to a question. It does not depend on the content, so there is one per question.

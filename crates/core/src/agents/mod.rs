@@ -227,7 +227,12 @@ impl AgentsPlane {
     }
 
     /// Registers or updates an agent.
-    pub async fn put_agent(&self, who: AgentsCaller<'_>, id: &str, put: AgentPut) -> Result<AgentDescriptor, Fault> {
+    pub async fn put_agent(
+        &self,
+        who: AgentsCaller<'_>,
+        id: &InstanceId,
+        put: AgentPut,
+    ) -> Result<AgentDescriptor, Fault> {
         check_id("agent_id", id)?;
         who.check_own(id, "register")?;
         if let Some(name) = put.agent_name.as_deref().filter(|name| !name.is_empty()) {
@@ -275,7 +280,12 @@ impl AgentsPlane {
         self.directory.write(change).await.map_err(amended)
     }
 
-    async fn check_connectors(&self, who: AgentsCaller<'_>, id: &str, specs: &[ConnectorSpec]) -> Result<(), Fault> {
+    async fn check_connectors(
+        &self,
+        who: AgentsCaller<'_>,
+        id: &InstanceId,
+        specs: &[ConnectorSpec],
+    ) -> Result<(), Fault> {
         if specs.len() > CONNECTORS_MAX {
             return Err(Fault::invalid(format!("too many connectors; the limit is {CONNECTORS_MAX} per agent")));
         }
@@ -347,11 +357,11 @@ impl AgentsPlane {
         Ok(())
     }
 
-    fn new_agent(&self, view: &View, tenant: &TenantId, id: &str) -> Agent {
+    fn new_agent(&self, view: &View, tenant: &TenantId, id: &InstanceId) -> Agent {
         Agent {
             no: self.new_agent_no(view),
             tenant: tenant.clone(),
-            id: id.into(),
+            id: id.clone(),
             name: None,
             wake_url: None,
             webhook_secret: None,
@@ -373,7 +383,7 @@ impl AgentsPlane {
     }
 
     /// Deletes the agent, its inbox and its planned wakes. An instance of the same name stays.
-    pub async fn delete_agent(&self, who: AgentsCaller<'_>, id: &str) -> Result<(), Fault> {
+    pub async fn delete_agent(&self, who: AgentsCaller<'_>, id: &InstanceId) -> Result<(), Fault> {
         if !who.operator {
             let text = "deleting an agent requires a token of scope operator";
             return Err(Fault::new(Class::ForbiddenError, text));
@@ -387,7 +397,7 @@ impl AgentsPlane {
         self.cron.owner_removed(who.tenant, no).await;
         // The agent is deleted and its data unreachable. If erasing the data fails, the next start does it.
         if let Err(error) = self.inbox.drop_inbox(no).await {
-            tracing::warn!(%error, agent = id, "erasing the inbox of a deleted agent failed; the next start tries again");
+            tracing::warn!(%error, agent = id.as_str(), "erasing the inbox of a deleted agent failed; the next start tries again");
         }
         Ok(())
     }
@@ -442,19 +452,20 @@ impl AgentsPlane {
     }
 
     /// Splits an address into id and session.
-    pub(super) fn find_agent(&self, tenant: &TenantId, address: &str) -> Result<(String, Option<String>), Fault> {
+    pub(super) fn find_agent(&self, tenant: &TenantId, address: &str) -> Result<(InstanceId, Option<String>), Fault> {
         self.directory.read(|view| {
-            let known = |id: &str| {
-                view.agent(tenant, id).is_some()
-                    || view.instance(tenant, id).is_some_and(|it| it.left_ms.is_none())
-                    || view.unreadable().has("agent", &[tenant, id])
+            let known = |name: &str| {
+                let id = name.into();
+                view.agent(tenant, &id).is_some()
+                    || view.instance(tenant, &id).is_some_and(|it| it.left_ms.is_none())
+                    || view.unreadable().has("agent", &[tenant, name])
             };
             let found = address::resolve(address, known).ok_or_else(|| Fault::unknown_agent(address))?;
             if view.unreadable().has("agent", &[tenant, found.agent]) {
                 let text = "the record of this agent cannot be read by this server; use a server of a newer version";
                 return Err(Fault::new(Class::UnavailableError, text));
             }
-            Ok((found.agent.to_owned(), found.session.map(str::to_owned)))
+            Ok((found.agent.into(), found.session.map(str::to_owned)))
         })
     }
 
@@ -472,7 +483,7 @@ impl AgentsPlane {
         Ok(Addressee { agent, session, relay, ways, unread })
     }
 
-    async fn register_instance(&self, tenant: &TenantId, id: &str) -> Result<Arc<Agent>, Fault> {
+    async fn register_instance(&self, tenant: &TenantId, id: &InstanceId) -> Result<Arc<Agent>, Fault> {
         let make = |view: &View, draft: &mut Draft| {
             if view.agent(tenant, id).is_none() {
                 draft.put(Fact::Agent(self.new_agent(view, tenant, id)));
@@ -539,9 +550,9 @@ impl AgentsPlane {
     }
 }
 
-fn describe(id: &str, name: Option<String>) -> AgentDescriptor {
+fn describe(id: &InstanceId, name: Option<String>) -> AgentDescriptor {
     let capabilities = ["deliver", "wake", "augment", "template"].map(str::to_owned).to_vec();
-    AgentDescriptor { agent_id: id.into(), agent_name: name, capabilities }
+    AgentDescriptor { agent_id: id.to_string(), agent_name: name, capabilities }
 }
 
 fn amended(error: AmendError<Fault>) -> Fault {

@@ -77,7 +77,7 @@ impl Messages {
         self.publish_poke(&agent, "waking", "its wake URL is being called");
         let (how, why) = self.delivery.call_wake_url(&url).await;
         if let Some(why) = why {
-            tracing::warn!(tenant = %agent.tenant, agent = agent.id.as_str(), why, "waking an agent failed");
+            tracing::warn!(tenant = agent.tenant.as_str(), agent = agent.id.as_str(), why, "waking an agent failed");
             self.publish_poke(&agent, "wake_failed", &why);
         }
         how

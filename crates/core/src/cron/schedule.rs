@@ -37,7 +37,7 @@ pub struct Schedule {
     hosts: Slots<Host>,
     host_of: HashMap<Arc<str>, u32>,
     tenants: Slots<TenantLanes>,
-    tenant_of: HashMap<Arc<str>, u32>,
+    tenant_of: HashMap<TenantId, u32>,
     /// Tenants with due alarms, in the order of their turns.
     ring: VecDeque<u32>,
     /// Alarms that are being fired.
@@ -64,7 +64,7 @@ struct Host {
 
 /// Lanes of one tenant with due alarms.
 struct TenantLanes {
-    name: Arc<str>,
+    name: TenantId,
     all_lanes: usize,
     lanes: VecDeque<u32>,
     waiting: bool,
@@ -334,15 +334,14 @@ impl Schedule {
         }
     }
 
-    fn tenant(&mut self, name: &str) -> u32 {
+    fn tenant(&mut self, name: &TenantId) -> u32 {
         if let Some(at) = self.tenant_of.get(name) {
             return *at;
         }
-        let name: Arc<str> = name.into();
         let of_tenant =
             TenantLanes { name: name.clone(), all_lanes: 0, lanes: VecDeque::new(), waiting: false, in_flight: 0 };
         let at = self.tenants.put(of_tenant);
-        self.tenant_of.insert(name, at);
+        self.tenant_of.insert(name.clone(), at);
         at
     }
 
@@ -461,7 +460,7 @@ mod tests {
     fn every_alarm_is_taken_once() {
         let mut schedule = Schedule::new(Caps { total: 7, per_tenant: 3, per_host: 2 });
         for id in 0..500u64 {
-            schedule.add(id % 13, id, &(format!("t{}", id % 5)).into(), &format!("h{}", id % 7));
+            schedule.add(id % 13, id, &format!("t{}", id % 5).into(), &format!("h{}", id % 7));
         }
         schedule.move_due(100);
         let mut seen = Vec::new();
@@ -483,7 +482,7 @@ mod tests {
         let mut schedule = Schedule::new(WIDE);
         for round in 0..50u64 {
             for id in 0..100 {
-                schedule.add(id, round * 100 + id, &(format!("t{}", id % 3)).into(), &format!("{round}-{id}.example"));
+                schedule.add(id, round * 100 + id, &format!("t{}", id % 3).into(), &format!("{round}-{id}.example"));
             }
             schedule.move_due(1_000);
             for (at, next) in schedule.take(1_000).into_iter().enumerate() {

@@ -95,14 +95,14 @@ impl DeliveryPlane {
             let row = GivenUp { seq: *seq, event: delivery.event, at_ms: self.env.now_ms() };
             self.sockets.note_given_up(instance, row);
             tracing::warn!(
-                tenant = %caller.tenant,
+                tenant = caller.tenant.as_str(),
                 instance = caller.instance.name.as_str(),
                 mail = mail_id(instance, *seq),
                 "a row was given up: the gateway acked later rows but not this one"
             );
             self.tail.publish(&caller.tenant, "given_up", |notice| {
                 notice.instance.clone_from(&caller.instance.name);
-                notice.event_id = delivery.event.to_string();
+                notice.event_id = Some(delivery.event);
                 notice.platform.clone_from(&delivery.platform);
                 notice.chat_id = delivery.chat_id.clone();
                 notice.message_id.clone_from(&delivery.message_id);
@@ -180,7 +180,7 @@ impl DeliveryPlane {
         for row in rows {
             self.tail.publish(&caller.tenant, step, |notice| {
                 notice.instance.clone_from(&caller.instance.name);
-                notice.event_id = row.event.to_string();
+                notice.event_id = Some(row.event);
                 notice.platform.clone_from(&row.platform);
                 notice.chat_id = row.chat_id.clone();
                 notice.message_id.clone_from(&row.message_id);
@@ -206,7 +206,7 @@ impl DeliveryPlane {
                 notice.platform.clone_from(&oldest.platform);
                 notice.chat_id = oldest.chat_id.clone();
                 notice.message_id.clone_from(&oldest.message_id);
-                notice.event_id = oldest.event.to_string();
+                notice.event_id = Some(oldest.event);
             }
         });
     }

@@ -53,7 +53,12 @@ impl Reports {
                     return;
                 }
                 let instance = caller.instance.name.as_str();
-                tracing::warn!(tenant = %caller.tenant, instance, problem = text, "an agent reported a problem");
+                tracing::warn!(
+                    tenant = caller.tenant.as_str(),
+                    instance,
+                    problem = text,
+                    "an agent reported a problem"
+                );
                 ("problem", text)
             }
             None if self.problems().remove(&no).is_none() => return,

@@ -118,7 +118,12 @@ impl DeliveryPlane {
         let (how, why) = self.call_wake_url(url).await;
         self.note_wake_failure(instance_no, why.as_deref());
         if let Some(why) = why {
-            tracing::warn!(tenant = %instance.tenant, instance = instance.name.as_str(), why, "waking an agent failed");
+            tracing::warn!(
+                tenant = instance.tenant.as_str(),
+                instance = instance.name.as_str(),
+                why,
+                "waking an agent failed"
+            );
             self.publish_wake(instance_no, "wake_failed", &why).await;
         }
         how

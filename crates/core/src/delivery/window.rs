@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use frontdesk_wire::{Seq, SessionNo};
+use frontdesk_wire::{ChatId, Seq, SessionNo};
 
 use crate::port::store::{Delivery, Position, Settlement};
 
@@ -259,8 +259,8 @@ impl Window {
     }
 
     /// The gateway acted in this chat, which answers all earlier rows of the chat.
-    pub fn answered(&mut self, chat_id: &str) {
-        for row in self.flight.iter_mut().filter(|row| *row.delivery.chat_id == *chat_id) {
+    pub fn answered(&mut self, chat_id: &ChatId) {
+        for row in self.flight.iter_mut().filter(|row| row.delivery.chat_id == *chat_id) {
             row.answered = true;
         }
     }
@@ -514,9 +514,9 @@ mod tests {
         w.sent(Seq(1), delivery("c", false), 0);
         pinged(&mut w, 59_000);
         assert!(w.settle_unacked(70_000).is_empty(), "no answer, no evidence");
-        w.answered("other");
+        w.answered(&"other".into());
         assert!(w.settle_unacked(70_000).is_empty());
-        w.answered("c");
+        w.answered(&"c".into());
         assert!(w.settle_unacked(59_999).is_empty(), "not yet");
         assert_eq!(w.settle_unacked(60_000).len(), 1);
         assert_eq!(w.acks, Acks::Never);
@@ -560,11 +560,11 @@ mod tests {
             w.sent(Seq(seq), delivery("c", false), 0);
         }
         assert_eq!(w.room(0), 0);
-        w.answered("c");
+        w.answered(&"c".into());
         assert_eq!(w.room(0), 3);
         for seq in 4..=48 {
             w.sent(Seq(seq), delivery("c", false), 0);
-            w.answered("c");
+            w.answered(&"c".into());
         }
         assert_eq!(w.room(0), 0, "up to the limit");
         let mut w = window();
@@ -572,7 +572,7 @@ mod tests {
             w.sent(Seq(seq), delivery("c", false), 0);
         }
         w.ack(Seq(1));
-        w.answered("c");
+        w.answered(&"c".into());
         assert_eq!(w.room(0), 1, "a gateway that acks must ack");
     }
 
@@ -686,7 +686,7 @@ mod tests {
         let mut w = window();
         w.sent(Seq(1), delivery("c", false), 0);
         w.sent(Seq(2), delivery("d", true), 0);
-        w.answered("c");
+        w.answered(&"c".into());
         w.working(Seq(1), 5_000);
         w.working(Seq(2), 5_000);
         w.working(Seq(7), 5_000); // none of this socket

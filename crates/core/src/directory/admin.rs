@@ -16,7 +16,7 @@ const ENROLLMENT_TTL_MS: u64 = 3_600_000;
 pub(super) const EXPIRED_STEP: usize = 64;
 
 impl DirectoryPlane {
-    pub async fn create_tenant(&self, name: &str) -> Result<(), DeskError> {
+    pub async fn create_tenant(&self, name: &TenantId) -> Result<(), DeskError> {
         let well_formed = !name.is_empty()
             && name.len() <= 63
             && !name.starts_with('-')
@@ -31,7 +31,7 @@ impl DirectoryPlane {
             if view.tenants.contains_key(name) {
                 return Err(DeskError::Conflict(format!("tenant {name:?} already exists")));
             }
-            Ok(Fact::Tenant(Tenant { name: name.into(), created_ms, notices: true }))
+            Ok(Fact::Tenant(Tenant { name: name.clone(), created_ms, notices: true }))
         })
         .await
     }

@@ -89,7 +89,7 @@ impl DirectoryPlane {
     }
 
     /// The instance that a signed token names. A name used by several tenants is rejected.
-    pub fn prove_instance(&self, name: &str, tenant: Option<&TenantId>) -> Option<ProvenInstance> {
+    pub fn prove_instance(&self, name: &InstanceId, tenant: Option<&TenantId>) -> Option<ProvenInstance> {
         self.registry.read(|view| {
             let mut named = view
                 .live_instances_named(name)
@@ -140,7 +140,9 @@ impl DirectoryPlane {
         let sealed = hex::decode(&secret.sealed).ok()?;
         let opened = self.sealer.open(&sealed, &[&gateway.tenant, "gateway", &gateway.id, &secret.id]);
         opened
-            .inspect_err(|error| tracing::error!(%error, gateway = %gateway.id, "opening a gateway secret failed"))
+            .inspect_err(
+                |error| tracing::error!(%error, gateway = gateway.id.as_str(), "opening a gateway secret failed"),
+            )
             .ok()
     }
 }

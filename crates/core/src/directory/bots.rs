@@ -152,7 +152,7 @@ impl Bots {
             if bot.is_empty() {
                 return view.bots.values().find(|it| allowed(it)).map(|it| it.id.clone());
             }
-            view.bot(platform, bot).filter(|it| allowed(it)).map(|it| it.id.clone())
+            view.bot(platform, &bot.into()).filter(|it| allowed(it)).map(|it| it.id.clone())
         })
     }
 
@@ -219,7 +219,7 @@ impl Bots {
     pub(crate) async fn end_grant(
         &self,
         platform: &str,
-        id: &str,
+        id: &BotId,
         name: &str,
         hash: [u8; 16],
     ) -> Result<(), StoreError> {

@@ -56,7 +56,12 @@ impl Offers {
         // Only an empty list takes back what was offered before.
         if commands.is_empty() && manifest.as_array().is_none_or(|list| !list.is_empty()) {
             let instance = who.instance.name.as_str();
-            tracing::warn!(tenant = %who.tenant, instance, platform, "a malformed list of commands was ignored");
+            tracing::warn!(
+                tenant = who.tenant.as_str(),
+                instance,
+                platform,
+                "a malformed list of commands was ignored"
+            );
             return;
         }
         let (tenant, instance) = (who.tenant.clone(), who.instance.name.clone());
@@ -68,7 +73,11 @@ impl Offers {
         let is_full =
             waiting.bytes - before + bytes > WAITING_MAX_BYTES || (is_new && waiting.lists.len() >= WAITING_MAX);
         if is_full {
-            tracing::warn!(tenant = %list.tenant, instance = list.instance.as_str(), "too many command lists wait to be stored; one was dropped");
+            tracing::warn!(
+                tenant = list.tenant.as_str(),
+                instance = list.instance.as_str(),
+                "too many command lists wait to be stored; one was dropped"
+            );
             return;
         }
         waiting.bytes = waiting.bytes - before + bytes;
@@ -104,7 +113,12 @@ impl Offers {
                             draft.put(Fact::Commands(list.clone()));
                         } else {
                             let max = TENANT_MAX_BYTES;
-                            tracing::warn!(tenant = %list.tenant, instance = list.instance.as_str(), max, "an agent's commands were not stored: its tenant has too many");
+                            tracing::warn!(
+                                tenant = list.tenant.as_str(),
+                                instance = list.instance.as_str(),
+                                max,
+                                "an agent's commands were not stored: its tenant has too many"
+                            );
                         }
                     }
                 }

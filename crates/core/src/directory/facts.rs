@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use frontdesk_wire::cron::SigningAlg;
 
-use crate::port::platform::Command;
+use crate::port::platform::{Command, PlatformBot};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tenant {
@@ -163,7 +163,7 @@ pub struct Gateway {
     pub tenant: TenantId,
     pub instance: InstanceId,
     pub secrets: Vec<GatewaySecret>,
-    pub platforms: Vec<(String, String)>,
+    pub platforms: Vec<PlatformBot>,
     pub route_keys: Vec<String>,
     pub created_ms: u64,
     pub revoked_ms: Option<u64>,

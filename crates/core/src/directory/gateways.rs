@@ -11,6 +11,7 @@ use super::room::check_room;
 use super::{DirectoryPlane, Draft, Identity, ProvenInstance, View};
 use crate::error::DeskError;
 use crate::hash::sha256_hex;
+use crate::port::platform::PlatformBot;
 use crate::port::store::StoreError;
 
 /// A gateway posts once per platform with the same gatewayId; within this time all posts get the same secret.
@@ -53,11 +54,11 @@ impl DirectoryPlane {
         let instance = ask.instance_id.clone().or_else(|| who.instance.clone());
         let new = NewGateway {
             tenant: &who.tenant,
-            bound: who.instance.as_deref(),
+            bound: who.instance.as_ref(),
             gateway_id: &ask.gateway_id,
             instance,
             wake_url: ask.wake_url.clone(),
-            platform: Some((ask.platform.clone(), ask.bot_id.to_string())),
+            platform: Some((ask.platform.clone(), ask.bot_id.clone())),
             route_keys: ask.route_keys.clone(),
         };
         self.registry.write(|view, draft| self.put_gateway(view, draft, new.clone())).await.map_err(DeskError::from)
@@ -101,7 +102,7 @@ impl DirectoryPlane {
             }
             let new = NewGateway {
                 tenant: &who.tenant,
-                bound: who.instance.as_deref(),
+                bound: who.instance.as_ref(),
                 gateway_id: &ask.gateway_id,
                 instance: who.instance.clone(),
                 wake_url: None,
@@ -125,7 +126,7 @@ impl DirectoryPlane {
             return Err(DeskError::Forbidden("this gatewayId is taken; choose another".into()));
         }
         if let (Some(bound), Some(gateway)) = (bound, known)
-            && gateway.instance != bound
+            && gateway.instance != *bound
         {
             return Err(DeskError::Forbidden("this gatewayId belongs to another instance; choose another".into()));
         }
@@ -195,16 +196,16 @@ impl DirectoryPlane {
         view: &View,
         draft: &mut Draft,
         tenant: &TenantId,
-        name: &str,
+        name: &InstanceId,
         wake_url: Option<String>,
         returns: bool,
     ) -> Result<(), DeskError> {
         let Some(known) = view.instance(tenant, name) else {
             if let Some(other) = view.instances_named(name).first() {
                 tracing::warn!(
-                    instance = name,
+                    instance = name.as_str(),
                     tenant = tenant.as_str(),
-                    owner = %other.tenant,
+                    owner = other.tenant.as_str(),
                     "instance id refused: another tenant has it"
                 );
                 let text =
@@ -216,7 +217,7 @@ impl DirectoryPlane {
             draft.put(Fact::Instance(Instance {
                 no: InstanceNo::NONE, // assigned from the store
                 tenant: tenant.clone(),
-                name: name.into(),
+                name: name.clone(),
                 wake_url,
                 left_ms: None,
             }));
@@ -295,7 +296,7 @@ impl DirectoryPlane {
     }
 
     /// An instance by name; the tenant is needed only if two tenants use the same name.
-    pub fn find_instance(&self, name: &str, tenant: Option<&TenantId>) -> Result<Arc<Instance>, DeskError> {
+    pub fn find_instance(&self, name: &InstanceId, tenant: Option<&TenantId>) -> Result<Arc<Instance>, DeskError> {
         self.registry.read(|view| {
             let of_tenant = |it: &&Arc<Instance>| tenant.is_none_or(|t| it.tenant == *t);
             let mut found = view.instances_named(name).iter().filter(of_tenant);
@@ -311,7 +312,7 @@ impl DirectoryPlane {
 }
 
 /// Error text; an agent without a socket has an inbox but is not an instance.
-fn no_instance(view: &View, name: &str, tenant: Option<&TenantId>) -> String {
+fn no_instance(view: &View, name: &InstanceId, tenant: Option<&TenantId>) -> String {
     let mut tenants = view.tenants.keys().filter(|it| tenant.is_none_or(|tenant| tenant == it.as_str()));
     match tenants.find(|it| view.agent(it, name).is_some()) {
         Some(tenant) => format!(
@@ -345,15 +346,15 @@ fn check_quota(
 struct NewGateway<'a> {
     tenant: &'a TenantId,
     /// The only instance that the caller may act for, if its identity is bound.
-    bound: Option<&'a str>,
+    bound: Option<&'a InstanceId>,
     gateway_id: &'a GatewayId,
     instance: Option<InstanceId>,
     wake_url: Option<String>,
-    platform: Option<(String, String)>,
+    platform: Option<PlatformBot>,
     route_keys: Vec<String>,
 }
 
-fn live_gateway<'a>(view: &'a View, id: &str) -> Result<&'a Arc<Gateway>, DeskError> {
+fn live_gateway<'a>(view: &'a View, id: &GatewayId) -> Result<&'a Arc<Gateway>, DeskError> {
     let found = view.gateways.get(id).filter(|gateway| gateway.revoked_ms.is_none());
     found.ok_or_else(|| match view.unreadable().has("gateway", &[id]) {
         true => unreadable("gateway", id),
@@ -366,7 +367,7 @@ fn unreadable(kind: &str, name: &str) -> DeskError {
     DeskError::Store(StoreError::Newer(text))
 }
 
-pub(crate) fn known_tenant(view: &View, name: &str) -> Result<(), DeskError> {
+pub(crate) fn known_tenant(view: &View, name: &TenantId) -> Result<(), DeskError> {
     match view.tenants.contains_key(name) {
         true => Ok(()),
         false if view.unreadable().has("tenant", &[name]) => Err(unreadable("tenant", name)),

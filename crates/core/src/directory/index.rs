@@ -52,7 +52,7 @@ pub struct Relevance {
 }
 
 impl TenantIndex {
-    pub fn instance(&self, name: &str) -> Option<&Arc<Instance>> {
+    pub fn instance(&self, name: &InstanceId) -> Option<&Arc<Instance>> {
         self.instances.get(name)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::api::BindingNew;
-use frontdesk_wire::{MessageEvent, Source, TenantId};
+use frontdesk_wire::{MessageEvent, Source, TenantId, UserId};
 
 use super::admin::{link, unlink};
 use super::facts::{Binding, Fact, LinkCode};
@@ -204,9 +204,9 @@ impl Management {
         })
     }
 
-    fn count_link(&self, why: &'static str, author: &str, source: &Source) {
+    fn count_link(&self, why: &'static str, author: &UserId, source: &Source) {
         self.meters.links.get_or_create(&Why { why }).inc();
-        tracing::info!(outcome = why, author, platform = source.platform, "a link code was handled");
+        tracing::info!(outcome = why, author = author.as_str(), platform = source.platform, "a link code was handled");
     }
 
     pub(super) fn hash_code(&self, typed: &str) -> String {

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use frontdesk_wire::{GatewayId, InstanceNo, TenantId};
+use frontdesk_wire::{BotId, GatewayId, InstanceNo, TenantId};
 
 use super::facts::Fact;
 use super::view::View;
@@ -52,7 +52,7 @@ pub enum Effect {
     /// A signing key was added or removed.
     SigningKeysChanged,
     /// A bot was added, changed or removed.
-    BotChanged { platform: String, id: String },
+    BotChanged { platform: String, id: BotId },
 }
 
 /// Why a write failed: refused by the rules, or a store error.
@@ -301,7 +301,7 @@ fn effect_of_put(view: &View, fact: &Fact) -> Option<Effect> {
             Some(Effect::AgentRemoved(before.no))
         }
         Fact::SigningKey(_) => Some(Effect::SigningKeysChanged),
-        Fact::Bot(now) => Some(Effect::BotChanged { platform: now.platform.clone(), id: now.id.to_string() }),
+        Fact::Bot(now) => Some(Effect::BotChanged { platform: now.platform.clone(), id: now.id.clone() }),
         _ => None,
     }
 }
@@ -313,9 +313,7 @@ fn effect_of_removal(view: &View, kind: &str, key: &str) -> Option<Effect> {
         "instance" => view.instances.get(key).map(|it| Effect::InstanceLeft(it.no)),
         "agent" => view.agent_by_key(key).map(|it| Effect::AgentRemoved(it.no)),
         "signing_key" => Some(Effect::SigningKeysChanged),
-        "bot" => {
-            view.bots.get(key).map(|it| Effect::BotChanged { platform: it.platform.clone(), id: it.id.to_string() })
-        }
+        "bot" => view.bots.get(key).map(|it| Effect::BotChanged { platform: it.platform.clone(), id: it.id.clone() }),
         _ => None,
     }
 }

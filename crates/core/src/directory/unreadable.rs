@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use frontdesk_wire::{Source, TenantId, UserId};
+use frontdesk_wire::{InstanceId, Source, TenantId, UserId};
 
 use super::facts::{Fact, Grant};
 
@@ -42,14 +42,15 @@ impl Unreadable {
     }
 
     /// Whether an instance or agent of this name is among them, in any tenant. Such names are not free.
-    pub fn is_named(&self, name: &str) -> bool {
+    pub fn is_named(&self, name: &InstanceId) -> bool {
         self.is_named_in(None, name)
     }
 
     /// Whether an instance or agent of this name is among them, in this tenant or in any.
-    pub fn is_named_in(&self, tenant: Option<&TenantId>, name: &str) -> bool {
-        let is_it =
-            |it: &[&str]| it.last() == Some(&name) && tenant.is_none_or(|tenant| it.first() == Some(&tenant.as_str()));
+    pub fn is_named_in(&self, tenant: Option<&TenantId>, name: &InstanceId) -> bool {
+        let is_it = |it: &[&str]| {
+            it.last() == Some(&name.as_str()) && tenant.is_none_or(|tenant| it.first() == Some(&tenant.as_str()))
+        };
         !self.is_empty() && ["instance", "agent"].iter().any(|kind| self.any(kind, is_it))
     }
 
@@ -71,14 +72,14 @@ impl Unreadable {
         &self,
         tenant: &TenantId,
         source: &Source,
-        author: &str,
+        author: &UserId,
         grant: Option<&Grant>,
     ) -> Option<&'static str> {
         if self.is_empty() {
             return None;
         }
         let there = [tenant, source.platform.as_str()];
-        let of_author = |it: &[&str]| it.get(..3) == Some(&[there[0], there[1], author]);
+        let of_author = |it: &[&str]| it.get(..3) == Some(&[there[0], there[1], author.as_str()]);
         // Whoever is linked first is the owner, whose access to the channel counts.
         let of_holder = |it: &[&str]| {
             it.get(..2) == Some(&there) && grant.is_some_and(|grant| it.last() == Some(&grant.instance.as_str()))
@@ -187,10 +188,10 @@ mod tests {
             ("policy", &["t", "q", "i"], false),
         ];
         for (kind, parts, bears) in cases {
-            let found = unreadable(kind, parts).bears_on(&"t".into(), &source(), "ann", Some(&grant()));
+            let found = unreadable(kind, parts).bears_on(&"t".into(), &source(), &"ann".into(), Some(&grant()));
             assert_eq!(found.is_some(), bears, "{kind} {parts:?}");
         }
-        assert_eq!(Unreadable::default().bears_on(&"t".into(), &source(), "ann", None), None);
+        assert_eq!(Unreadable::default().bears_on(&"t".into(), &source(), &"ann".into(), None), None);
     }
 
     #[test]
@@ -210,6 +211,6 @@ mod tests {
         assert!(all.objection(&[], &[("grant", key(&["t", "p", "s", "c"]))]).is_some());
         assert!(all.objection(&[Fact::Grant(Grant { channel: "d".into(), ..grant() })], &[]).is_none());
         assert!(unreadable("tenant", &["t"]).objection(&[Fact::Grant(grant())], &[]).is_some());
-        assert!(unreadable("instance", &["other", "i"]).is_named("i"));
+        assert!(unreadable("instance", &["other", "i"]).is_named(&"i".into()));
     }
 }

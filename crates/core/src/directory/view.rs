@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use frontdesk_wire::{GatewayId, InstanceId, InstanceNo, TenantId, UserId};
+use frontdesk_wire::{BotId, GatewayId, InstanceId, InstanceNo, TenantId, UserId};
 
 use super::facts::{
     Agent, Binding, Bot, DmDefault, Enrollment, Fact, Gateway, Grant, Instance, LinkCode, OfferedCommands, Policy,
@@ -66,7 +66,7 @@ impl View {
         self.by_tenant.get(tenant).filter(|index| index.known)
     }
 
-    pub fn instance(&self, tenant: &TenantId, name: &str) -> Option<&Arc<Instance>> {
+    pub fn instance(&self, tenant: &TenantId, name: &InstanceId) -> Option<&Arc<Instance>> {
         self.by_tenant.get(tenant)?.instance(name)
     }
 
@@ -74,7 +74,7 @@ impl View {
         self.instance_by_no.get(&no)
     }
 
-    pub fn agent(&self, tenant: &TenantId, id: &str) -> Option<&Arc<Agent>> {
+    pub fn agent(&self, tenant: &TenantId, id: &InstanceId) -> Option<&Arc<Agent>> {
         self.by_tenant.get(tenant)?.agents.get(id)
     }
 
@@ -93,7 +93,7 @@ impl View {
     }
 
     /// Instances of this name in all tenants.
-    pub fn instances_named(&self, name: &str) -> &[Arc<Instance>] {
+    pub fn instances_named(&self, name: &InstanceId) -> &[Arc<Instance>] {
         self.instances_named.get(name).map_or(&[], Vec::as_slice)
     }
 
@@ -105,7 +105,7 @@ impl View {
     }
 
     /// Those of them that were not removed.
-    pub fn live_instances_named(&self, name: &str) -> impl Iterator<Item = &Arc<Instance>> {
+    pub fn live_instances_named(&self, name: &InstanceId) -> impl Iterator<Item = &Arc<Instance>> {
         self.instances_named(name).iter().filter(|it| it.left_ms.is_none())
     }
 
@@ -114,7 +114,7 @@ impl View {
         &self.unreadable
     }
 
-    /// All records, for tests.
+    /// All records, in no order.
     pub fn facts(&self) -> Vec<Fact> {
         let agents = self.by_tenant.values().flat_map(|index| index.agents.values());
         let mut facts: Vec<Fact> = agents.map(|it| Fact::Agent((**it).clone())).collect();
@@ -144,10 +144,10 @@ impl View {
 
     pub(super) fn agent_by_key(&self, key: &str) -> Option<&Arc<Agent>> {
         let (tenant, id) = key.split_once('\u{1f}')?;
-        self.agent(&tenant.into(), id)
+        self.agent(&tenant.into(), &id.into())
     }
 
-    pub fn tenant(&self, name: &str) -> Option<&Arc<Tenant>> {
+    pub fn tenant(&self, name: &TenantId) -> Option<&Arc<Tenant>> {
         self.tenants.get(name)
     }
 
@@ -163,7 +163,7 @@ impl View {
         self.tokens.values()
     }
 
-    pub fn gateway(&self, id: &str) -> Option<&Arc<Gateway>> {
+    pub fn gateway(&self, id: &GatewayId) -> Option<&Arc<Gateway>> {
         self.gateways.get(id)
     }
 
@@ -214,7 +214,7 @@ impl View {
         self.token_by_hash.get(hash)
     }
 
-    pub fn bot(&self, platform: &str, id: &str) -> Option<&Arc<Bot>> {
+    pub fn bot(&self, platform: &str, id: &BotId) -> Option<&Arc<Bot>> {
         self.bots.get(&key(&[platform, id]))
     }
 

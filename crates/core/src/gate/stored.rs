@@ -33,8 +33,9 @@ impl Verdict {
     /// For the sender of the event: who got it, or why nobody did.
     pub fn brief(&self, tenant: &TenantId, platform: &str) -> VerdictBrief {
         let decisive = self.lines.iter().find(|line| line.delivered).or_else(|| self.lines.first());
+        let nobody = InstanceId::default();
         let text = decisive.map_or_else(String::new, |line| {
-            let instance = line.instance.as_ref().map_or("", |it| it.name.as_str());
+            let instance = line.instance.as_ref().map_or(&nobody, |it| &it.name);
             explain(tenant, platform, instance, line.layer.name(), line.rule, &line.value)
         });
         VerdictBrief { outcome: self.outcome().into(), text, delivery: None }
@@ -51,12 +52,12 @@ pub struct StoredVerdict {
 }
 
 pub fn read_verdict(stored: &str, tenant: &TenantId) -> Option<StoredVerdict> {
-    type Row = (String, bool, String, String, String);
+    type Row = (InstanceId, bool, String, String, String);
     let (outcome, platform, rows): (String, String, Vec<Row>) = serde_json::from_str(stored).ok()?;
     let line = |(instance, delivered, layer, rule, value): Row| Considered {
         text: explain(tenant, &platform, &instance, &layer, &rule, &value),
         outcome: if delivered { "delivered".into() } else { "withheld".into() },
-        instance: instance.into(),
+        instance,
         layer,
         rule,
         value,
@@ -102,7 +103,7 @@ impl StoredVerdict {
 }
 
 /// Explains a line to a reader.
-fn explain(tenant: &TenantId, platform: &str, instance: &str, layer: &str, rule: &str, value: &str) -> String {
+fn explain(tenant: &TenantId, platform: &str, instance: &InstanceId, layer: &str, rule: &str, value: &str) -> String {
     match (layer, rule) {
         ("tenant", "known") => format!("tenant {value:?} not found"),
         ("tenant", "route") => format!(

@@ -111,11 +111,11 @@ impl BotInlet {
     /// vendor says so.
     async fn report(&self, entry: &JournalEntry, mut event: MessageEvent) -> Result<(), StoreError> {
         let inbound = &self.inbound;
-        if !inbound.reports.may_report([&self.platform, &self.bot, &entry.chat_id], inbound.env.now_ms()) {
+        if !inbound.reports.may_report(&self.platform, &self.bot, &entry.chat_id, inbound.env.now_ms()) {
             tracing::warn!(
                 platform = self.platform,
                 bot = self.bot.as_str(),
-                instance = %entry.instance,
+                instance = entry.instance.as_str(),
                 "an agent was not notified of a failed message: too many failed in this chat; see the journal"
             );
             return Ok(());

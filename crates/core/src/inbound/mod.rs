@@ -163,7 +163,6 @@ impl InboundPlane {
         })?;
         let mut receipts = Vec::with_capacity(accepted.len());
         for (accepted, (verdict, mut brief, stops, press, pending, watched)) in accepted.into_iter().zip(rest) {
-            let id = accepted.event.to_string();
             if accepted.fresh {
                 brief.delivery = self.handover(accepted.rows.iter().map(|row| (row.instance, row.served_by)));
                 self.meters.events_accepted.inc();
@@ -191,14 +190,15 @@ impl InboundPlane {
             if let Some((tenant, platform, chat_id, message_id)) = watched {
                 self.tail.publish(&tenant, step, |notice| {
                     notice.at = now_ms; // it may be delivered before this notice is sent
-                    notice.event_id.clone_from(&id);
+                    notice.event_id = Some(accepted.event);
                     notice.platform = platform;
                     notice.chat_id = chat_id;
                     notice.message_id = message_id;
                     notice.text.clone_from(&brief.text);
                 });
             }
-            receipts.push(Receipt { event_id: id, verdict: brief, fresh: accepted.fresh, line: accepted.line });
+            let (event_id, fresh, line) = (accepted.event, accepted.fresh, accepted.line);
+            receipts.push(Receipt { event_id, verdict: brief, fresh, line });
         }
         Ok(receipts)
     }
@@ -259,7 +259,7 @@ impl InboundPlane {
             receivers.clear();
             brief.text = gate::STOPPED.into();
         }
-        let (dedup, press) = self.key_of(dedup, &tenant, &marks, &event, intake.press_of.as_deref(), reaches).await?;
+        let (dedup, press) = self.key_of(dedup, &tenant, &marks, &event, intake.press_of.as_ref(), reaches).await?;
         let capabilities = if reaches && stops.is_none() {
             capabilities
                 .into_iter()
@@ -503,7 +503,7 @@ impl InboundPlane {
         let record = self.ledger.event(event).await?.ok_or_else(absent)?;
         let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let (outcome, instances) = (read.outcome, read.instances);
-        Ok(Explanation { event_id: event.to_string(), tenant: record.tenant, outcome, instances })
+        Ok(Explanation { event_id: event, tenant: record.tenant, outcome, instances })
     }
 
     /// Why this instance did or did not get a message: its own line only.
@@ -527,7 +527,7 @@ impl InboundPlane {
         let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let line = read.for_instance(&who.instance.name);
         Ok(Explanation {
-            event_id: record.event.to_string(),
+            event_id: record.event,
             tenant: record.tenant,
             outcome: line.outcome.clone(),
             instances: vec![line],

@@ -45,7 +45,7 @@ impl InboundPlane {
         tenant: &TenantId,
         marks: &Marks<'_>,
         event: &MessageEvent,
-        press_of: Option<&str>,
+        press_of: Option<&MessageId>,
         reaches: bool,
     ) -> Result<(Vec<u8>, Option<MessageId>), StoreError> {
         let (Some(prompt), Some(id)) = (press_of, &event.message_id) else { return Ok((own, None)) };

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use frontdesk_wire::{BotId, ChatId};
+
 use crate::hash::short_hash;
 
 /// Reports about one chat in a window.
@@ -23,8 +25,7 @@ struct Window {
 }
 
 impl Reports {
-    /// `place`: platform, bot and chat.
-    pub(super) fn may_report(&self, place: [&str; 3], now_ms: u64) -> bool {
+    pub(super) fn may_report(&self, platform: &str, bot: &BotId, chat_id: &ChatId, now_ms: u64) -> bool {
         let mut chats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if chats.len() >= CHATS_MAX {
             chats.retain(|_, window| now_ms.saturating_sub(window.began_ms) < WINDOW_MS);
@@ -32,7 +33,8 @@ impl Reports {
         if chats.len() >= CHATS_MAX {
             chats.clear();
         }
-        let window = chats.entry(short_hash(&place)).or_insert(Window { began_ms: now_ms, count: 0 });
+        let window =
+            chats.entry(short_hash(&[platform, bot, chat_id])).or_insert(Window { began_ms: now_ms, count: 0 });
         if now_ms.saturating_sub(window.began_ms) >= WINDOW_MS {
             *window = Window { began_ms: now_ms, count: 0 };
         }
@@ -48,12 +50,13 @@ mod tests {
     #[test]
     fn a_chat_has_few_reports_in_a_window_and_the_memory_is_bounded() {
         let reports = Reports::default();
-        let allowed = (0..20).filter(|_| reports.may_report(["p", "b", "c"], 1_000)).count();
+        let may_report = |chat: &str, now_ms| reports.may_report("p", &"b".into(), &chat.into(), now_ms);
+        let allowed = (0..20).filter(|_| may_report("c", 1_000)).count();
         assert_eq!(allowed, REPORTS_MAX as usize);
-        assert!(reports.may_report(["p", "b", "other"], 1_000));
-        assert!(reports.may_report(["p", "b", "c"], 1_000 + WINDOW_MS));
+        assert!(may_report("other", 1_000));
+        assert!(may_report("c", 1_000 + WINDOW_MS));
         for number in 0..3 * CHATS_MAX {
-            reports.may_report(["p", "b", &number.to_string()], 2_000);
+            may_report(&number.to_string(), 2_000);
         }
         assert!(reports.0.lock().unwrap().len() <= CHATS_MAX);
     }

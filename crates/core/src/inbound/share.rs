@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use frontdesk_wire::BotId;
 
-use crate::port::platform::Part;
+use crate::port::platform::{Part, PlatformBot};
 
 /// How long a part is left to the others.
 const LEFT_MS: u64 = 5_000;
@@ -51,7 +51,7 @@ pub struct Share {
     /// Parts that were given away.
     given: HashSet<PartName>,
     /// (platform, bot) of which this server has more than its share.
-    over: HashMap<(String, BotId), Over>,
+    over: HashMap<PlatformBot, Over>,
 }
 
 struct Over {
@@ -64,8 +64,8 @@ fn share(count: u32, live: usize) -> usize {
     (count as usize).div_ceil(live.max(1))
 }
 
-fn bot_of(name: &PartName) -> (String, BotId) {
-    (name.platform.clone(), name.bot.to_string().into())
+fn bot_of(name: &PartName) -> PlatformBot {
+    (name.platform.clone(), name.bot.clone())
 }
 
 impl Share {
@@ -116,7 +116,7 @@ impl Share {
     pub fn forget_others(&mut self, is_wanted: impl Fn(&PartName) -> bool) {
         self.left.retain(|name, _| is_wanted(name));
         self.given.retain(&is_wanted);
-        let part_of = |(platform, bot): &(String, BotId)| PartName {
+        let part_of = |(platform, bot): &PlatformBot| PartName {
             platform: platform.clone(),
             bot: bot.clone(),
             part: Part::WHOLE,

@@ -1,10 +1,10 @@
 //! Works off the actions of a session, lane by lane. Each is answered: on its socket, or on the next.
 
 use frontdesk_wire::frame::DeskFrame;
-use frontdesk_wire::{ActionResult, ChatId, Code};
+use frontdesk_wire::{ActionResult, Code};
 
 use super::OutboundPlane;
-use super::sending::{ActionRequest, WAIT_MAX_MS};
+use super::sending::{AskedAt, WAIT_MAX_MS};
 use crate::delivery::session::{Job, Lane, Refused};
 use crate::delivery::sockets::{Mailbox, Order};
 use crate::directory::Caller;
@@ -17,7 +17,7 @@ impl OutboundPlane {
             let result = if self.env.steady_ms().saturating_sub(asked_ms) > WAIT_MAX_MS {
                 let text = "it waited too long behind other actions of this socket, and was not sent";
                 let (platform, bot) = &identity;
-                let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
+                let chat_id = action.act.chat();
                 let result = ActionResult::refused(Code::RateLimited, text);
                 let refused = Refused::new(platform, bot, action.act.op(), chat_id, result);
                 if let Some(noting) = self.note_refused(caller, &refused) {
@@ -26,7 +26,7 @@ impl OutboundPlane {
                 refused.result
             } else {
                 let meant = self.speaking_as(caller, &identity, &alternatives, &action).await;
-                let asked = ActionRequest { ms: asked_ms, replaced: replaced.len() };
+                let asked = AskedAt { ms: asked_ms, replaced: replaced.len() };
                 self.act_for(caller, meant, &identities, action, asked).await
             };
             // An edit that a later one replaced ends as that one does.

@@ -10,13 +10,13 @@ use tokio::sync::{Notify, oneshot};
 
 use super::scheduler::{Admission, Ask, Refusal, Scheduler, Ticket};
 use crate::env::Env;
-use crate::port::platform::{Acted, Pace};
+use crate::port::platform::{Acted, Pace, PlatformBot};
 
 /// Bots without a waiting action are forgotten when there are this many.
 const BOTS_MAX: usize = 1_024;
 
 /// (platform, bot)
-type Name = Arc<(String, BotId)>;
+type Name = Arc<PlatformBot>;
 
 /// The queues of all bots of this desk.
 pub(super) struct Pacer {
@@ -54,14 +54,15 @@ struct BotQueue {
 #[derive(Default)]
 struct Queue {
     scheduler: Scheduler,
-    waiters: HashMap<Ticket, oneshot::Sender<Release>>,
+    waiters: HashMap<Ticket, oneshot::Sender<WaitEnd>>,
     /// Results that others wait for: their actions were superseded by this one.
     followers: HashMap<Ticket, Vec<oneshot::Sender<ActionResult>>>,
     again_ms: Option<u64>,
     is_closed: bool,
 }
 
-enum Release {
+/// How waiting for a turn ended.
+enum WaitEnd {
     Go,
     /// A later action of the same kind goes instead; its result comes here.
     Superseded(oneshot::Receiver<ActionResult>),
@@ -72,7 +73,7 @@ enum Release {
 pub(super) struct QueuedAction {
     slot: QueueSlot,
     /// Nothing to wait for: it may go at once.
-    turn: Option<oneshot::Receiver<Release>>,
+    turn: Option<oneshot::Receiver<WaitEnd>>,
     asked_ms: u64,
     deadline_ms: u64,
     waited_ms: u64,
@@ -178,7 +179,7 @@ impl Pacer {
             let mut queue = bot.lock();
             queue.is_closed = true;
             for (_, waiter) in queue.waiters.drain() {
-                let _ = waiter.send(Release::Closed); // it may be gone
+                let _ = waiter.send(WaitEnd::Closed); // it may be gone
             }
         }
     }
@@ -196,17 +197,17 @@ impl QueuedAction {
         };
         let waited_ms = self.slot.now_ms().saturating_sub(self.asked_ms);
         match turned {
-            Some(Release::Go) => {
+            Some(WaitEnd::Go) => {
                 self.waited_ms = waited_ms;
                 TurnOutcome::Go
             }
-            Some(Release::Superseded(result)) => {
+            Some(WaitEnd::Superseded(result)) => {
                 self.slot.is_over = true;
                 let left = Duration::from_millis(give_up_ms.saturating_sub(self.slot.now_ms()));
                 let result = tokio::time::timeout(left, result).await;
                 TurnOutcome::Superseded(result.ok().and_then(Result::ok).unwrap_or_else(unknown))
             }
-            Some(Release::Closed) => TurnOutcome::NotBegun(NotBegun::Closed),
+            Some(WaitEnd::Closed) => TurnOutcome::NotBegun(NotBegun::Closed),
             None => TurnOutcome::NotBegun(NotBegun::Late { waited_ms }),
         }
     }
@@ -234,7 +235,7 @@ impl BotQueue {
         self: Arc<Self>,
         ask: Ask,
         now_ms: u64,
-    ) -> Result<(QueueSlot, Option<oneshot::Receiver<Release>>), NotBegun> {
+    ) -> Result<(QueueSlot, Option<oneshot::Receiver<WaitEnd>>), NotBegun> {
         let mut queue = self.lock();
         if queue.is_closed {
             return Err(NotBegun::Closed);
@@ -245,7 +246,7 @@ impl BotQueue {
             if let Some(waiter) = queue.waiters.remove(&old) {
                 let (follower, result) = oneshot::channel();
                 followers.push(follower);
-                let _ = waiter.send(Release::Superseded(result)); // it may be gone
+                let _ = waiter.send(WaitEnd::Superseded(result)); // it may be gone
             }
             queue.followers.insert(ticket, followers);
         }
@@ -268,7 +269,7 @@ impl BotQueue {
             for ticket in grants.start {
                 if Some(ticket) == own {
                     own_goes = true;
-                } else if queue.waiters.remove(&ticket).is_none_or(|waiter| waiter.send(Release::Go).is_err()) {
+                } else if queue.waiters.remove(&ticket).is_none_or(|waiter| waiter.send(WaitEnd::Go).is_err()) {
                     queue.scheduler.withdraw(ticket); // whoever asked is gone
                     is_gone = true;
                 }
@@ -328,7 +329,7 @@ impl QueueSlot {
     }
 
     /// Waits once more. `None`: there is no time left for that, or the server stops.
-    fn again(&mut self, pace: &Pace, result: &ActionResult, now_ms: u64) -> Option<oneshot::Receiver<Release>> {
+    fn again(&mut self, pace: &Pace, result: &ActionResult, now_ms: u64) -> Option<oneshot::Receiver<WaitEnd>> {
         let mut queue = self.bot.lock();
         if queue.is_closed || !queue.scheduler.again(self.ticket, pace, now_ms) {
             self.is_over = true;

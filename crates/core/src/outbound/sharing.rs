@@ -12,6 +12,7 @@ use crate::base::Base;
 use crate::env::Env;
 use crate::lease::Lease;
 use crate::port::bus::{Bus, Hint, To};
+use crate::port::platform::PlatformBot;
 
 /// How often a server says that it uses a bot.
 const HINT_MS: u64 = 1_000;
@@ -25,7 +26,7 @@ pub(super) struct Sharing {
     lease: Arc<Lease>,
     bus: Arc<dyn Bus>,
     /// By platform and bot.
-    bots: Mutex<HashMap<(String, BotId), Users>>,
+    bots: Mutex<HashMap<PlatformBot, Users>>,
 }
 
 /// Times on the steady clock.

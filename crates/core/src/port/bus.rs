@@ -13,7 +13,7 @@ use super::BoxFuture;
 #[serde(rename_all = "snake_case")]
 pub enum Hint {
     /// From a server to itself, to know that it receives.
-    Echo(u64),
+    Echo(DeskNo),
     /// New rows for instances that the server serves.
     Rows(Vec<InstanceNo>),
     /// The directory has this version.

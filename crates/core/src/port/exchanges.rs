@@ -22,7 +22,7 @@ pub struct Exchange {
     /// The server at which the asker waits.
     pub desk: DeskNo,
     /// The asking agent, if one asks.
-    pub asker: Option<String>,
+    pub asker: Option<InstanceId>,
     pub agent: InstanceNo,
     pub agent_id: InstanceId,
     /// The stored question, and the chat and instances from which a socket would answer it.

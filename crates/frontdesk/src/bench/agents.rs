@@ -95,7 +95,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
 async fn deliver(desk: &Arc<Desk>, messages: u64) -> anyhow::Result<Vec<f64>> {
     let tenant = TenantId::from(FIRST_TENANT);
     for agent in 0..AGENTS {
-        desk.agents().put_agent(AgentsCaller::of(&tenant), &format!("a{agent}"), AgentPut::default()).await?;
+        desk.agents().put_agent(AgentsCaller::of(&tenant), &format!("a{agent}").into(), AgentPut::default()).await?;
     }
     let mut senders = Vec::new();
     for sender in 0..SENDERS {

@@ -137,16 +137,13 @@ async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<Doo
                     secrets: [("key".to_owned(), HOOK_KEY.to_owned())].into(),
                 };
                 directory.bots().add(bot).await?;
-                let [platform, user_id, tenant, instance] =
-                    ["hooks".to_owned(), format!("h{number}"), FIRST_TENANT.to_owned(), format!("a{number}")];
-                directory
-                    .bind(BindingNew {
-                        platform,
-                        user_id: user_id.into(),
-                        tenant: tenant.into(),
-                        instance: instance.into(),
-                    })
-                    .await?;
+                let link = BindingNew {
+                    platform: "hooks".into(),
+                    user_id: format!("h{number}").into(),
+                    tenant: FIRST_TENANT.into(),
+                    instance: format!("a{number}").into(),
+                };
+                directory.bind(link).await?;
             }
             HOOK_KEY.to_owned()
         }

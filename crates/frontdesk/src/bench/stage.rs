@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use frontdesk_core::Desk;
 use frontdesk_core::directory::Identity;
-use frontdesk_wire::BotId;
 use frontdesk_wire::api::{BindingNew, ProvisionRequest};
+use frontdesk_wire::{BotId, TenantId};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -35,8 +35,8 @@ pub(super) struct Gateway {
 }
 
 /// Where each agent has a tenant of its own.
-pub(super) fn tenant_of(number: u64) -> String {
-    format!("tenant-{number}")
+pub(super) fn tenant_of(number: u64) -> TenantId {
+    format!("tenant-{number}").into()
 }
 
 impl Stage {
@@ -93,18 +93,18 @@ impl Stage {
 
     /// Agents `a0`..: each provisioned, each with one linked person `u0`.. and their chat `c0`...
     pub(super) async fn provision(&mut self, count: usize) -> anyhow::Result<()> {
-        self.provision_in(count, |_| FIRST_TENANT.to_owned()).await
+        self.provision_in(count, |_| FIRST_TENANT.into()).await
     }
 
     /// The same, each in the tenant that is named for its number, which is there.
     pub(super) async fn provision_in(
         &mut self,
         count: usize,
-        tenant_of: impl Fn(usize) -> String,
+        tenant_of: impl Fn(usize) -> TenantId,
     ) -> anyhow::Result<()> {
         for number in self.gateways.len()..count {
             let (id, tenant) = (format!("a{number}"), tenant_of(number));
-            let who = Identity { tenant: tenant.as_str().into(), instance: Some(id.as_str().into()) };
+            let who = Identity { tenant: tenant.clone(), instance: Some(id.as_str().into()) };
             let ask = ProvisionRequest {
                 gateway_id: id.clone().into(),
                 platform: "relay".into(),
@@ -118,11 +118,11 @@ impl Stage {
             let link = BindingNew {
                 platform: "relay".into(),
                 user_id: format!("u{number}").into(),
-                tenant: tenant.clone().into(),
+                tenant: tenant.clone(),
                 instance: id.clone().into(),
             };
             self.app.desk.directory().bind(link).await?;
-            self.app.chat.change_facts(&tenant.as_str().into(), &format!("c{number}").into(), |_| true).await?;
+            self.app.chat.change_facts(&tenant, &format!("c{number}").into(), |_| true).await?;
             self.gateways.push(Gateway { id, secret: provisioned.secret });
         }
         Ok(())

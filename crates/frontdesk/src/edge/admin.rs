@@ -21,7 +21,7 @@ use frontdesk_wire::api::{
     TenantNew, TokenMade, TokenNew,
 };
 use frontdesk_wire::cron::AlarmHistory;
-use frontdesk_wire::{BotId, Code, GatewayId, InstanceNo, Seq, TenantId};
+use frontdesk_wire::{BotId, Code, GatewayId, InstanceId, InstanceNo, Seq, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ async fn create_enrollment(_: Admin, State(app): State<App>, Json(ask): Json<Enr
 
 /// Creates a one-time link to the chat page of a tenant.
 async fn chat_link(_: Admin, State(app): State<App>, Json(ask): Json<TenantNew>) -> Made<Value> {
-    let known = app.desk.directory().read(|view| view.tenant(ask.name.as_str()).is_some());
+    let known = app.desk.directory().read(|view| view.tenant(&ask.name).is_some());
     if !known {
         return Err(Refusal::new(Code::NotFound, format!("tenant {:?} not found", ask.name)));
     }
@@ -288,7 +288,7 @@ async fn add_gateway(_: Admin, State(app): State<App>, Json(ask): Json<GatewayNe
 }
 
 async fn gateway(_: Admin, State(app): State<App>, Path(id): Path<GatewayId>) -> Answer<Value> {
-    let found = app.desk.directory().read(|view| view.gateway(id.as_str()).cloned());
+    let found = app.desk.directory().read(|view| view.gateway(&id).cloned());
     let found = found.ok_or_else(|| Refusal::new(Code::NotFound, format!("gateway {id:?} not found")))?;
     Ok(Reply(show_gateway(&app, &found, &app.desk.delivery().served().presences().await?)))
 }
@@ -356,7 +356,7 @@ fn show_mail(mail: &Mail) -> Value {
 async fn mail(
     _: Admin,
     State(app): State<App>,
-    Path(id): Path<String>,
+    Path(id): Path<InstanceId>,
     Query(query): Query<MailQuery>,
 ) -> Answer<Value> {
     let instance = app.desk.directory().find_instance(&id, query.tenant.as_ref())?;
@@ -401,7 +401,7 @@ fn show_alarm(it: &Alarm) -> Value {
 async fn alarms(
     _: Admin,
     State(app): State<App>,
-    Path(id): Path<String>,
+    Path(id): Path<InstanceId>,
     Query(q): Query<AlarmQuery>,
 ) -> Answer<Value> {
     let instance = app.desk.directory().find_instance(&id, q.tenant.as_ref())?;
@@ -412,7 +412,7 @@ async fn alarms(
 async fn alarm_history(
     _: Admin,
     State(app): State<App>,
-    Path(id): Path<String>,
+    Path(id): Path<InstanceId>,
     Query(q): Query<AlarmQuery>,
 ) -> Answer<AlarmHistory> {
     let instance = app.desk.directory().find_instance(&id, q.tenant.as_ref())?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::request::Parts;
+use frontdesk_wire::TenantId;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -54,7 +55,7 @@ enum Owner {
     Unproven,
     /// Sent to this door of a bot.
     Door(String),
-    Tenant(String),
+    Tenant(TenantId),
     Operator,
 }
 
@@ -116,8 +117,8 @@ impl BodyReservation {
     }
 
     /// The sender has proven to belong to this tenant, before its body is read.
-    pub(super) fn prove(parts: &Parts, tenant: &str) {
-        Self::assign(parts, Owner::Tenant(tenant.to_owned()));
+    pub(super) fn prove(parts: &Parts, tenant: &TenantId) {
+        Self::assign(parts, Owner::Tenant(tenant.clone()));
     }
 
     pub(super) fn prove_operator(parts: &Parts) {

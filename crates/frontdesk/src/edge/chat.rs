@@ -245,7 +245,8 @@ impl Watch {
     fn timeline(&self, notice: &Notice) -> Vec<Event> {
         if notice.platform == "agents" {
             // Messages between agents have their own place on the page.
-            let data = json!({ "event_id": notice.event_id, "agent_id": notice.instance, "step": notice.step });
+            let event_id = notice.event_id.map(|id| id.to_string()).unwrap_or_default();
+            let data = json!({ "event_id": event_id, "agent_id": notice.instance, "step": notice.step });
             return vec![event("dispatch", &data)];
         }
         let elsewhere = notice.platform != PLATFORM || notice.chat_id != self.chat_id;
@@ -266,12 +267,11 @@ impl Watch {
                     .push(event("agent", &json!({ "instance": notice.instance, "state": state, "text": notice.text })));
             }
         }
-        let known = |id: &str| (!id.is_empty() && !elsewhere).then(|| id.to_owned());
         events.push(event(
             "timeline",
             &json!({
-                "message_id": known(&notice.message_id),
-                "event_id": known(&notice.event_id),
+                "message_id": Some(&notice.message_id).filter(|id| !id.is_empty() && !elsewhere),
+                "event_id": notice.event_id.filter(|_| !elsewhere),
                 "step": notice.step,
                 "at": notice.at,
                 "text": notice.text,
@@ -292,8 +292,8 @@ fn event(name: &str, data: &impl serde::Serialize) -> Event {
     Event::default().event(name).data(serde_json::to_string(data).unwrap_or_default())
 }
 
-fn instances_of(app: &App, tenant: &str) -> Vec<Arc<Instance>> {
-    let of_tenant = |view: &View| view.instances().filter(|it| it.tenant == tenant).cloned().collect();
+fn instances_of(app: &App, tenant: &TenantId) -> Vec<Arc<Instance>> {
+    let of_tenant = |view: &View| view.instances().filter(|it| it.tenant == *tenant).cloned().collect();
     app.desk.directory().read(of_tenant)
 }
 

@@ -82,26 +82,26 @@ impl Pages {
     }
 
     /// Creates a one-time code that opens the chat of a tenant.
-    pub fn new_code(&self, env: &dyn Env, tenant: &str) -> String {
+    pub fn new_code(&self, env: &dyn Env, tenant: &TenantId) -> String {
         let until_ms = env.now_ms() + CODE_TTL_MS;
-        self.sign(CODE, &Pass { tenant: tenant.into(), until_ms, token: None, nonce: env.random_hex(16) })
+        self.sign(CODE, &Pass { tenant: tenant.clone(), until_ms, token: None, nonce: env.random_hex(16) })
     }
 
     pub(crate) fn local_tenant(&self) -> Option<&TenantId> {
         self.local_tenant.get()
     }
 
-    pub fn open_locally(&self, tenant: &str) {
-        let _ = self.local_tenant.set(tenant.into()); // set once, at the start
+    pub fn open_locally(&self, tenant: &TenantId) {
+        let _ = self.local_tenant.set(tenant.clone()); // set once, at the start
     }
 
     /// Starts a session and returns its lifetime, which is limited by that of the token.
-    fn begin(&self, env: &dyn Env, tenant: &str, token: Option<&Token>) -> (String, u64) {
+    fn begin(&self, env: &dyn Env, tenant: &TenantId, token: Option<&Token>) -> (String, u64) {
         let now_ms = env.now_ms();
         let expires_ms = token.and_then(|token| token.expires_ms).unwrap_or(u64::MAX);
         let until_ms = (now_ms + SESSION_TTL_MS).min(expires_ms);
         let (token, nonce) = (token.map(|token| token.id.clone()), env.random_hex(16));
-        let session = self.sign(SESSION, &Pass { tenant: tenant.into(), until_ms, token, nonce });
+        let session = self.sign(SESSION, &Pass { tenant: tenant.clone(), until_ms, token, nonce });
         (session, until_ms.saturating_sub(now_ms))
     }
 
@@ -211,7 +211,7 @@ fn is_local(peer: SocketAddr, headers: &HeaderMap) -> bool {
     peer.ip().is_loopback() && ["127.0.0.1", "localhost", "[::1]"].contains(&name) && !forwarded
 }
 
-fn session_cookie(app: &App, tenant: &str, token: Option<&Token>) -> [(header::HeaderName, HeaderValue); 1] {
+fn session_cookie(app: &App, tenant: &TenantId, token: Option<&Token>) -> [(header::HeaderName, HeaderValue); 1] {
     let (session, good_ms) = app.pages.begin(app.desk.env(), tenant, token);
     let secure = if app.public_url.starts_with("https://") { "; Secure" } else { "" };
     let text = format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use frontdesk_core::Env;
 use frontdesk_core::port::outcall::Outcall;
-use frontdesk_wire::TenantId;
+use frontdesk_wire::{InstanceId, TenantId};
 use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 
@@ -69,7 +69,7 @@ impl AgentJwt {
     }
 
     /// The instance that the token names.
-    pub async fn prove(&self, token: &str) -> Result<String, Unproven> {
+    pub async fn prove(&self, token: &str) -> Result<InstanceId, Unproven> {
         let claims: Claims = self.keys.read(token).await?;
         if claims.iss != self.issuer {
             return Err(Unproven::Issuer);
@@ -81,7 +81,7 @@ impl AgentJwt {
             Audience::Several(_) => return Err(Unproven::Audience),
         };
         let instance = about.strip_prefix("agent:").filter(|name| !name.is_empty());
-        instance.map(str::to_owned).ok_or(Unproven::Audience)
+        instance.map(InstanceId::from).ok_or(Unproven::Audience)
     }
 }
 

@@ -142,7 +142,7 @@ impl Verifier {
         let tenant = text(&self.tenant_claim)
             .ok_or_else(|| Unknown::Stranger(format!("this identity has no tenant claim ({})", self.tenant_claim)))?;
         desk.directory().read(|view| {
-            if view.tenant(tenant).is_none() {
+            if view.tenant(&tenant.into()).is_none() {
                 return Err(Unknown::Stranger("the tenant of this identity does not exist on this server".into()));
             }
             let client = ["client_id", "azp"].into_iter().filter_map(text).find_map(|id| id.strip_prefix("agent:"));

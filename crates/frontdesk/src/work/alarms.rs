@@ -80,7 +80,7 @@ mod tests {
             let (env, taken) = (Arc::new(TestEnv::default()), Arc::new(Taken::default()));
             let (store, sealer) = (Arc::new(MemoryStore::new(1)), Sealer::new(Zeroizing::new([1; 32])));
             let desk = Desk::open(store, Parts::new(env.clone(), sealer, taken.clone(), rules)).await.unwrap();
-            desk.directory().create_tenant("home").await.unwrap();
+            desk.directory().create_tenant(&"home".into()).await.unwrap();
             let who = Identity { tenant: "home".into(), instance: Some("sleeper".into()) };
             let proven = desk.directory().proven_instance(&who).await.unwrap();
             let (desk, stop) = (Arc::new(desk), CancellationToken::new());

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::declarations::{Declarations, Due, Name, Report};
+use frontdesk_core::declarations::{Declarations, Due, Report};
 use frontdesk_core::meters::Why;
-use frontdesk_core::port::platform::{Bot, Command, Platform};
+use frontdesk_core::port::platform::{Bot, Command, Platform, PlatformBot};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -136,7 +136,7 @@ impl Declaring {
 }
 
 /// All bots with a list of commands, and what it should be.
-fn lists(desk: &Desk) -> Vec<(Name, Arc<Bot>, Vec<Command>)> {
+fn lists(desk: &Desk) -> Vec<(PlatformBot, Arc<Bot>, Vec<Command>)> {
     let mut found = Vec::new();
     for platform in desk.platforms().all().filter(|platform| platform.declares_commands()) {
         let name = &platform.descriptor().platform;
@@ -150,7 +150,7 @@ fn lists(desk: &Desk) -> Vec<(Name, Arc<Bot>, Vec<Command>)> {
     found
 }
 
-fn duty((platform, bot): &Name) -> String {
+fn duty((platform, bot): &PlatformBot) -> String {
     format!("commands {platform} {bot}")
 }
 

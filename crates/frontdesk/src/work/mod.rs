@@ -137,14 +137,14 @@ mod tests {
             let (store, sealer) = (Arc::new(MemoryStore::new(1)), Sealer::new(Zeroizing::new([1; 32])));
             let desk = Desk::open(store, Parts::new(env.clone(), sealer, network.clone(), Rules::default()));
             let (desk, stop) = (Arc::new(desk.await.unwrap()), CancellationToken::new());
-            desk.directory().create_tenant("home").await.unwrap();
+            desk.directory().create_tenant(&"home".into()).await.unwrap();
             tokio::spawn(run_wakes(desk.clone(), TaskTracker::new(), stop.clone()));
             Self { desk, env, network, stop, mails: AtomicUsize::new(0) }
         }
 
         /// Mail for an agent of this name, which is made if it is not there.
         async fn mail(&self, name: &str) {
-            let found = self.desk.directory().read(|view| view.instance(&"home".into(), name).cloned());
+            let found = self.desk.directory().read(|view| view.instance(&"home".into(), &name.into()).cloned());
             if found.is_none() {
                 let ask = ProvisionRequest {
                     gateway_id: name.into(),
@@ -158,7 +158,8 @@ mod tests {
                 let who = Identity { tenant: "home".into(), instance: None };
                 self.desk.directory().provision(&who, ask).await.unwrap();
             }
-            let instance = self.desk.directory().read(|view| view.instance(&"home".into(), name).cloned()).unwrap();
+            let instance =
+                self.desk.directory().read(|view| view.instance(&"home".into(), &name.into()).cloned()).unwrap();
             let number = self.mails.fetch_add(1, Ordering::SeqCst);
             let delivery = Delivery {
                 event: EventId(0),
@@ -228,7 +229,7 @@ mod tests {
         sleepers.mail("ann").await;
         sleepers.pass(1).await;
         let called = sleepers.network.calls_to("/ann");
-        let ann = sleepers.desk.directory().read(|view| view.instance(&"home".into(), "ann").cloned()).unwrap();
+        let ann = sleepers.desk.directory().read(|view| view.instance(&"home".into(), &"ann".into()).cloned()).unwrap();
         let position = frontdesk_core::port::store::Position { through: Seq(1), above: Vec::new(), sent: Seq(1) };
         sleepers.desk.stores().ledger.settle(ann.no, position.into()).await.unwrap();
         sleepers.pass(600).await;

@@ -90,10 +90,10 @@ mod tests {
     async fn inboxes_are_kept_for_so_many_days_or_for_ever() {
         let env = Arc::new(TestEnv::default());
         let desk = desk_over(Arc::new(MemoryStore::new(1)), env.clone(), Rules::default()).await;
-        desk.directory().create_tenant("home").await.unwrap();
+        desk.directory().create_tenant(&"home".into()).await.unwrap();
         let home = TenantId::from("home");
         let who = AgentsCaller::of(&home);
-        desk.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
+        desk.agents().put_agent(who, &"alice".into(), AgentPut::default()).await.unwrap();
         let payload = |text: &str| {
             let meta = DeliveryMeta { dispatch_id: text.into(), ..DeliveryMeta::default() };
             DeliveryPayload::Augment { content: text.into(), meta }

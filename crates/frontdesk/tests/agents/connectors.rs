@@ -124,7 +124,7 @@ async fn unreadable_connectors_are_reported() {
     plane.put("alice", json!({ "connectors": [{ "type": "noop" }] })).await.expect(200);
     let desk = plane.harness.app.desk.clone();
     let spoilt = desk.directory().write(|view, draft| {
-        let alice = (**view.agent(&"home".into(), "alice").unwrap()).clone();
+        let alice = (**view.agent(&"home".into(), &"alice".into()).unwrap()).clone();
         draft.put(Fact::Agent(Agent { connectors: Some("00".into()), ..alice }));
         Ok::<_, ()>(())
     });

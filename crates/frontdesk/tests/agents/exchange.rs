@@ -237,7 +237,7 @@ async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wai
     };
     let first = payload("c");
     desk.exchanges().exchange(speaker, "alice", &first, 1).await.expect_err("nobody answers so soon");
-    let agent = desk.directory().read(|view| view.agent(&"home".into(), "alice").map(|it| it.no)).unwrap();
+    let agent = desk.directory().read(|view| view.agent(&"home".into(), &"alice".into()).map(|it| it.no)).unwrap();
     let (gone, here, at_ms) = (DeskNo(99), DeskNo(1), 1);
     let exchange = Exchange {
         token: u64::MAX >> 1,
@@ -320,7 +320,7 @@ async fn a_question_repeated_after_a_crash_reaches_the_agent() {
     let first = socket.of("inbound").await;
     socket.ack(&first).await; // settled in the ledger
     let desk = plane.harness.app.desk.clone();
-    let no = desk.directory().read(|view| view.instance(&"home".into(), "gw-1").map(|it| it.no)).unwrap();
+    let no = desk.directory().read(|view| view.instance(&"home".into(), &"gw-1".into()).map(|it| it.no)).unwrap();
     let settled = async {
         while !desk.stores().ledger.pending(no, Seq(0), 10).await.unwrap().is_empty() {
             tokio::task::yield_now().await;

@@ -62,7 +62,7 @@ async fn leftovers_of_a_deletion_are_removed_at_the_next_start() {
     }
     let desk = plane.harness.app.desk.clone();
     let gone = desk.directory().write(|view, draft| {
-        draft.remove(&Fact::Agent((**view.agent(&"home".into(), "alice").unwrap()).clone()));
+        draft.remove(&Fact::Agent((**view.agent(&"home".into(), &"alice".into()).unwrap()).clone()));
         Ok::<_, ()>(())
     });
     assert!(gone.await.is_ok());

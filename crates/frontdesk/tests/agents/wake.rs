@@ -233,7 +233,7 @@ async fn rule_15_a_scheduled_wake_of_a_deleted_agent_does_not_reach_a_new_one() 
     // A crash in the middle of the deletion: the agent is gone, but its scheduled wake still exists.
     let desk = plane.harness.app.desk.clone();
     let gone = desk.directory().write(|view, draft| {
-        let agent = view.agent(&"home".into(), "ada@example.org").cloned().unwrap();
+        let agent = view.agent(&"home".into(), &"ada@example.org".into()).cloned().unwrap();
         draft.remove(&Fact::Agent((*agent).clone()));
         Ok::<_, ()>(())
     });

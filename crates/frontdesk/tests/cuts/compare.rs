@@ -26,7 +26,7 @@ type IdOf = fn(usize) -> String;
 async fn compare_platforms(scene: &Scene) {
     let desk = scene.desk();
     let (ledger, phone) = (&desk.stores().ledger, format!("+{PHONE_USER}"));
-    let instance = desk.directory().find_instance("home-gw", None).unwrap().no;
+    let instance = desk.directory().find_instance(&"home-gw".into(), None).unwrap().no;
     let rows = ledger.mail(instance, None, Seq(0), 99_999).await.unwrap();
     let telegram_user = TG_USER.to_string();
     let wecom_chat = format!("{WC_CORP}:wanda");
@@ -44,7 +44,12 @@ async fn compare_platforms(scene: &Scene) {
     let ids = ids.map(|(platform, chat_id, id_of)| {
         (platform, chat_id, (0..scene.most_cuts()).map(id_of).collect::<Vec<String>>())
     });
-    for (platform, chat_id, ids) in ids.into_iter().chain([("slack", SLACK_CHAT, slack_ids)]) {
+    let compared: Vec<_> = ids.into_iter().chain([("slack", SLACK_CHAT, slack_ids)]).collect();
+    for platform in desk.platforms().all().filter(|it| !it.doors().is_empty()) {
+        let name = &platform.descriptor().platform;
+        assert!(compared.iter().any(|(compared, ..)| compared == name), "the events of {name} must be compared here");
+    }
+    for (platform, chat_id, ids) in compared {
         let mut stored = 0;
         for id in ids {
             let event = ledger
@@ -76,7 +81,7 @@ async fn compare_platforms(scene: &Scene) {
 /// Alarms that are armed are in the schedule. Those that the operator revived were due at once and have been fired.
 async fn compare_alarms(scene: &Scene) {
     let desk = scene.desk();
-    let instance = desk.directory().find_instance("sleeper", None).unwrap().no;
+    let instance = desk.directory().find_instance(&"sleeper".into(), None).unwrap().no;
     let alarms = &desk.stores().alarms;
     let mut fired = 0;
     let firing = async {
@@ -203,7 +208,7 @@ pub(crate) async fn compare(scene: &Scene) {
         let bound = (0..scene.most_cuts()).map(|n| format!("bound-{n}"));
         let linked = bound.clone().all(|name| {
             view.links(&TenantId::from(t), "relay", &UserId::from(&name)).len()
-                == usize::from(view.instance(&TenantId::from(t), &name).is_some())
+                == usize::from(view.instance(&TenantId::from(t), &name.as_str().into()).is_some())
         });
         [has_instances, enrolled, linked]
     });

@@ -14,7 +14,7 @@ use frontdesk_core::directory::{Caller, Identity};
 use frontdesk_core::intake::{Intake, Receipt, TenantSource, Verified};
 use frontdesk_core::port::BoxFuture;
 use frontdesk_core::port::outcall::{Call, HttpAnswer, Outcall, OutcallError};
-use frontdesk_core::port::platform::Look;
+use frontdesk_core::port::platform::{Look, PlatformBot};
 use frontdesk_core::port::store::{Ledger as _, StoreError};
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Desk, Parts, Rules};
@@ -70,7 +70,7 @@ impl Scene {
         };
         desk.directory().bots().add(bot).await.unwrap();
         for tenant in ["red", "blue"] {
-            desk.directory().create_tenant(tenant).await.unwrap();
+            desk.directory().create_tenant(&tenant.into()).await.unwrap();
             let (platform, key) = (PLATFORM.into(), format!("{tenant}-guild"));
             desk.directory().add_route(RouteNew { platform, key, tenant: tenant.into() }).await.unwrap();
         }
@@ -145,8 +145,7 @@ impl Scene {
     ) -> Result<Receipt, DeskError> {
         let mut intake = Intake::new(Verified::by("the test's own hands"), tenant_source, BOT.into(), event);
         intake.addressed = addressed;
-        intake.press_of =
-            intake.event.prompt_response.as_ref().and_then(|press| press.prompt_message_id.clone()).map(Into::into);
+        intake.press_of = intake.event.prompt_response.as_ref().and_then(|press| press.prompt_message_id.clone());
         Ok(self.desk.inbound().receive(vec![intake]).await?.remove(0))
     }
 
@@ -163,7 +162,7 @@ impl Scene {
     }
 
     async fn explained(&self, receipt: &Receipt) -> Value {
-        serde_json::to_value(self.desk.inbound().explain(&receipt.event_id).await.unwrap()).unwrap()
+        serde_json::to_value(self.desk.inbound().explain(&receipt.event_id.to_string()).await.unwrap()).unwrap()
     }
 
     async fn act(&self, caller: &Caller, action: Value) -> ActionResult {
@@ -202,7 +201,7 @@ async fn an_action_without_platform_goes_to_the_one_that_knows_its_chat() {
     scene.take(scene.message("red-chat", Some("red-guild"), "ann", "hi")).await;
     let pair = |platform: &str, bot: &str| (platform.to_owned(), BotId::from(bot));
     let fronted = [pair("relay", "desk"), pair(PLATFORM, BOT), pair(PLATFORM, "second")];
-    let meant = async |chat: &str, fronted: &[(String, BotId)]| {
+    let meant = async |chat: &str, fronted: &[PlatformBot]| {
         let action = Action::parse(&json!({ "op": "send", "chat_id": chat, "content": "x" }).to_string()).unwrap();
         scene.desk.outbound().speaking_as(&caller, &fronted[0], &fronted[1..], &action).await.clone()
     };

@@ -72,7 +72,7 @@ impl Platform for GuildChat {
 
     fn act<'a>(&'a self, _: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {
         let text = serde_json::to_value(&action.act).unwrap()["content"].as_str().unwrap_or_default().to_owned();
-        self.sent.lock().unwrap().push((action.act.chat_id().map_or("", ChatId::as_str).to_owned(), text));
+        self.sent.lock().unwrap().push((action.act.chat().to_owned(), text));
         let result = match self.is_nameless.load(Ordering::SeqCst) {
             true => ActionResult::done(),
             false => ActionResult::sent("out-1"),

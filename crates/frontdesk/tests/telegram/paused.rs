@@ -99,7 +99,7 @@ impl World {
 
     /// A tenant with one agent of the same name.
     pub(crate) async fn tenant(&self, name: &str) -> Caller {
-        self.desk.directory().create_tenant(name).await.unwrap();
+        self.desk.directory().create_tenant(&name.into()).await.unwrap();
         let ask = ProvisionRequest {
             gateway_id: name.into(),
             platform: "telegram".into(),

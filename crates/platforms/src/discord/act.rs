@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::outcall::{HttpMethod, Part, PartValue};
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot, MediaFault, RemoteMedia};
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, Secret, TenantId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -177,7 +177,7 @@ impl Discord {
     /// The channel that an action goes to. The server has checked that the agent may write to the chat; a thread must be
     /// one of that chat.
     async fn target(&self, bot: &Bot, action: &Action) -> Result<String, Acted> {
-        let chat_id = id(action.act.chat_id().map_or("", ChatId::as_str), "channel")?;
+        let chat_id = id(action.act.chat(), "channel")?;
         match action.meta("thread_id").filter(|thread| !thread.is_empty()) {
             Some(thread) => self.thread_in(bot, &chat_id, thread).await,
             None => Ok(chat_id),
@@ -201,7 +201,7 @@ impl Discord {
     async fn send_media(
         &self,
         api: &Api<'_>,
-        tenant: &str,
+        tenant: &TenantId,
         channel: &str,
         source_url: &str,
         filename: Option<&str>,

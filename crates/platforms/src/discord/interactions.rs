@@ -287,7 +287,7 @@ impl Discord {
         };
         let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
         (intake.addressed, intake.is_interaction) = (true, true);
-        intake.press_of = Some(press.message_id.clone());
+        intake.press_of = Some(press.message_id.as_str().into());
         let then = Then { taken: json!({ "type": UPDATE, "data": shown }) };
         Meaning::Event { intake: Box::new(intake), then }
     }

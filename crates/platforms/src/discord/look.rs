@@ -178,9 +178,9 @@ impl Discord {
             chat_type: channel.type_name().into(),
         };
         if channel.is_direct() {
-            let person = channel.recipients.first().map(|user| user.id.clone());
+            let person = channel.recipients.first().map(|user| UserId::from(&user.id));
             let visible = viewer.map(|viewer| channel.recipients.iter().any(|user| user.id == viewer));
-            return Ok(Some(Look { info, visible, person: person.map(UserId::from), ..Look::default() }));
+            return Ok(Some(Look { info, visible, person, ..Look::default() }));
         }
         let visible = match viewer {
             Some(viewer) => self.sees(bot, &channel, viewer).await.map_err(unknown)?,
@@ -188,14 +188,8 @@ impl Discord {
         };
         // Who reaches the channel does not reach its private threads.
         let is_open = channel.kind != PRIVATE_THREAD;
-        let parent_chat_id = channel.parent().filter(|_| is_open).map(str::to_owned);
-        Ok(Some(Look {
-            info,
-            visible,
-            scope_id: channel.guild_id,
-            parent_chat_id: parent_chat_id.map(ChatId::from),
-            person: None,
-        }))
+        let parent_chat_id = channel.parent().filter(|_| is_open).map(ChatId::from);
+        Ok(Some(Look { info, visible, scope_id: channel.guild_id, parent_chat_id, person: None }))
     }
 
     /// `None`: Discord does not say. That counts as no.

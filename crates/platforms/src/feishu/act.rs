@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, ActingAs};
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, MessageId};
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, MessageId};
 use serde_json::{Value, json};
 
 use super::Feishu;
@@ -45,7 +45,7 @@ impl Feishu {
     }
 
     async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
-        let (bot, chat_id) = (acting_as.bot, action.act.chat_id().map_or("", ChatId::as_str));
+        let (bot, chat_id) = (acting_as.bot, action.act.chat());
         if !is_id(chat_id) {
             let text = format!("{chat_id:?} is not the id of a chat of Feishu, like oc_...");
             return Err(ActionResult::refused(Code::BadRequest, text));

@@ -175,6 +175,6 @@ fn press_event(bot: &Bot, proof: Verified, press: &Pressed, mut source: Source, 
     };
     let mut intake = Intake::new(proof, bot.tenant_source(), bot.id.clone(), event);
     (intake.addressed, intake.is_interaction) = (true, true);
-    intake.press_of = Some(press.message_id.clone());
+    intake.press_of = Some(press.message_id.as_str().into());
     intake
 }

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use frontdesk_core::port::media::MediaBody;
 use frontdesk_core::port::outcall::{Body, Part, PartValue};
 use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
-use frontdesk_wire::{ActionResult, Code, Secret};
+use frontdesk_wire::{ActionResult, Code, Secret, TenantId};
 use futures_util::StreamExt as _;
 use serde_json::json;
 
@@ -183,7 +183,7 @@ async fn upload(
 /// Feishu wants to know the length before. A file without one is in memory for as long as the permit is held.
 async fn sized(
     file: SourceFile,
-    tenant: &str,
+    tenant: &TenantId,
     held_files: &Transfers,
 ) -> Result<(SourceFile, u64, Option<Transfer>), ActionResult> {
     let (length, file, held) = if let Some(size) = file.size {

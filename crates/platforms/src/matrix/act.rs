@@ -61,7 +61,7 @@ impl Homeservers {
         }
         let parts = ["client", "v3", "rooms", chat_id, "typing", client.account.user_id];
         if let Err(fault) = client.put(&parts, &json!({ "typing": false })).await {
-            tracing::debug!(%fault, room_id = %chat_id, "removing the typing indicator failed");
+            tracing::debug!(%fault, room_id = chat_id.as_str(), "removing the typing indicator failed");
         }
     }
 

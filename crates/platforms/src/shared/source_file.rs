@@ -38,12 +38,16 @@ impl SourceFiles {
     }
 
     /// `Err` says why there is no such file; nothing was sent.
-    pub(crate) async fn open(&self, tenant: &str, url: &str, max_bytes: usize) -> Result<SourceFile, ActionResult> {
+    pub(crate) async fn open(
+        &self,
+        tenant: &TenantId,
+        url: &str,
+        max_bytes: usize,
+    ) -> Result<SourceFile, ActionResult> {
         if let Some(id) = media::id_in(&self.public_url, url) {
-            let found =
-                self.media.media_get(&TenantId::from(tenant), id, self.env.now_ms()).await.map_err(|error| {
-                    ActionResult::refused(Code::Unavailable, format!("the file cannot be read: {error}"))
-                })?;
+            let found = self.media.media_get(tenant, id, self.env.now_ms()).await.map_err(|error| {
+                ActionResult::refused(Code::Unavailable, format!("the file cannot be read: {error}"))
+            })?;
             let absent = || ActionResult::refused(Code::NotFound, "file not found or expired");
             let (MediaItem { mime, filename, size, .. }, body) = found.ok_or_else(absent)?;
             return Ok(SourceFile { mime, filename, size: Some(size), body });

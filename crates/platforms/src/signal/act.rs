@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::api::{Daemon, RpcError};
-use super::ids::{MessageId, recipient};
+use super::ids::{MessageRef, recipient};
 use super::text::one_message;
 use super::{MESSAGE_MAX, PLATFORM, Signal};
 
@@ -82,9 +82,9 @@ impl Signal {
 }
 
 #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
-fn message(id: &str) -> Result<MessageId, ActionResult> {
+fn message(id: &str) -> Result<MessageRef, ActionResult> {
     let bad = || ActionResult::refused(Code::BadRequest, format!("{id:?} is not a message id of {PLATFORM}"));
-    MessageId::parse(id).ok_or_else(bad)
+    MessageRef::parse(id).ok_or_else(bad)
 }
 
 /// The parameters of a message. An empty text is one that only accompanies a file.
@@ -109,7 +109,7 @@ pub(super) fn target(
         }
     }
     // A message that cannot be quoted is answered without a quote.
-    if let Some(id) = reply_to.and_then(MessageId::parse) {
+    if let Some(id) = reply_to.and_then(MessageRef::parse) {
         params["quoteTimestamp"] = id.sent_ms.into();
         params["quoteAuthor"] = id.author.as_deref().unwrap_or(daemon.account).into();
     }
@@ -136,7 +136,7 @@ fn failure(sent: &Sent) -> Option<Acted> {
 pub(super) fn sent(outcome: Result<Sent, RpcError>) -> Acted {
     match outcome {
         Ok(outcome) => failure(&outcome).unwrap_or_else(|| {
-            ActionResult::sent(MessageId { sent_ms: outcome.timestamp, author: None }.to_string()).into()
+            ActionResult::sent(MessageRef { sent_ms: outcome.timestamp, author: None }.to_string()).into()
         }),
         Err(error) => error.into(),
     }

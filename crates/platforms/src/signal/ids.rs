@@ -23,13 +23,13 @@ pub(super) fn recipient(chat_id: &str) -> Value {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct MessageId {
+pub(super) struct MessageRef {
     pub(super) sent_ms: u64,
     /// `None`: the bot.
     pub(super) author: Option<String>,
 }
 
-impl MessageId {
+impl MessageRef {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (sent, author) = match text.split_once(':') {
             Some((sent, author)) if !author.is_empty() => (sent, Some(author.to_owned())),
@@ -40,7 +40,7 @@ impl MessageId {
     }
 }
 
-impl fmt::Display for MessageId {
+impl fmt::Display for MessageRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.author {
             Some(author) => write!(f, "{}:{author}", self.sent_ms),
@@ -56,9 +56,9 @@ mod tests {
     #[test]
     fn a_message_id_is_a_time_and_an_author() {
         for text in ["1700000000000", "1700000000000:0b6d7c9e"] {
-            assert_eq!(MessageId::parse(text).unwrap().to_string(), text);
+            assert_eq!(MessageRef::parse(text).unwrap().to_string(), text);
         }
-        assert!(["", "x", "1:", ":a", "-1"].iter().all(|text| MessageId::parse(text).is_none()));
+        assert!(["", "x", "1:", ":a", "-1"].iter().all(|text| MessageRef::parse(text).is_none()));
         assert_eq!(recipient("group:R3I="), json!({ "groupId": "R3I=" }));
         assert_eq!(recipient("0b6d"), json!({ "recipient": ["0b6d"] }));
     }

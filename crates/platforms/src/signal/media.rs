@@ -6,7 +6,7 @@ use bytes::Bytes;
 use frontdesk_core::port::media::{MediaBody, body_of};
 use frontdesk_core::port::outcall::{Body, Call, HttpAnswer};
 use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
-use frontdesk_wire::{ActionResult, Code, Secret};
+use frontdesk_wire::{ActionResult, Code, Secret, TenantId};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl Signal {
     pub(super) async fn send_media(
         &self,
         daemon: &Daemon<'_>,
-        tenant: &str,
+        tenant: &TenantId,
         chat_id: &str,
         source_url: &str,
         caption: Option<&str>,

@@ -115,13 +115,7 @@ impl Signal {
     async fn look_at(&self, bot: &Bot, chat_id: &str, viewer: Option<&str>) -> Result<Option<Look>, LookFault> {
         let Some(group_id) = group_of(chat_id) else {
             let visible = viewer.map(|viewer| viewer == chat_id);
-            let person_id = Some(chat_id.to_owned());
-            return Ok(Some(Look {
-                info: person(chat_id),
-                visible,
-                person: person_id.map(UserId::from),
-                ..Look::default()
-            }));
+            return Ok(Some(Look { info: person(chat_id), visible, person: Some(chat_id.into()), ..Look::default() }));
         };
         let Some(daemon) = Daemon::of(&*self.outcall, bot) else { return Ok(None) };
         let asked = daemon.rpc::<Vec<Group>>("listGroups", json!({ "groupId": [group_id] })).await;

@@ -8,7 +8,7 @@ use frontdesk_wire::{MessageEvent, Secret, Source};
 
 use super::PLATFORM;
 use super::envelope::{Attachment, DataMessage, Envelope, Exception, Mention, Quote, Received};
-use super::ids::{GROUP_PREFIX, MessageId};
+use super::ids::{GROUP_PREFIX, MessageRef};
 use super::media::Handle;
 
 /// What stands in a text for somebody who is mentioned.
@@ -76,7 +76,7 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
     }
     let name = source_name.filter(|name| !name.is_empty());
     let is_own_quote = message.quote.as_ref().map(|it| me.is(it.author_number.as_deref(), it.author_uuid.as_deref()));
-    let message_id = MessageId { sent_ms: edited.unwrap_or(sent_ms), author: Some(author.clone()) };
+    let message_id = MessageRef { sent_ms: edited.unwrap_or(sent_ms), author: Some(author.clone()) };
     let event = MessageEvent {
         text,
         message_type: message_type(&message).into(),
@@ -96,11 +96,11 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
             ..Source::default()
         },
         message_id: Some(message_id.to_string().into()),
-        reply_to_message_id: (message
+        reply_to_message_id: message
             .quote
             .as_ref()
             .filter(|it| it.id > 0)
-            .map(|it| quoted_id(it, me).to_string().into())),
+            .map(|it| quoted_id(it, me).to_string().into()),
         reply_to: message.quote.as_ref().map(|it| ReplyTo {
             text: it.text.clone(),
             author: quoted_author(it),
@@ -157,9 +157,9 @@ fn files(attachments: &[Attachment], chat_id: &str) -> Vec<RemoteFile> {
     attachments.iter().filter_map(file).filter(fits).take(REMOTE_MEDIA_MAX).collect()
 }
 
-fn quoted_id(quote: &Quote, me: &Me<'_>) -> MessageId {
+fn quoted_id(quote: &Quote, me: &Me<'_>) -> MessageRef {
     let is_own = me.is(quote.author_number.as_deref(), quote.author_uuid.as_deref());
-    MessageId { sent_ms: quote.id, author: quoted_author(quote).filter(|_| !is_own) }
+    MessageRef { sent_ms: quote.id, author: quoted_author(quote).filter(|_| !is_own) }
 }
 
 fn quoted_author(quote: &Quote) -> Option<String> {

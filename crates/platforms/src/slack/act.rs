@@ -1,7 +1,7 @@
 //! What agents do: each op as calls of the Web API.
 
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Code, MessageId, Secret};
+use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, MessageId, Secret};
 use serde_json::{Map, Value, json};
 
 use super::Slack;
@@ -98,7 +98,7 @@ impl Slack {
         if let Act::FollowUp { content, .. } = &action.act {
             return self.follow_up(bot, content, capability).await;
         }
-        let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
+        let chat_id = action.act.chat();
         let target = Target::of(action, chat_id)?;
         let api = match self.api_for(bot, chat_id, action.meta("scope_id")).await {
             Ok(Some((api, _))) => api,

@@ -173,14 +173,14 @@ fn press_event(bot: &Bot, proof: Verified, payload: &Value, press: &Pressed, use
         text: format!("/{}", press.option_id),
         message_type: "command".into(),
         source,
-        message_id: Some((format!("press-{}", hash(&[&press.message_ts, &user_id, &press.action_ts]))).into()),
+        message_id: Some(format!("press-{}", hash(&[&press.message_ts, &user_id, &press.action_ts])).into()),
         reply_to_message_id: Some(press.message_ts.as_str().into()),
         prompt_response: Some(press.response()),
         ..MessageEvent::default()
     };
     let mut intake = intake(&scene, proof, event);
     (intake.addressed, intake.is_interaction) = (true, true);
-    intake.press_of = Some(press.message_ts.clone());
+    intake.press_of = Some(press.message_ts.as_str().into());
     intake
 }
 

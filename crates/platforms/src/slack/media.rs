@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use frontdesk_core::port::outcall::{Body, Call, HttpMethod};
 use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
-use frontdesk_wire::{ActionResult, Code, MessageId, Secret};
+use frontdesk_wire::{ActionResult, Code, MessageId, Secret, TenantId};
 use futures_util::StreamExt as _;
 use serde_json::{Map, Value, json};
 
@@ -31,7 +31,7 @@ impl Slack {
         &self,
         bot: &Bot,
         api: &Api<'_>,
-        tenant: &str,
+        tenant: &TenantId,
         target: Target<'_>,
         source_url: &str,
         caption: Option<&str>,

@@ -139,7 +139,7 @@ impl Slack {
 
 /// The limit that an action counts for, by name.
 fn bucket(action: &Action) -> Option<(String, Rate)> {
-    let chat = action.act.chat_id().map_or("", ChatId::as_str);
+    let chat = action.act.chat();
     match &action.act {
         Act::Send { .. } | Act::Prompt { .. } | Act::SendMedia { .. } | Act::ThreadCreate { .. } => {
             Some((format!("chat:{chat}"), CHAT_RATE))

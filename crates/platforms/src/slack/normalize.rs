@@ -164,8 +164,8 @@ fn written(
     }
     if !is_ts(ts) || !is_id(channel) {
         intake.refused = Some("the message has no id, or no channel".to_owned());
-        intake.event.message_id =
-            Some((format!("odd-{}", hex::encode(frontdesk_core::short_hash(&[channel, ts])))).into());
+        let hash = hex::encode(frontdesk_core::short_hash(&[channel, ts]));
+        intake.event.message_id = Some(format!("odd-{hash}").into());
         intake.event.source.chat_id = "unknown".into();
     }
     Some(intake)

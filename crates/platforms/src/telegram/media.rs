@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::outcall::{Part, PartValue};
 use frontdesk_core::port::platform::{Acted, Bot, MediaFault, RemoteMedia};
-use frontdesk_wire::{ActionResult, Code, Secret};
+use frontdesk_wire::{ActionResult, Code, Secret, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ impl Telegram {
     pub(super) async fn send_media(
         &self,
         api: &Api<'_>,
-        tenant: &str,
+        tenant: &TenantId,
         target: Target<'_>,
         kind: &str,
         source_url: &str,

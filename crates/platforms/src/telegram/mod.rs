@@ -433,7 +433,7 @@ impl Platform for Telegram {
 
     fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
         let cost = Cost::of(action);
-        let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
+        let chat_id = action.act.chat();
         match &action.act {
             // Not counted by Telegram like messages.
             Act::Typing { .. } | Act::GetChatInfo { .. } | Act::Draft { sealed: false, .. } => {

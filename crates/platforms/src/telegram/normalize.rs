@@ -163,7 +163,7 @@ fn press(query: CallbackQuery, me: &User, bot: &Bot) -> Meaning {
     };
     let mut intake = intake(bot, me, event);
     intake.addressed = true;
-    intake.press_of = Some(message.message_id.to_string());
+    intake.press_of = Some(message.message_id.to_string().into());
     Meaning { pressed, ..Meaning::event(intake) }
 }
 

@@ -22,7 +22,12 @@ const REDIRECTS_MAX: usize = 3;
 
 impl Sms {
     /// The URL at which Twilio gets the file of an action. Nothing was sent yet.
-    pub(super) async fn media_url(&self, bot: &Bot, tenant: &str, source_url: &str) -> Result<String, ActionResult> {
+    pub(super) async fn media_url(
+        &self,
+        bot: &Bot,
+        tenant: &TenantId,
+        source_url: &str,
+    ) -> Result<String, ActionResult> {
         let Some(id) = source_url.strip_prefix(&self.own_files) else {
             self.outcall
                 .check(source_url)
@@ -44,7 +49,7 @@ impl Sms {
     pub(super) async fn show_file(&self, bot: &Bot, token: &str, now_ms: u64) -> Result<ReceivedRequest, Reply> {
         let absent = || Reply::text(404, "the link is not valid, or expired");
         let (tenant, id) = Link::read(bot, token, now_ms / 1_000).ok_or_else(absent)?;
-        let found = self.media.media_get(&TenantId::from(&tenant), &id, now_ms).await;
+        let found = self.media.media_get(&tenant, &id, now_ms).await;
         let (item, body) = found.map_err(|_| Reply::text(503, "the file cannot be read"))?.ok_or_else(absent)?;
         Ok(ReceivedRequest::events(Vec::new(), DoorAnswer::File(item, body)))
     }
@@ -105,7 +110,7 @@ fn is_of_twilio(url: &str, own_base: Option<&str>) -> bool {
 
 /// A file that Twilio may fetch until some time.
 struct Link<'a> {
-    tenant: &'a str,
+    tenant: &'a TenantId,
     id: &'a str,
     until_s: u64,
 }
@@ -124,16 +129,16 @@ impl Link<'_> {
     }
 
     fn token(&self, bot: &Bot) -> Option<String> {
-        let names = [self.tenant, self.id].map(|name| URL_SAFE_NO_PAD.encode(name));
+        let names = [self.tenant.as_str(), self.id].map(|name| URL_SAFE_NO_PAD.encode(name));
         Some(format!("{}.{}.{}.{}", self.until_s, names[0], names[1], self.mark(bot)?))
     }
 
     /// Tenant and id of a link that is valid.
-    fn read(bot: &Bot, token: &str, now_s: u64) -> Option<(String, String)> {
+    fn read(bot: &Bot, token: &str, now_s: u64) -> Option<(TenantId, String)> {
         let mut parts = token.split('.');
         let until_s: u64 = parts.next()?.parse().ok()?;
         let mut name = || String::from_utf8(URL_SAFE_NO_PAD.decode(parts.next()?).ok()?).ok();
-        let (tenant, id) = (name()?, name()?);
+        let (tenant, id) = (TenantId::from(name()?), name()?);
         let mark = parts.next()?;
         let link = Link { tenant: &tenant, id: &id, until_s };
         let is_valid = same_bytes(link.mark(bot)?.as_bytes(), mark.as_bytes()) && parts.next().is_none();
@@ -152,13 +157,13 @@ mod tests {
     #[test]
     fn a_link_is_for_one_file_of_one_bot_and_ends() {
         let ours = bot("b", "token");
-        let token = Link { tenant: "home", id: "f1", until_s: 100 }.token(&ours).unwrap();
+        let token = Link { tenant: &"home".into(), id: "f1", until_s: 100 }.token(&ours).unwrap();
         assert_eq!(Link::read(&ours, &token, 100), Some(("home".into(), "f1".into())));
         assert_eq!(Link::read(&ours, &token, 101), None, "it is over");
         assert_eq!(Link::read(&bot("c", "token"), &token, 1), None);
         assert_eq!(Link::read(&bot("b", "other"), &token, 1), None);
         let (_, rest) = token.split_once('.').unwrap();
-        let foreign = Link { tenant: "away", id: "f1", until_s: 100 }.token(&ours).unwrap();
+        let foreign = Link { tenant: &"away".into(), id: "f1", until_s: 100 }.token(&ours).unwrap();
         let mixed = format!("{}.{}", foreign.rsplit_once('.').unwrap().0, token.rsplit_once('.').unwrap().1);
         for wrong in
             [format!("200.{rest}"), format!("{token}.x"), mixed, token[..token.len() - 1].into(), String::new()]

@@ -293,7 +293,7 @@ impl Platform for WhatsApp {
             Act::GetChatInfo { .. } => cost,
             Act::Typing { .. } => cost.in_bot_bucket("bot", BOT_RATE),
             _ => {
-                let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
+                let chat_id = action.act.chat();
                 cost.in_bot_bucket("bot", BOT_RATE).in_bucket(chat_bucket(chat_id), CHAT_RATE)
             }
         }

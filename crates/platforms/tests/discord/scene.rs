@@ -19,7 +19,7 @@ use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::fakes::discord::{
     FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, RestRequest, Server, SocketFault, Transport,
 };
-use frontdesk_wire::{Secret, TenantId};
+use frontdesk_wire::{EventId, Secret, TenantId};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
@@ -150,7 +150,7 @@ struct PartInlet {
 impl Inlet for PartInlet {
     fn take(&self, intakes: Vec<Intake>) -> BoxFuture<'_, Result<Vec<Result<Receipt, DeskError>>, DeskError>> {
         let verdict = || serde_json::from_value(json!({ "outcome": "delivered", "text": "" })).unwrap();
-        let receipt = |fresh| Receipt { event_id: String::new(), verdict: verdict(), fresh, line: None };
+        let receipt = |fresh| Receipt { event_id: EventId(1), verdict: verdict(), fresh, line: None };
         let taken = intakes.iter().map(|intake| Ok(receipt(self.recorder.put(intake)))).collect();
         Box::pin(std::future::ready(Ok(taken)))
     }

@@ -242,7 +242,7 @@ mod tests {
             queues.add(to, Hint::Rows(vec![InstanceNo(number % 400)]));
             queues.add(To::All, Hint::Directory(number));
         }
-        queues.add(to, Hint::Echo(7));
+        queues.add(to, Hint::Echo(DeskNo(7)));
         let messages = queues.next_messages().await;
         let texts: Vec<&str> = messages.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!((texts[0], texts[1]), (r#"{"echo":7}"#, r#"{"directory":999}"#));
@@ -256,8 +256,8 @@ mod tests {
     fn more_than_can_be_kept_is_dropped_and_reported() {
         let queues = Queues::new(1);
         for number in 0..5_000 {
-            queues.add(To::All, Hint::Echo(number));
-            queues.received(&encode(&Hint::Echo(number)));
+            queues.add(To::All, Hint::Echo(DeskNo(number)));
+            queues.received(&encode(&Hint::Echo(DeskNo(number))));
         }
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
         assert_eq!(queues.next_event(), Some(BusEvent::Missed), "whoever hears is told to look at everything");

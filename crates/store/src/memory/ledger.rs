@@ -288,7 +288,7 @@ fn accept_one(state: &mut State, one: Acceptance, added: &mut Vec<NewRow>) -> Ac
     let place = message.map_or(InboxSeq::NONE, |message| {
         let place = state.next_place(message.agent);
         let stored = StoredMessage { place, event, at_ms: delivery.at_ms, message };
-        state.messages.insert((stored.message.agent, place), (tenant.to_string(), stored));
+        state.messages.insert((stored.message.agent, place), (tenant.clone(), stored));
         place
     });
     let line = chat.and_then(|chat| state.write_chat(&tenant, *chat));

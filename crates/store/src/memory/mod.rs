@@ -74,12 +74,12 @@ struct State {
     alarm_ends: BTreeMap<u64, EndedAlarm>,
     last_end: u64,
     /// By agent and place, with the tenant.
-    messages: BTreeMap<(InstanceNo, InboxSeq), (String, StoredMessage)>,
+    messages: BTreeMap<(InstanceNo, InboxSeq), (TenantId, StoredMessage)>,
     /// The last place in each inbox.
     places: HashMap<InstanceNo, InboxSeq>,
     planned_wakes: HashMap<String, PlannedWake>,
     /// By tenant and name.
-    skills: BTreeMap<(String, String), skills::Skill>,
+    skills: BTreeMap<(TenantId, String), skills::Skill>,
     skill_tokens: HashMap<TenantId, String>,
     data: Option<rusqlite::Connection>,
     /// Each with the token of the duty under which it was saved.

@@ -15,7 +15,7 @@ pub(super) struct Skill {
 
 impl State {
     fn skill(&self, tenant: &TenantId, name: &str) -> Option<&Skill> {
-        self.skills.get(&(tenant.to_string(), name.to_owned()))
+        self.skills.get(&(tenant.clone(), name.to_owned()))
     }
 
     fn move_skill_token(&mut self, tenant: &TenantId, name: &str, now: Option<(SkillStatus, &str)>) {
@@ -25,7 +25,7 @@ impl State {
 
     fn put_skill(&mut self, write: SkillWrite) -> Result<(), StoreError> {
         let SkillWrite { tenant, expect, mut meta, source, version } = write;
-        let key = (tenant.to_string(), meta.name.clone());
+        let key = (tenant.clone(), meta.name.clone());
         let old = self.skills.remove(&key);
         let expected = match (&expect, old.as_ref().map(|old| &old.meta)) {
             (Expect::Absent, None) => true,
@@ -40,7 +40,7 @@ impl State {
         }
         let before = old.as_ref().map(|old| (old.meta.status, old.meta.content_hash.as_str()));
         if before != Some((meta.status, &meta.content_hash)) {
-            self.move_skill_token(&TenantId::from(&key.0), &meta.name, Some((meta.status, &meta.content_hash)));
+            self.move_skill_token(&tenant, &meta.name, Some((meta.status, &meta.content_hash)));
         }
         let mut versions = Vec::new();
         if let Some(old) = old {
@@ -99,7 +99,7 @@ impl Skills for MemoryStore {
 
     fn skill_delete<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, bool> {
         let mut state = self.state();
-        let there = state.skills.remove(&(tenant.to_string(), name.to_owned())).is_some();
+        let there = state.skills.remove(&(tenant.clone(), name.to_owned())).is_some();
         if there {
             state.move_skill_token(tenant, name, None);
         }

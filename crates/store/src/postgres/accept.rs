@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_core::port::store::{Acceptance, Accepted, ChatWrite, Delivery, MadeRow, NewRow, StoreError, Stored};
-use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 
 use super::connection::{Connection, Fault};
 use super::groups::{Asked, Group};
@@ -367,7 +367,7 @@ async fn bring_along(connection: &Connection, all: &[&Acceptance], made: &mut Ma
 }
 
 /// Writes the message of an event, and changes the message that it answers. Returns the number of a new message.
-async fn write_chat(connection: &Connection, tenant: &str, it: &ChatWrite) -> Result<Option<u64>, Fault> {
+async fn write_chat(connection: &Connection, tenant: &TenantId, it: &ChatWrite) -> Result<Option<u64>, Fault> {
     let (seq, fresh) = chat::append(connection, [tenant, &it.chat_id, &it.message_id], &it.json, it.at_ms).await?;
     if let Some(change) = &it.amend
         && !chat::amend(connection, tenant, &it.chat_id, change).await?

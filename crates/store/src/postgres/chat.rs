@@ -50,7 +50,12 @@ pub(super) async fn seq_of(
 }
 
 /// Whether the message has the revision that the change expects. If so, it keeps it until the transaction ends.
-pub(super) async fn is_at(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, Fault> {
+pub(super) async fn is_at(
+    connection: &Connection,
+    tenant: &TenantId,
+    chat_id: &ChatId,
+    it: &ChatAmend,
+) -> Result<bool, Fault> {
     let sql = "SELECT 1 FROM chat_line WHERE tenant = $1 AND chat_id = $2 AND message_id = $3 AND rev = $4 FOR UPDATE";
     let which = (kept(tenant), kept(chat_id), kept(&it.message_id));
     let found = connection.query_opt(sql, &[&which.0, &which.1, &which.2, &signed(it.rev)]).await?;
@@ -58,7 +63,12 @@ pub(super) async fn is_at(connection: &Connection, tenant: &str, chat_id: &str, 
 }
 
 /// False: the message has another revision, or does not exist.
-pub(super) async fn amend(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, Fault> {
+pub(super) async fn amend(
+    connection: &Connection,
+    tenant: &TenantId,
+    chat_id: &ChatId,
+    it: &ChatAmend,
+) -> Result<bool, Fault> {
     let sql = "UPDATE chat_line SET json = $5, rev = rev + 1
                WHERE tenant = $1 AND chat_id = $2 AND message_id = $3 AND rev = $4";
     let which = (kept(tenant), kept(chat_id), kept(&it.message_id));
@@ -89,8 +99,8 @@ impl ChatLog for PostgresStore {
         rev: u64,
         json: String,
     ) -> Stored<'a, ()> {
-        let [tenant, chat_id, message_id] = [tenant.as_str(), chat_id.as_str(), message_id.as_str()].map(str::to_owned);
-        let change = ChatAmend { message_id: message_id.into(), rev, json };
+        let (tenant, chat_id) = (tenant.clone(), chat_id.clone());
+        let change = ChatAmend { message_id: message_id.clone(), rev, json };
         self.worker.write(async move |connection| match amend(connection, &tenant, &chat_id, &change).await? {
             true => Ok(()),
             false => Err(StoreError::Conflict.into()),

@@ -96,7 +96,7 @@ impl Data for PostgresStore {
 }
 
 /// What the index has of a row.
-pub(super) fn hashes(tenant: &str, marks: &[String], text: &str) -> Vec<i64> {
+pub(super) fn hashes(tenant: &TenantId, marks: &[String], text: &str) -> Vec<i64> {
     let distinct: BTreeSet<String> = words(text).collect();
     let of_words = distinct.iter().map(|word| word_hash(tenant, word));
     let all: BTreeSet<i64> = of_words.chain(marks.iter().map(|mark| mark_hash(tenant, mark))).collect();
@@ -233,7 +233,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(tenant: &str, query: &DataQuery, phrases: &Phrases) -> Self {
+    fn of(tenant: &TenantId, query: &DataQuery, phrases: &Phrases) -> Self {
         let words: BTreeSet<i64> = phrases.words().map(|word| word_hash(tenant, word)).collect();
         let any = |(key, values): &(String, Vec<serde_json::Value>)| {
             values.iter().map(|value| mark_hash(tenant, &mark(key, value))).collect()
@@ -330,11 +330,11 @@ pub(super) async fn expire(connection: &Connection, now_s: u64, bytes: i64) -> R
     connection.execute(sql, &[&signed(now_s), &bytes]).await
 }
 
-fn word_hash(tenant: &str, word: &str) -> i64 {
+fn word_hash(tenant: &TenantId, word: &str) -> i64 {
     hash(&[tenant, "word", word])
 }
 
-fn mark_hash(tenant: &str, mark: &str) -> i64 {
+fn mark_hash(tenant: &TenantId, mark: &str) -> i64 {
     hash(&[tenant, "mark", mark])
 }
 

@@ -196,7 +196,7 @@ fn exchange(row: &Row) -> Exchange {
         tenant: given(row.get(3)).into(),
         correlation_id: given(row.get(4)),
         desk: unsigned(row.get(5)),
-        asker: row.get::<_, Option<String>>(6).map(given),
+        asker: row.get::<_, Option<String>>(6).map(|asker| given(asker).into()),
         agent: unsigned(row.get(7)),
         agent_id: given(row.get(8)).into(),
         delivery_id: given(row.get(9)),

@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::media::{EventFile, SealedMedia};
 use frontdesk_core::port::store::{Delivery, MadeRow};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{InstanceNo, Seq, TenantId};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
@@ -24,7 +24,7 @@ macro_rules! owed {
 /// the caller.
 pub(super) async fn hold(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     delivery: &Delivery,
     files: &[EventFile],
     rows: &[MadeRow],
@@ -73,7 +73,7 @@ pub(super) async fn hold_again(
 
 async fn put_handle(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     delivery: &Delivery,
     file: &SealedMedia,
 ) -> Result<(), Fault> {

@@ -18,7 +18,7 @@ const SHOWN_CHARS: usize = 1_000;
 /// All inboxes draw from one sequence: an agent that is made again gets another inbox, whose places must be higher.
 pub(super) async fn append(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     event: EventId,
     at_ms: u64,
     it: &InboxMessage,

@@ -110,7 +110,12 @@ impl MediaStore for PostgresStore {
 
 impl PostgresStore {
     /// A file, and the upload that has its bytes if they are here.
-    fn find<'a>(&'a self, tenant: &'a str, id: &'a str, now_ms: u64) -> Stored<'a, Option<(MediaItem, Option<i64>)>> {
+    fn find<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        id: &'a str,
+        now_ms: u64,
+    ) -> Stored<'a, Option<(MediaItem, Option<i64>)>> {
         let [tenant, id] = [tenant, id].map(str::to_owned);
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = concat!(
@@ -207,7 +212,7 @@ fn pieces(asker: Asker, owner: Owner, upload: i64, size: u64) -> MediaBody {
     }))
 }
 
-async fn used_by(connection: &Connection, tenant: &str) -> Result<u64, Fault> {
+async fn used_by(connection: &Connection, tenant: &TenantId) -> Result<u64, Fault> {
     let sql = "SELECT coalesce(sum(size), 0)::bigint FROM media WHERE tenant = $1";
     Ok(unsigned(connection.query_one(sql, &[&kept(tenant)]).await?.get(0)))
 }

@@ -147,7 +147,7 @@ async fn put(connection: &Connection, write: &SkillWrite) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn write_head(connection: &Connection, tenant: &str, meta: &SkillMeta) -> Result<(), Fault> {
+async fn write_head(connection: &Connection, tenant: &TenantId, meta: &SkillMeta) -> Result<(), Fault> {
     let sql = "INSERT INTO skill (tenant, name, version, content_hash, status, description, tags, created_at,
                                   updated_at, status_changed_at, author, bag)
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
@@ -178,18 +178,18 @@ async fn write_head(connection: &Connection, tenant: &str, meta: &SkillMeta) -> 
 }
 
 /// The token of a tenant, locked: all changes of its heads are made one after the other.
-async fn lock_token(connection: &Connection, tenant: &str) -> Result<String, Fault> {
+async fn lock_token(connection: &Connection, tenant: &TenantId) -> Result<String, Fault> {
     let sql = "INSERT INTO skill_token AS t (tenant, token) VALUES ($1, '0')
                ON CONFLICT (tenant) DO UPDATE SET token = t.token RETURNING token";
     Ok(connection.query_one(sql, &[&kept(tenant)]).await?.get(0))
 }
 
-async fn write_token(connection: &Connection, tenant: &str, token: &str) -> Result<(), Fault> {
+async fn write_token(connection: &Connection, tenant: &TenantId, token: &str) -> Result<(), Fault> {
     let sql = "UPDATE skill_token SET token = $2 WHERE tenant = $1";
     connection.execute(sql, &[&kept(tenant), &token]).await.map(drop)
 }
 
-async fn head(connection: &Connection, tenant: &str, name: &str) -> Result<Option<SkillMeta>, Fault> {
+async fn head(connection: &Connection, tenant: &TenantId, name: &str) -> Result<Option<SkillMeta>, Fault> {
     let sql = concat!("SELECT ", head!(), " FROM skill k WHERE tenant = $1 AND name = $2");
     let found = connection.query_opt(sql, &[&kept(tenant), &kept(name)]).await?;
     Ok(found.as_ref().map(meta).transpose()?)
@@ -198,7 +198,7 @@ async fn head(connection: &Connection, tenant: &str, name: &str) -> Result<Optio
 /// One statement, so that head and body belong together.
 async fn source(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     name: &str,
     version: Option<&str>,
 ) -> Result<Option<SkillSource>, Fault> {

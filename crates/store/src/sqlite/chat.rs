@@ -40,18 +40,30 @@ pub(super) fn seq_of(
 }
 
 /// Whether the message has the revision that the change expects.
-pub(super) fn is_at(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, StoreError> {
+pub(super) fn is_at(
+    connection: &Connection,
+    tenant: &TenantId,
+    chat_id: &ChatId,
+    it: &ChatAmend,
+) -> Result<bool, StoreError> {
     let sql = "SELECT 1 FROM chat_line WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    query.exists((tenant, chat_id, it.message_id.as_str(), signed(it.rev))).map_err(fault)
+    query.exists((tenant.as_str(), chat_id.as_str(), it.message_id.as_str(), signed(it.rev))).map_err(fault)
 }
 
 /// False: the message has another revision, or does not exist.
-pub(super) fn amend(connection: &Connection, tenant: &str, chat_id: &str, it: &ChatAmend) -> Result<bool, StoreError> {
+pub(super) fn amend(
+    connection: &Connection,
+    tenant: &TenantId,
+    chat_id: &ChatId,
+    it: &ChatAmend,
+) -> Result<bool, StoreError> {
     let sql = "UPDATE chat_line SET json = ?5, rev = rev + 1
                WHERE tenant = ?1 AND chat_id = ?2 AND message_id = ?3 AND rev = ?4";
     let mut update = connection.prepare_cached(sql).map_err(fault)?;
-    let changed = update.execute((tenant, chat_id, it.message_id.as_str(), signed(it.rev), &it.json)).map_err(fault)?;
+    let changed = update
+        .execute((tenant.as_str(), chat_id.as_str(), it.message_id.as_str(), signed(it.rev), &it.json))
+        .map_err(fault)?;
     Ok(changed == 1)
 }
 
@@ -78,8 +90,8 @@ impl ChatLog for SqliteStore {
         rev: u64,
         json: String,
     ) -> Stored<'a, ()> {
-        let [tenant, chat_id, message_id] = [tenant.as_str(), chat_id.as_str(), message_id.as_str()].map(str::to_owned);
-        let change = ChatAmend { message_id: message_id.into(), rev, json };
+        let (tenant, chat_id) = (tenant.clone(), chat_id.clone());
+        let change = ChatAmend { message_id: message_id.clone(), rev, json };
         let work = move |books: &mut Books| match amend(&books.connection, &tenant, &chat_id, &change)? {
             true => Ok(()),
             false => Err(StoreError::Conflict),

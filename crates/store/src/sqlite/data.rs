@@ -49,7 +49,7 @@ impl Data for SqliteStore {
 }
 
 /// An existing id is a conflict, detected before anything is written.
-pub(crate) fn put(connection: &Connection, tenant: &str, mut row: PortableData) -> Result<(), StoreError> {
+pub(crate) fn put(connection: &Connection, tenant: &TenantId, mut row: PortableData) -> Result<(), StoreError> {
     let known = number_of(connection, tenant)?;
     let taken = "SELECT 1 FROM data_row WHERE tenant = ?1 AND id = ?2";
     let mut taken = connection.prepare_cached(taken).map_err(fault)?;
@@ -59,7 +59,8 @@ pub(crate) fn put(connection: &Connection, tenant: &str, mut row: PortableData) 
     let sql = "INSERT INTO data_tenant (tenant, last) VALUES (?1, 1)
                ON CONFLICT (tenant) DO UPDATE SET last = last + 1 RETURNING no, last";
     let mut count = connection.prepare_cached(sql).map_err(fault)?;
-    let (owner, last): (i64, i64) = count.query_row([tenant], |row| Ok((row.get(0)?, row.get(1)?))).map_err(fault)?;
+    let (owner, last): (i64, i64) =
+        count.query_row([tenant.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).map_err(fault)?;
     let no = (owner << ROW_BITS) | last;
     let (has_detail, text) = (row.detail.is_some(), row.detail.take().unwrap_or_else(|| row.summary.clone()));
     row.score = None;
@@ -76,11 +77,11 @@ pub(super) struct Columns<'a> {
 }
 
 /// Puts back a row that was exported, under its number.
-pub(super) fn restore(connection: &Connection, tenant: &str, no: i64, it: &Columns<'_>) -> Result<(), StoreError> {
+pub(super) fn restore(connection: &Connection, tenant: &TenantId, no: i64, it: &Columns<'_>) -> Result<(), StoreError> {
     let sql = "INSERT INTO data_tenant (tenant, last) VALUES (?1, ?2)
                ON CONFLICT (tenant) DO UPDATE SET last = MAX(last, excluded.last) RETURNING no";
     let mut count = connection.prepare_cached(sql).map_err(fault)?;
-    let owner: i64 = count.query_row((tenant, no), |row| row.get(0)).map_err(fault)?;
+    let owner: i64 = count.query_row((tenant.as_str(), no), |row| row.get(0)).map_err(fault)?;
     write(connection, owner, (owner << ROW_BITS) | no, it)
 }
 
@@ -99,7 +100,7 @@ fn write(connection: &Connection, owner: i64, no: i64, it: &Columns<'_>) -> Resu
 
 pub(crate) fn get(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     id: &str,
     now_s: u64,
 ) -> Result<Option<PortableData>, StoreError> {
@@ -107,11 +108,15 @@ pub(crate) fn get(
                WHERE tenant = (SELECT no FROM data_tenant WHERE tenant = ?1) AND id = ?2
                AND (expires_at IS NULL OR expires_at > ?3)";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let found = query.query_row((tenant, id, signed(now_s)), columns).optional().map_err(fault)?;
+    let found = query.query_row((tenant.as_str(), id, signed(now_s)), columns).optional().map_err(fault)?;
     found.map(portable).transpose()
 }
 
-pub(crate) fn find(connection: &Connection, tenant: &str, query: &DataQuery) -> Result<Vec<PortableData>, StoreError> {
+pub(crate) fn find(
+    connection: &Connection,
+    tenant: &TenantId,
+    query: &DataQuery,
+) -> Result<Vec<PortableData>, StoreError> {
     let Some(owner) = number_of(connection, tenant)? else { return Ok(Vec::new()) };
     let range = (owner << ROW_BITS, ((owner + 1) << ROW_BITS) - 1);
     let now_s = signed(query.now_s);
@@ -180,9 +185,9 @@ pub(crate) fn expire(connection: &Connection, now_s: u64) -> Result<usize, Store
     Ok(gone)
 }
 
-fn number_of(connection: &Connection, tenant: &str) -> Result<Option<i64>, StoreError> {
+fn number_of(connection: &Connection, tenant: &TenantId) -> Result<Option<i64>, StoreError> {
     let mut query = connection.prepare_cached("SELECT no FROM data_tenant WHERE tenant = ?1").map_err(fault)?;
-    query.query_row([tenant], |row| row.get(0)).optional().map_err(fault)
+    query.query_row([tenant.as_str()], |row| row.get(0)).optional().map_err(fault)
 }
 
 /// The query as an FTS5 expression. All phrases are quoted, so they contain no syntax. A NUL byte would end the

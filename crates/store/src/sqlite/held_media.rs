@@ -2,7 +2,7 @@
 
 use frontdesk_core::port::media::{EventFile, SealedMedia};
 use frontdesk_core::port::store::{Delivery, MadeRow, StoreError};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{InstanceNo, Seq, TenantId};
 use rusqlite::Connection;
 
 use super::media::forget_handle;
@@ -11,7 +11,7 @@ use super::{fault, signed};
 /// Binds the files of an event to its rows, so that they are kept while one of these is owed.
 pub(super) fn hold(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     delivery: &Delivery,
     files: Vec<EventFile>,
     rows: &[MadeRow],
@@ -24,7 +24,7 @@ pub(super) fn hold(
             EventFile::Remote(file) => put_handle(connection, tenant, delivery, file)?,
             EventFile::Stored(id) => {
                 let sql = "SELECT 1 FROM media WHERE id = ?1 AND tenant = ?2";
-                let known = connection.prepare_cached(sql).and_then(|mut query| query.exists((&id, tenant)));
+                let known = connection.prepare_cached(sql).and_then(|mut query| query.exists((&id, tenant.as_str())));
                 if !known.map_err(fault)? {
                     continue; // it expired while the event was on its way
                 }
@@ -54,14 +54,14 @@ pub(super) fn hold_again(
 
 fn put_handle(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     delivery: &Delivery,
     file: SealedMedia,
 ) -> Result<String, StoreError> {
     let SealedMedia { id, mime, filename, size, sealed, expires_ms } = file;
     let sql = "INSERT INTO media (id, tenant, mime, filename, size, expires_ms) VALUES (?1, ?2, ?3, ?4, 0, ?5)";
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
-    put.execute((&id, tenant, mime, filename, signed(expires_ms))).map_err(fault)?;
+    put.execute((&id, tenant.as_str(), mime, filename, signed(expires_ms))).map_err(fault)?;
     let sql = "INSERT INTO media_remote (id, platform, bot, event, size, sealed) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
     let Delivery { platform, bot, event, .. } = delivery;

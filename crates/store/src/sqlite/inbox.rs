@@ -18,7 +18,7 @@ const SHOWN_CHARS: i64 = 1_000;
 /// numbers: the number of the event is the place. Only messages that were imported may have another one.
 pub(super) fn append(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     event: EventId,
     at_ms: u64,
     it: &InboxMessage,
@@ -31,7 +31,7 @@ pub(super) fn append(
         .execute(rusqlite::params![
             signed(event),
             signed(it.agent),
-            tenant,
+            tenant.as_str(),
             signed(at_ms),
             it.delivery_id,
             it.kind,

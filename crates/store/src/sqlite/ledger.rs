@@ -384,7 +384,7 @@ fn accepted_before(connection: &Connection, it: &Acceptance) -> Result<Accepted,
 }
 
 /// Writes the message of an event, and changes the message that it answers. Returns the number of a new message.
-fn write_chat(connection: &Connection, tenant: &str, it: &ChatWrite) -> Result<Option<u64>, StoreError> {
+fn write_chat(connection: &Connection, tenant: &TenantId, it: &ChatWrite) -> Result<Option<u64>, StoreError> {
     let (seq, fresh) = chat::append(connection, [tenant, &it.chat_id, &it.message_id], &it.json, it.at_ms)?;
     if let Some(change) = &it.amend
         && !chat::amend(connection, tenant, &it.chat_id, change)?

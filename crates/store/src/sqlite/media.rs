@@ -145,10 +145,10 @@ fn pieces(file: File) -> MediaBody {
     }))
 }
 
-fn used_by(connection: &Connection, tenant: &str) -> Result<u64, StoreError> {
+fn used_by(connection: &Connection, tenant: &TenantId) -> Result<u64, StoreError> {
     let sql = "SELECT COALESCE(SUM(size), 0) FROM media WHERE tenant = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    query.query_row([tenant], |row| row.get(0)).map(unsigned).map_err(fault)
+    query.query_row([tenant.as_str()], |row| row.get(0)).map(unsigned).map_err(fault)
 }
 
 fn is_here(connection: &Connection, id: &str) -> Result<bool, StoreError> {

@@ -125,7 +125,7 @@ fn put(connection: &Connection, write: &SkillWrite) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn write_head(connection: &Connection, tenant: &str, meta: &SkillMeta) -> Result<(), StoreError> {
+fn write_head(connection: &Connection, tenant: &TenantId, meta: &SkillMeta) -> Result<(), StoreError> {
     let sql = "INSERT INTO skill (tenant, name, version, content_hash, status, description, tags, created_at,
                                   updated_at, status_changed_at, author, bag)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
@@ -133,7 +133,7 @@ fn write_head(connection: &Connection, tenant: &str, meta: &SkillMeta) -> Result
                description = ?6, tags = ?7, updated_at = ?9, status_changed_at = ?10, author = ?11, bag = ?12";
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
     put.execute(rusqlite::params![
-        tenant,
+        tenant.as_str(),
         meta.name,
         meta.version,
         meta.content_hash,
@@ -152,31 +152,31 @@ fn write_head(connection: &Connection, tenant: &str, meta: &SkillMeta) -> Result
 
 fn move_token(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     name: &str,
     now: Option<(SkillStatus, &str)>,
 ) -> Result<(), StoreError> {
     let moved = next_token(&token(connection, tenant)?, name, now);
     let sql = "INSERT OR REPLACE INTO skill_token (tenant, token) VALUES (?1, ?2)";
     let mut put = connection.prepare_cached(sql).map_err(fault)?;
-    put.execute((tenant, moved)).map(drop).map_err(fault)
+    put.execute((tenant.as_str(), moved)).map(drop).map_err(fault)
 }
 
-fn token(connection: &Connection, tenant: &str) -> Result<String, StoreError> {
+fn token(connection: &Connection, tenant: &TenantId) -> Result<String, StoreError> {
     let mut query = connection.prepare_cached("SELECT token FROM skill_token WHERE tenant = ?1").map_err(fault)?;
-    let kept: Option<String> = query.query_row([tenant], |row| row.get(0)).optional().map_err(fault)?;
+    let kept: Option<String> = query.query_row([tenant.as_str()], |row| row.get(0)).optional().map_err(fault)?;
     Ok(kept.unwrap_or_else(|| "0".into()))
 }
 
-fn head(connection: &Connection, tenant: &str, name: &str) -> Result<Option<SkillMeta>, StoreError> {
+fn head(connection: &Connection, tenant: &TenantId, name: &str) -> Result<Option<SkillMeta>, StoreError> {
     let sql = format!("{HEAD} WHERE tenant = ?1 AND name = ?2");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-    query.query_row((tenant, name), meta).optional().map_err(fault)
+    query.query_row((tenant.as_str(), name), meta).optional().map_err(fault)
 }
 
 fn source(
     connection: &Connection,
-    tenant: &str,
+    tenant: &TenantId,
     name: &str,
     version: Option<&str>,
 ) -> Result<Option<SkillSource>, StoreError> {
@@ -188,14 +188,14 @@ fn source(
         Some(version) => {
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             let pair = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-            let found = query.query_row((tenant, name, version), pair).optional().map_err(fault)?;
+            let found = query.query_row((tenant.as_str(), name, version), pair).optional().map_err(fault)?;
             let Some(found) = found else { return Ok(None) };
             found
         }
     };
     let sql = "SELECT source FROM skill_source WHERE tenant = ?1 AND name = ?2 AND content_hash = ?3";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let source = query.query_row((tenant, name, &content_hash), |row| row.get(0)).optional().map_err(fault)?;
+    let source = query.query_row((tenant.as_str(), name, &content_hash), |row| row.get(0)).optional().map_err(fault)?;
     let lost = || StoreError::Corrupt(format!("the body of skill {name:?}, version {version} is missing"));
     let source = source.ok_or_else(lost)?;
     Ok(Some(SkillSource { name: name.into(), version, content_hash, source, metadata }))

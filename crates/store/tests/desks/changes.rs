@@ -43,7 +43,7 @@ fn gateway(id: &str, tenant: &str) -> GatewayNew {
 
 /// A gateway created by one server and connected to the other: its token and mailbox.
 async fn attached(one: &Desk, other: &Desk) -> (String, Arc<Mailbox>) {
-    one.directory().create_tenant("acme").await.unwrap();
+    one.directory().create_tenant(&"acme".into()).await.unwrap();
     let made = one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
     other.directory().refresh().await.unwrap();
     let bearer = mint("bot", &Secret::new(made.secret.as_str()), u64::from(u32::MAX) * 1_000);
@@ -55,9 +55,9 @@ async fn attached(one: &Desk, other: &Desk) -> (String, Arc<Mailbox>) {
 /// Regression: a cancelled provision, or a second server, could give one number to two tenants.
 async fn instance_numbers_are_unique_across_servers(store: Arc<dyn Store>) {
     let (one, other) = two_desks(store).await;
-    one.directory().create_tenant("acme").await.unwrap();
+    one.directory().create_tenant(&"acme".into()).await.unwrap();
     other.directory().refresh().await.unwrap();
-    other.directory().create_tenant("rival").await.unwrap();
+    other.directory().create_tenant(&"rival".into()).await.unwrap();
     one.directory().refresh().await.unwrap();
     for round in 0..20 {
         one.directory().add_gateway(gateway(&format!("a-{round}"), "acme")).await.unwrap();
@@ -74,13 +74,13 @@ async fn instance_numbers_are_unique_across_servers(store: Arc<dyn Store>) {
 async fn a_name_taken_at_another_server_is_refused(store: Arc<dyn Store>) {
     let (one, other) = two_desks(store).await;
     for name in ["acme", "rival"] {
-        one.directory().create_tenant(name).await.unwrap();
+        one.directory().create_tenant(&name.into()).await.unwrap();
     }
     other.directory().refresh().await.unwrap();
     one.directory().add_gateway(gateway("bot", "acme")).await.unwrap();
     let refused = other.directory().add_gateway(gateway("bot", "rival")).await;
     assert!(matches!(refused, Err(DeskError::Forbidden(_))), "the decision was made again");
-    assert!(other.directory().read(|view| view.gateway("bot").unwrap().tenant == "acme"));
+    assert!(other.directory().read(|view| view.gateway(&"bot".into()).unwrap().tenant == "acme"));
 }
 
 async fn a_revocation_at_one_server_closes_sockets_at_the_other(store: Arc<dyn Store>) {
@@ -119,15 +119,15 @@ async fn a_revocation_is_not_missed_if_the_gateway_returned_meanwhile(store: Arc
 
 async fn an_agent_deleted_and_created_again_is_a_new_one_at_both_servers(store: Arc<dyn Store>) {
     let (one, other) = two_desks(store).await;
-    one.directory().create_tenant("acme").await.unwrap();
+    one.directory().create_tenant(&"acme".into()).await.unwrap();
     let acme = TenantId::from("acme");
     let operator = AgentsCaller::operator(&acme);
-    one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
+    one.agents().put_agent(operator, &"alice".into(), AgentPut::default()).await.unwrap();
     other.directory().refresh().await.unwrap();
-    let no = other.directory().read(|view| view.agent(&"acme".into(), "alice").unwrap().no);
+    let no = other.directory().read(|view| view.agent(&"acme".into(), &"alice".into()).unwrap().no);
     let _stream = other.agents().live().streams.open(no, None, 1, 1).unwrap();
-    one.agents().delete_agent(operator, "alice").await.unwrap();
-    one.agents().put_agent(operator, "alice", AgentPut::default()).await.unwrap();
+    one.agents().delete_agent(operator, &"alice".into()).await.unwrap();
+    one.agents().put_agent(operator, &"alice".into(), AgentPut::default()).await.unwrap();
     other.directory().refresh().await.unwrap();
     assert!(!other.agents().live().streams.has_open_stream(no), "the stream of the deleted agent was closed");
 }
@@ -150,10 +150,10 @@ async fn a_rotated_key_is_known_at_both_servers(store: Arc<dyn Store>) {
 async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server(store: Arc<dyn Store>) {
     let env = Arc::new(TestEnv::default());
     let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
-    one.directory().create_tenant("acme").await.unwrap();
+    one.directory().create_tenant(&"acme".into()).await.unwrap();
     let acme = TenantId::from("acme");
     let who = AgentsCaller::operator(&acme);
-    one.agents().put_agent(who, "alice", AgentPut::default()).await.unwrap();
+    one.agents().put_agent(who, &"alice".into(), AgentPut::default()).await.unwrap();
     let body = serde_json::json!({ "kind": "augment", "content": "hello", "meta":
         { "dispatch_id": "d-1", "sent_at": 1, "origin": {} } });
     let payload: DeliveryPayload = serde_json::from_value(body).unwrap();
@@ -201,11 +201,11 @@ async fn only_the_actions_of_a_dead_server_become_unknown(store: Arc<dyn Store>)
 /// The version of the directory travels with the lease.
 async fn a_change_at_one_server_is_read_with_the_next_renewal_at_the_other(store: Arc<dyn Store>) {
     let (one, other) = two_desks(store).await;
-    one.directory().create_tenant("acme").await.unwrap();
+    one.directory().create_tenant(&"acme".into()).await.unwrap();
     let (version, _) = other.lease().renew().await.unwrap();
     assert!(other.directory().version() < version);
     other.directory().refresh().await.unwrap();
-    assert!(other.directory().read(|view| view.tenant("acme").is_some()));
+    assert!(other.directory().read(|view| view.tenant(&"acme".into()).is_some()));
 }
 
 /// Each link to the chat page makes one.
@@ -213,7 +213,7 @@ async fn expired_tokens_of_the_chat_page_are_removed_in_steps(store: Arc<dyn Sto
     let env = Arc::new(TestEnv::default());
     let desk = desk_over(store, env.clone(), Rules::default()).await;
     for tenant in ["acme", "rival"] {
-        desk.directory().create_tenant(tenant).await.unwrap();
+        desk.directory().create_tenant(&tenant.into()).await.unwrap();
         for _ in 0..100 {
             desk.directory().create_token(&TenantId::from(tenant), Scope::Chat, None, Some(1)).await.unwrap();
         }
@@ -234,9 +234,9 @@ async fn expired_tokens_of_the_chat_page_are_removed_in_steps(store: Arc<dyn Sto
 async fn expired_link_codes_are_removed_in_steps(store: Arc<dyn Store>) {
     let env = Arc::new(TestEnv::default());
     let desk = desk_over(store, env.clone(), Rules::default()).await;
-    desk.directory().create_tenant("acme").await.unwrap();
+    desk.directory().create_tenant(&"acme".into()).await.unwrap();
     desk.directory().add_gateway(gateway("alice", "acme")).await.unwrap();
-    let alice = desk.directory().prove_instance("alice", None).unwrap();
+    let alice = desk.directory().prove_instance(&"alice".into(), None).unwrap();
     let (settings, secrets) = (BTreeMap::new(), BTreeMap::new());
     let bot = Bot { platform: "chat".into(), id: "desk".into(), tenant: None, settings, secrets };
     let code = |number| LinkCode {

@@ -134,7 +134,7 @@ impl Simulation {
         let desk = self.slots[0].desk.clone().unwrap();
         let done = async {
             for tenant in TENANTS {
-                desk.directory().create_tenant(tenant).await.unwrap();
+                desk.directory().create_tenant(&tenant.into()).await.unwrap();
             }
             let (settings, secrets) = (BTreeMap::default(), BTreeMap::default());
             let bot = BotNew { platform: "relay".into(), id: "desk".into(), tenant: None, settings, secrets };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Promise;
-use crate::ids::InstanceId;
+use crate::ids::{EventId, InstanceId};
 
 /// What a skill hands to an agent. `augment` is context to absorb, `template` a playbook to execute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -379,7 +379,7 @@ pub struct ConnectorReceipt {
 /// One dispatch as shown in the console: sender, receiver, and the results of all connectors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dispatch {
-    pub event_id: String,
+    pub event_id: EventId,
     pub at: u64,
     pub agent_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

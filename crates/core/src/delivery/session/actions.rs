@@ -4,8 +4,9 @@ use frontdesk_wire::action::ActionError;
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code};
 
-use super::lane::{Job, PlatformBot};
+use super::lane::Job;
 use super::{Effect, Session};
+use crate::port::platform::PlatformBot;
 
 /// Bytes of all waiting and running actions of one instance. Each counts at least [`JOB_MIN_BYTES`], so at most 1024
 /// can wait. Further ones are refused.
@@ -45,7 +46,7 @@ impl Session {
             serving.mailbox.note_traffic(self.delivery.env.now_ms());
             match &job.action.act {
                 Act::FollowUp { session_key, .. } => serving.window.followed_up(session_key),
-                act => serving.window.answered(act.chat_id().map_or("", ChatId::as_str)),
+                act => act.chat_id().into_iter().for_each(|chat_id| serving.window.answered(chat_id)),
             }
         }
         self.lanes.push(job);
@@ -61,8 +62,7 @@ impl Session {
     ) -> Result<Job, Box<Refused>> {
         let action = Action::parse(raw);
         let refuse = |action: Option<&Action>, code, text: String| {
-            let (op, chat_id) =
-                action.map_or(("unknown", ""), |it| (it.act.op(), it.act.chat_id().map_or("", ChatId::as_str)));
+            let (op, chat_id) = action.map_or(("unknown", ""), |it| (it.act.op(), it.act.chat()));
             let platform = platform.unwrap_or_default();
             Box::new(Refused::new(platform, bot.unwrap_or_default(), op, chat_id, ActionResult::refused(code, text)))
         };

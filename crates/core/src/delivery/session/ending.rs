@@ -16,12 +16,13 @@ use crate::directory::Caller;
 use crate::meters::Why;
 use crate::port::store::Settlement;
 
-/// What is left to do after a session.
+/// What is left to do after a session. Until [`DeliveryPlane::release`] its last acks are not stored, and the instance that
+/// it served counts as connected: nobody is woken, and the next session waits for some seconds before it goes on without
+/// those acks.
 pub struct Ending {
     outbox: Outbox,
     pub close: Option<Close>,
-    /// The instance that it served, which is its own until it is released.
-    pub serving: Option<EndedServing>,
+    serving: Option<EndedServing>,
     /// Interrupts that were not looked up yet; they are still carried out.
     pub interrupts: Vec<InterruptRequest>,
 }
@@ -36,7 +37,7 @@ impl Ending {
 pub type Leftover = (Arc<Mailbox>, Vec<Arc<Lane>>);
 
 /// The serving of an instance by a session that ended.
-pub struct EndedServing {
+struct EndedServing {
     caller: Caller,
     mailbox: Arc<Mailbox>,
     unsaved: Option<Settlement>,
@@ -46,7 +47,7 @@ pub struct EndedServing {
 }
 
 impl Session {
-    /// What it serves must be given to [`DeliveryPlane::release`]: until then the next session of the instance waits.
+    #[must_use = "it must be given to DeliveryPlane::release"]
     pub fn end(mut self) -> Ending {
         let meters = &self.delivery.meters;
         meters.outbox_bytes.dec_by(i64::try_from(self.gauged_bytes).unwrap_or(0));
@@ -67,9 +68,9 @@ impl Session {
 }
 
 impl DeliveryPlane {
-    /// Saves the last acks and lets the next session continue.
-    pub async fn release(&self, ended: EndedServing) -> Option<Leftover> {
-        let EndedServing { caller, mailbox, unsaved, acks, silent_ms, lanes } = ended;
+    /// Saves the last acks and lets the next session of the instance continue.
+    pub async fn release(&self, ending: &mut Ending) -> Option<Leftover> {
+        let EndedServing { caller, mailbox, unsaved, acks, silent_ms, lanes } = ending.serving.take()?;
         let instance = caller.instance.no;
         if let Some(settlement) = unsaved
             && let Err(error) = self.settle(instance, settlement).await

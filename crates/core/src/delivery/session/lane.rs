@@ -6,16 +6,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::{Act, Action, BotId, ChatId};
+use frontdesk_wire::{Act, Action};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::port::platform::replaces;
+use crate::port::platform::{PlatformBot, replaces};
 
 /// Lanes of one session that run concurrently; others wait.
 const LANES_MAX: usize = 64;
-
-/// A platform, and the bot on it, that a socket said hello for.
-pub type PlatformBot = (String, BotId);
 
 pub struct Job {
     pub(crate) request_id: String,
@@ -129,7 +126,7 @@ impl Lanes {
 fn lane_of(action: &Action) -> String {
     match &action.act {
         Act::FollowUp { session_key, .. } => format!("s:{session_key}"),
-        act => format!("c:{}", act.chat_id().map_or("", ChatId::as_str)),
+        act => format!("c:{}", act.chat()),
     }
 }
 

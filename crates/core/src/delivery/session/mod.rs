@@ -1,8 +1,9 @@
 //! A relay session from hello to close, as a state machine without I/O.
 //!
 //! The caller passes frames, store results and the time; the session returns messages to write and effects to carry
-//! out ([`Session::next_message`], [`Session::next_effect`]). It never waits. No rows are lost with a session: unacked
-//! ones go to the next session. A peer that does not read is not read from.
+//! out ([`Session::next_message`], [`Session::next_effect`]). It never waits. At its end ([`Session::end`]) the caller
+//! releases the instance that it served ([`DeliveryPlane::release`]). No rows are lost with a session: unacked ones go to the
+//! next session. A peer that does not read is not read from.
 
 mod actions;
 mod ending;
@@ -35,11 +36,12 @@ use crate::directory::Caller;
 use crate::env::Env;
 use crate::ids::{buffer_id, parse_buffer_id};
 use crate::meters::Why;
+use crate::port::platform::PlatformBot;
 use crate::port::store::{Delivery, Settlement, StoreError};
 
 pub use actions::Refused;
-pub use ending::{EndedServing, Ending, Leftover};
-pub use lane::{Job, Lane, PlatformBot};
+pub use ending::{Ending, Leftover};
+pub use lane::{Job, Lane};
 
 /// Invalid frames per minute before the session is closed.
 const BAD_MAX: u32 = 64;
@@ -317,7 +319,7 @@ impl Session {
             }
             Ok(GatewayFrame::Unknown(_)) => {}
             Err(error) => {
-                tracing::debug!(%error, gateway = %self.caller.gateway, "skipped an invalid frame");
+                tracing::debug!(%error, gateway = self.caller.gateway.as_str(), "skipped an invalid frame");
                 self.bad_frame("malformed", now_ms);
             }
         }

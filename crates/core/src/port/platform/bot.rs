@@ -6,6 +6,9 @@ use frontdesk_wire::{BotId, Secret, TenantId};
 
 use crate::intake::TenantSource;
 
+/// A platform, and the id of a bot on it.
+pub type PlatformBot = (String, BotId);
+
 #[derive(Default)]
 pub struct Bot {
     pub id: BotId,

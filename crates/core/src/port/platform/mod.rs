@@ -21,7 +21,7 @@ use super::stored::StoreError;
 use crate::intake::Intake;
 use crate::split;
 
-pub use bot::{Bot, BotFinding, BotNames};
+pub use bot::{Bot, BotFinding, BotNames, PlatformBot};
 pub use cost::{Acted, Cost, Pace, Priority, Rate, replaces};
 pub use door::{
     Afterwards, Door, DoorAnswer, GrantedSecret, Method, RawRequest, ReceivedFragment, ReceivedRequest, Reply,

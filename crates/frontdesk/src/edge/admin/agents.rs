@@ -4,10 +4,8 @@ use axum::Json as Reply;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use frontdesk_core::agents::AgentsCaller;
-use frontdesk_wire::Code;
-use frontdesk_wire::InboxSeq;
-use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{Class, DeliveryMeta, DeliveryPayload, Fault, Inbox, Origin, WakeOpts};
+use frontdesk_wire::{Code, InboxSeq, InstanceId, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -64,7 +62,7 @@ pub(super) async fn list(_: Admin, State(app): State<App>, Query(which): Query<W
 pub(super) async fn show(
     _: Admin,
     State(app): State<App>,
-    Path(id): Path<String>,
+    Path(id): Path<InstanceId>,
     Query(of): Query<OfTenant>,
 ) -> Answer<Value> {
     let mut shown = json!(app.desk.agents().agent_shown(&of.tenant, &id)?);
@@ -79,7 +77,7 @@ pub(super) async fn show(
 pub(super) async fn remove(
     _: Admin,
     State(app): State<App>,
-    Path(id): Path<String>,
+    Path(id): Path<InstanceId>,
     Query(of): Query<OfTenant>,
 ) -> Result<StatusCode, Refusal> {
     let who = AgentsCaller::operator(&of.tenant);

@@ -31,7 +31,7 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn as_caller(&self) -> AgentsCaller<'_> {
-        let (caller, bound) = (self.caller.as_deref(), self.bound.as_deref());
+        let (caller, bound) = (self.caller.as_deref(), self.bound.as_ref());
         AgentsCaller { tenant: &self.tenant, operator: self.operator, caller, bound }
     }
 }

@@ -89,10 +89,10 @@ impl Tools {
         }
     }
 
-    fn has_room(&self, tenant: &str, now_ms: u64) -> bool {
+    fn has_room(&self, tenant: &TenantId, now_ms: u64) -> bool {
         let mut sessions = self.sessions();
         let limit_ms = u64::try_from(SESSION_TIME.as_millis()).unwrap_or(u64::MAX);
-        let own = |sessions: &HashMap<String, Opened>| sessions.values().filter(|it| it.tenant == tenant).count();
+        let own = |sessions: &HashMap<String, Opened>| sessions.values().filter(|it| it.tenant == *tenant).count();
         let room =
             |sessions: &HashMap<String, Opened>| sessions.len() < SESSIONS_MAX && own(sessions) < TENANT_SESSIONS_MAX;
         room(&sessions) || {
@@ -286,7 +286,7 @@ async fn run(
             shown(&desk.messages().wake(who.as_caller(), &id, &opts).await?)
         }
         "agent_register" => {
-            let id = text(&mut given, "agent_id")?;
+            let id = InstanceId::from(text(&mut given, "agent_id")?);
             let put: AgentPut = fit(Value::Object(given))?;
             shown(&desk.agents().put_agent(who.as_caller(), &id, put).await?)
         }
@@ -513,21 +513,21 @@ mod tests {
     #[test]
     fn a_tenant_with_too_many_sessions_leaves_room_for_others() {
         let tools = Tools::default();
-        let open = |tenant: &str, number: usize, at_ms: u64| {
-            let opened = Opened { tenant: tenant.into(), token_id: "t".into(), at_ms };
+        let open = |tenant: &TenantId, number: usize, at_ms: u64| {
+            let opened = Opened { tenant: tenant.clone(), token_id: "t".into(), at_ms };
             tools.sessions().insert(format!("{tenant}-{number}"), opened);
         };
         for number in 0..TENANT_SESSIONS_MAX {
-            assert!(tools.has_room("home", 2));
-            open("home", number, 1 + number as u64 % 2);
+            assert!(tools.has_room(&"home".into(), 2));
+            open(&"home".into(), number, 1 + number as u64 % 2);
         }
-        assert!(!tools.has_room("home", 2) && tools.has_room("other", 2));
+        assert!(!tools.has_room(&"home".into(), 2) && tools.has_room(&"other".into(), 2));
         let later_ms = 1 + u64::try_from(SESSION_TIME.as_millis()).unwrap();
-        assert!(tools.has_room("home", later_ms), "unused sessions have expired");
+        assert!(tools.has_room(&"home".into(), later_ms), "unused sessions have expired");
         assert_eq!(tools.sessions().len(), TENANT_SESSIONS_MAX / 2);
         for number in 0..SESSIONS_MAX {
-            open(&number.to_string(), number, later_ms);
+            open(&number.to_string().into(), number, later_ms);
         }
-        assert!(!tools.has_room("other", later_ms));
+        assert!(!tools.has_room(&"other".into(), later_ms));
     }
 }

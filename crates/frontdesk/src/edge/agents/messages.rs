@@ -6,12 +6,12 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json as Reply};
 use frontdesk_core::agents::{AnswerChannel, BufferedReply, Question, Reservation};
-use frontdesk_wire::InboxSeq;
 use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault, Notified,
     NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
 };
 use frontdesk_wire::secret::same_bytes;
+use frontdesk_wire::{InboxSeq, InstanceId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
@@ -43,13 +43,17 @@ pub(crate) async fn show(State(app): State<App>, who: Api, Path(id): Path<String
 pub(crate) async fn put(
     State(app): State<App>,
     who: Api,
-    Path(id): Path<String>,
+    Path(id): Path<InstanceId>,
     Json(put): Json<AgentPut>,
 ) -> Answer<AgentDescriptor> {
     Ok(Reply(app.desk.agents().put_agent(who.as_caller(), &id, put).await?))
 }
 
-pub(crate) async fn delete(State(app): State<App>, who: Api, Path(id): Path<String>) -> Result<StatusCode, Refused> {
+pub(crate) async fn delete(
+    State(app): State<App>,
+    who: Api,
+    Path(id): Path<InstanceId>,
+) -> Result<StatusCode, Refused> {
     app.desk.agents().delete_agent(who.as_caller(), &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -81,7 +81,7 @@ pub(crate) async fn upgrade(
 /// Logs why a gateway was refused, once per minute and gateway, because it may retry forever.
 fn log_refused(app: &App, headers: &HeaderMap, close: Close) {
     let claimed = upgrade_token(headers).and_then(token::claim).map(|claimed| claimed.gateway_id);
-    let known = claimed.as_ref().and_then(|id| app.desk.directory().read(|view| view.gateway(id.as_str()).cloned()));
+    let known = claimed.as_ref().and_then(|id| app.desk.directory().read(|view| view.gateway(id).cloned()));
     if !app.desk.delivery().sockets().may_log_refused_dial(known.as_ref().map(|it| &it.id), app.desk.env().steady_ms())
     {
         return;

@@ -124,10 +124,7 @@ impl Carrier {
     async fn end(self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, is_gone: bool) {
         let (app, caller) = (self.app, self.session.caller().clone());
         let mut ending = self.session.end();
-        let left = match ending.serving.take() {
-            Some(serving) => app.desk.delivery().release(serving).await,
-            None => None,
-        };
+        let left = app.desk.delivery().release(&mut ending).await;
         if let Some((mailbox, lanes)) = left {
             let (desk, caller) = (app.desk.clone(), caller.clone());
             app.sessions.spawn(async move {

@@ -127,8 +127,8 @@ impl Scene {
 
     /// A gateway connects and says hello for a bot, with these commands.
     async fn hello(&self, tenant: &str, name: &str, bot: &str, manifest: Option<Value>) {
-        if self.desk.directory().read(|view| view.tenant(tenant).is_none()) {
-            self.desk.directory().create_tenant(tenant).await.unwrap();
+        if self.desk.directory().read(|view| view.tenant(&tenant.into()).is_none()) {
+            self.desk.directory().create_tenant(&tenant.into()).await.unwrap();
         }
         let ask = ProvisionRequest {
             gateway_id: name.into(),
@@ -221,7 +221,7 @@ async fn a_list_is_the_union_of_what_agents_offer_and_is_declared_once() {
     scene.offers("red", "ann", "shared", &[]).await;
     scene.pass(15).await;
     assert_eq!(scene.platform.lists("shared"), ["ask weather zoom", "ask zoom"]);
-    let ben = scene.desk.directory().prove_instance("ben", Some(&"blue".into())).unwrap();
+    let ben = scene.desk.directory().prove_instance(&"ben".into(), Some(&"blue".into())).unwrap();
     scene.desk.deprovision(&ben).await.unwrap();
     scene.pass(400).await;
     assert_eq!(scene.platform.lists("shared").last().unwrap(), "");
@@ -231,7 +231,7 @@ async fn a_list_is_the_union_of_what_agents_offer_and_is_declared_once() {
 #[tokio::test(start_paused = true)]
 async fn a_tenants_bot_offers_its_own_agents_commands_only() {
     let scene = Scene::open().await;
-    scene.desk.directory().create_tenant("red").await.unwrap();
+    scene.desk.directory().create_tenant(&"red".into()).await.unwrap();
     scene.add("mine", Some("red"), "t").await;
     scene.add("shared", None, "t").await;
     scene.offers("red", "ann", "mine", &["red"]).await;

@@ -160,7 +160,7 @@ impl Scene {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
         let scene = Self::over(store, Arc::new(TestEnv::default()), Arc::new(Polled::new())).await;
         let directory = scene.desk.directory();
-        directory.create_tenant("home").await.unwrap();
+        directory.create_tenant(&"home".into()).await.unwrap();
         let gateway = GatewayNew { id: "g".into(), tenant: "home".into(), instance: None, wake_url: None };
         directory.add_gateway(gateway).await.unwrap();
         let [platform, user_id, tenant, instance] = ["polled", "ann", "home", "g"].map(str::to_owned);
@@ -201,7 +201,7 @@ impl Scene {
 
     /// The ids of the messages that the agent has.
     async fn received(&self) -> Vec<String> {
-        let no = self.desk.directory().find_instance("g", None).unwrap().no;
+        let no = self.desk.directory().find_instance(&"g".into(), None).unwrap().no;
         let rows = self.desk.stores().ledger.pending(no, Seq(0), 99).await.unwrap();
         rows.into_iter().map(|(_, row)| row.message_id.to_string()).collect()
     }
@@ -291,7 +291,7 @@ async fn one_of_two_desks_listens_and_the_other_takes_over_when_it_is_gone() {
     let (store, env): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(1)), Arc::new(TestEnv::default()));
     let platform = Arc::new(Polled::new());
     let one = Scene::over(store.clone(), env.clone(), platform.clone()).await;
-    one.desk.directory().create_tenant("home").await.unwrap();
+    one.desk.directory().create_tenant(&"home".into()).await.unwrap();
     one.add("b", "t").await;
     let other = Scene::over(store, env, platform.clone()).await;
     one.listen();

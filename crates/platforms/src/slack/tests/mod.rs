@@ -18,8 +18,8 @@ use frontdesk_core::port::outcall::{
 use frontdesk_core::port::platform::{Bot, Change, Gap, Inlet, LateReceipt};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_testkit::TestEnv;
-use frontdesk_wire::Secret;
 use frontdesk_wire::api::VerdictBrief;
+use frontdesk_wire::{EventId, Secret};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -236,7 +236,7 @@ pub(super) fn said(channel: &str, kind: &str, text: &str) -> Value {
 pub(super) fn receipt(outcome: &str, text: &str) -> Receipt {
     let delivery = (outcome == "delivered").then_some("pushed".into());
     let verdict = VerdictBrief { outcome: outcome.into(), text: text.into(), delivery };
-    Receipt { event_id: "e1".into(), verdict, fresh: true, line: None }
+    Receipt { event_id: EventId(1), verdict, fresh: true, line: None }
 }
 
 /// Keeps what is stored; fails while a test asks for it.

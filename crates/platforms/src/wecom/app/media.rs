@@ -5,7 +5,7 @@ use std::sync::Arc;
 use frontdesk_core::port::media::{body_of, read_whole};
 use frontdesk_core::port::outcall::{Part, PartValue};
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot, MediaFault, RemoteMedia};
-use frontdesk_wire::{ActionResult, Code, Secret};
+use frontdesk_wire::{ActionResult, Code, Secret, TenantId};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -92,7 +92,7 @@ impl App {
     async fn upload(
         &self,
         api: &Api<'_>,
-        tenant: &str,
+        tenant: &TenantId,
         asked: &str,
         source_url: &str,
         filename: Option<&str>,

@@ -180,7 +180,7 @@ impl Platform for App {
     }
 
     fn cost(&self, _: ActingAs<'_>, action: &Action) -> Cost {
-        let chat_id = action.act.chat_id().map_or("", ChatId::as_str);
+        let chat_id = action.act.chat();
         Cost::of(action).in_bot_bucket("bot", BOT_RATE).in_bucket(format!("chat:{chat_id}"), CHAT_RATE)
     }
 }

@@ -158,7 +158,7 @@ fn adapted(table: &Table, mut row: Row) -> Result<Row, PortableError> {
         "data_row" => {
             let parsed = serde_json::from_str(row[5].text())
                 .map_err(|error| PortableError::Refused(format!("a data row is not valid: {error}")))?;
-            row.push(Value::Ints(hashes(row[0].text(), &marks(&parsed), row[6].text())));
+            row.push(Value::Ints(hashes(&row[0].text().into(), &marks(&parsed), row[6].text())));
         }
         // The file's number is that of its upload.
         "media_chunk" => drop(row.remove(0)),

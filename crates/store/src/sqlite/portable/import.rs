@@ -154,7 +154,7 @@ impl<'a> Import<'a> {
             return Err(PortableError::Refused(format!("the number {no} of a data row is out of range")));
         }
         let it = Columns { row: &parsed, json, has_detail: row[4] == Value::Bool(true), text };
-        data::restore(self.connection, tenant, no, &it).map_err(PortableError::Store)
+        data::restore(self.connection, &tenant.into(), no, &it).map_err(PortableError::Store)
     }
 
     fn media_chunk(&mut self, row: &Row) -> Result<(), PortableError> {

@@ -168,7 +168,7 @@ impl Two {
         let mut two = Self { store, env, platform: Sharded::new(parts), desks: BTreeMap::new() };
         let desk = two.open("a").await;
         let directory = desk.directory();
-        directory.create_tenant("home").await.unwrap();
+        directory.create_tenant(&"home".into()).await.unwrap();
         let gateway = GatewayNew { id: "g".into(), tenant: "home".into(), instance: None, wake_url: None };
         directory.add_gateway(gateway).await.unwrap();
         let [platform, user_id, tenant, instance] = ["polled", "ann", "home", "g"].map(str::to_owned);
@@ -217,7 +217,7 @@ impl Two {
     /// Each message once, and all of them.
     async fn has_received(&self, count: u64) {
         let desk = self.desk("a");
-        let no = desk.directory().find_instance("g", None).unwrap().no;
+        let no = desk.directory().find_instance(&"g".into(), None).unwrap().no;
         let rows = desk.stores().ledger.pending(no, Seq(0), 999).await.unwrap();
         let mut ids: Vec<u64> = rows.into_iter().map(|(_, row)| row.message_id.parse().unwrap()).collect();
         ids.sort_unstable();

@@ -99,7 +99,7 @@ impl Shared {
 
 /// Until all of them are in the ledger, each once.
 async fn received(desk: &Desk, count: u64) {
-    let no = desk.directory().find_instance("g", None).unwrap().no;
+    let no = desk.directory().find_instance(&"g".into(), None).unwrap().no;
     let all = async {
         loop {
             let rows = desk.stores().ledger.pending(no, Seq(0), 999).await.unwrap();
@@ -133,7 +133,7 @@ async fn nothing_is_lost_or_doubled_when_one_of_two_desks_with_shards_is_gone() 
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
     let one = OneDesk::open(&store, &fake).await;
     let directory = one.desk.directory();
-    directory.create_tenant("home").await.unwrap();
+    directory.create_tenant(&"home".into()).await.unwrap();
     let gateway = GatewayNew { id: "g".into(), tenant: "home".into(), instance: None, wake_url: None };
     directory.add_gateway(gateway).await.unwrap();
     let [platform, user_id, tenant, instance] = ["discord", &ANN.to_string(), "home", "g"].map(str::to_owned);

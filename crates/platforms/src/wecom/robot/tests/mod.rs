@@ -16,6 +16,7 @@ use frontdesk_core::port::outcall::{Call, Dial, HttpAnswer, OpenAnswer, OutcallE
 use frontdesk_core::port::platform::{Change, Gap, LateReceipt};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_testkit::TestEnv;
+use frontdesk_wire::EventId;
 use frontdesk_wire::api::VerdictBrief;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -160,7 +161,7 @@ impl Inlet for Store {
             for intake in intakes {
                 let outcome = if self.is_withheld.load(Ordering::SeqCst) { "withheld" } else { "delivered" };
                 let verdict = VerdictBrief { outcome: outcome.into(), text: String::new(), delivery: None };
-                receipts.push(Ok(Receipt { event_id: "e".into(), verdict, fresh: true, line: None }));
+                receipts.push(Ok(Receipt { event_id: EventId(1), verdict, fresh: true, line: None }));
                 let _ = self.taken.send(intake); // the test may not look
             }
             Ok(receipts)
