@@ -7,11 +7,12 @@ mod harness;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
+use axum::routing::any;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_platforms::samples;
-use frontdesk_platforms::shared::sample::{ANSWER, Said, Sample, SampleRequest};
+use frontdesk_platforms::shared::sample::{Said, Sample, SampleRequest};
 use harness::{GatewayAccount, Harness, PATIENCE};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -31,20 +32,21 @@ impl Scene {
     async fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let vendor = format!("http://{}", listener.local_addr().unwrap());
-        let answers = Router::new().fallback(async || ([(CONTENT_TYPE, "application/json")], ANSWER));
+        let mut answers = Router::new();
+        for sample in samples() {
+            let answer = sample.vendor_answer();
+            let answer = any(async move || ([(CONTENT_TYPE, "application/json")], answer));
+            answers = answers.route(&format!("/{}/{{*call}}", sample.platform()), answer);
+        }
         tokio::spawn(axum::serve(listener, answers).into_future());
         let harness = Harness::open().await;
         let agent = harness.add_gateway("agent").await;
         for sample in samples() {
             let ask = json!({ "platform": sample.platform(), "id": "desk", "tenant": FIRST_TENANT,
-                "settings": sample.settings(&vendor), "secrets": sample.secrets() });
+                "settings": sample.settings(&format!("{vendor}/{}", sample.platform())), "secrets": sample.secrets() });
             harness.admin("POST", "/bots", &ask).await.expect(201);
-            let user = match sample.platform() {
-                "hooks" => "desk".to_owned(), // a webhook is its own sender
-                _ => sample.user(1),
-            };
-            let link =
-                json!({ "tenant": FIRST_TENANT, "platform": sample.platform(), "user_id": user, "instance": "agent" });
+            let link = json!({ "tenant": FIRST_TENANT, "platform": sample.platform(), "user_id": sample.user("desk", 1),
+                "instance": "agent" });
             harness.admin("POST", "/bindings", &link).await.expect(201);
         }
         Self { harness, agent, numbers: std::cell::Cell::new(1) }

@@ -76,7 +76,7 @@ pub struct Listed {
     pub defaults: &'static str,
     /// Makes the platform. It must do nothing else: settings are checked by it, also without a server.
     pub open: fn(&Kit) -> Result<Arc<dyn Platform>, SettingsError>,
-    /// A bot for benchmarks and tests, if the platform has a door.
+    /// A bot for benchmarks and tests that send requests to the doors of platforms.
     pub sample: Option<fn() -> Box<dyn Sample>>,
 }
 

@@ -37,7 +37,7 @@ const LISTED: &[Listed] = &[
     whatsapp::LISTED,
 ];
 
-/// A bot of each platform that has a door, for benchmarks and tests.
+/// Bots whose vendors send messages as requests, for benchmarks and tests.
 pub fn samples() -> Vec<Box<dyn shared::sample::Sample>> {
     LISTED.iter().filter_map(|it| it.sample).map(|make| make()).collect()
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::port::platform::Bot;
-use frontdesk_platforms::{Kit, NoMedia, default_settings, in_the_box};
+use frontdesk_platforms::{Kit, NoMedia, default_settings, in_the_box, samples};
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::platform_suite::{Subject, Unreachable, check};
 use frontdesk_wire::Secret;
@@ -17,6 +17,9 @@ struct Example {
     chat_id: &'static str,
     message_id: &'static str,
 }
+
+/// Its messages mean something only with a homeserver that knows their room.
+const NO_SAMPLES: [&str; 1] = ["matrix"];
 
 const EXAMPLES: &[Example] = &[
     Example {
@@ -167,6 +170,11 @@ async fn every_platform_keeps_the_contract() {
     for platform in &platforms {
         let name = &platform.descriptor().platform;
         assert!(EXAMPLES.iter().any(|it| it.platform == name), "{name} needs an example here");
+        let has_sample = samples().iter().any(|it| it.platform() == name);
+        assert!(
+            has_sample || platform.doors().is_empty() || NO_SAMPLES.contains(&name.as_str()),
+            "{name} needs a sample"
+        );
     }
     for example in EXAMPLES {
         let platform = platforms.iter().find(|it| it.descriptor().platform == example.platform).unwrap();

@@ -58,11 +58,12 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut findings = Vec::new();
     let mut notes = Vec::new();
     let sources = read_sources(root)?;
+    let vendors = vendors::all(&sources);
     for source in &sources {
         findings.extend(opening::check(source));
         findings.extend(length::check_functions(source));
         findings.extend(names::check(source));
-        findings.extend(vendors::check(source));
+        findings.extend(vendors::check(source, &vendors));
         findings.extend(callers::check(source));
         findings.extend(renames::check(source));
         match length::check_file(source) {

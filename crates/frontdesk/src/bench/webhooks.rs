@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
+use axum::routing::any;
 use frontdesk_platforms::samples;
-use frontdesk_platforms::shared::sample::ANSWER;
 use frontdesk_wire::api::{BindingNew, BotNew};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -106,23 +106,21 @@ async fn add_bots(stage: &Stage, plan: &Plan, platforms: &[String]) -> anyhow::R
             platform: sample.platform().to_owned(),
             id: BOT.into(),
             tenant: Some(FIRST_TENANT.into()),
-            settings: sample.settings(&vendor),
+            settings: sample.settings(&format!("{vendor}/{}", sample.platform())),
             secrets: sample.secrets(),
         };
         directory.bots().add(bot).await?;
         let mut linked = HashSet::new();
         for number in 0..plan.agents {
-            let user_id = sample.user(number as u64);
+            let user_id = sample.user(BOT, number as u64);
             if linked.insert(user_id.clone()) {
-                let [platform, tenant] = [sample.platform().to_owned(), FIRST_TENANT.to_owned()];
-                directory
-                    .bind(BindingNew {
-                        platform,
-                        user_id: user_id.into(),
-                        tenant: tenant.into(),
-                        instance: format!("a{number}").into(),
-                    })
-                    .await?;
+                let link = BindingNew {
+                    platform: sample.platform().into(),
+                    user_id: user_id.into(),
+                    tenant: FIRST_TENANT.into(),
+                    instance: format!("a{number}").into(),
+                };
+                directory.bind(link).await?;
             }
         }
     }
@@ -133,7 +131,12 @@ async fn add_bots(stage: &Stage, plan: &Plan, platforms: &[String]) -> anyhow::R
 async fn open_vendor(stage: &Stage) -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
-    let answers = Router::new().fallback(async || ([(CONTENT_TYPE, "application/json")], ANSWER));
+    let mut answers = Router::new();
+    for sample in samples() {
+        let answer = sample.vendor_answer();
+        let answer = any(async move || ([(CONTENT_TYPE, "application/json")], answer));
+        answers = answers.route(&format!("/{}/{{*call}}", sample.platform()), answer);
+    }
     let stop = stage.app.stop.clone();
     tokio::spawn(async move { stop.run_until_cancelled(axum::serve(listener, answers).into_future()).await });
     Ok(url)

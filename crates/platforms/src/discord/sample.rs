@@ -44,7 +44,7 @@ impl Sample for SampleBot {
         true
     }
 
-    fn user(&self, person: u64) -> String {
+    fn user(&self, _: &str, person: u64) -> String {
         (2_000_000_000_000_000_000 + person).to_string()
     }
 
@@ -54,7 +54,7 @@ impl Sample for SampleBot {
         let body = json!({
             "id": id.to_string(), "application_id": APPLICATION, "type": 2, "version": 1,
             "token": format!("token-of-{id}"), "channel_id": channel, "channel": { "id": channel, "type": 1 },
-            "user": { "id": self.user(said.person), "username": format!("u{}", said.person), "global_name": "A person" },
+            "user": { "id": self.user(said.bot, said.person), "username": format!("u{}", said.person), "global_name": "A person" },
             "data": { "id": "1", "name": "ask", "type": 1,
                 "options": [{ "name": "question", "type": 3, "value": said.text }] },
         });

@@ -36,7 +36,12 @@ impl Sample for SampleApp {
         true
     }
 
-    fn user(&self, person: u64) -> String {
+    fn vendor_answer(&self) -> &'static str {
+        r#"{"code": 0, "tenant_access_token": "t", "expire": 7200, "bot": {"open_id": "ou_me", "app_name": "Desk"},
+            "data": {"user": {"name": "A person"}}}"#
+    }
+
+    fn user(&self, _: &str, person: u64) -> String {
         format!("person-{person}")
     }
 
@@ -47,7 +52,7 @@ impl Sample for SampleApp {
         let message = json!({ "message_id": format!("om_{}", said.number), "chat_id": format!("oc_{}", said.person),
             "chat_type": "p2p", "message_type": "text", "content": json!({ "text": said.text }).to_string(),
             "create_time": said.now_ms.to_string() });
-        let user = self.user(said.person);
+        let user = self.user(said.bot, said.person);
         let sender =
             json!({ "sender_id": { "user_id": user, "open_id": format!("ou_{user}") }, "sender_type": "user" });
         let event = json!({ "message": message, "sender": sender });

@@ -28,8 +28,8 @@ impl Sample for SampleHook {
     }
 
     /// A webhook has no people: it is its own sender.
-    fn user(&self, _: u64) -> String {
-        "bench".to_owned()
+    fn user(&self, bot: &str, _: u64) -> String {
+        bot.to_owned()
     }
 
     fn request(&self, said: &Said<'_>) -> SampleRequest {

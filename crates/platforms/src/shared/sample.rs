@@ -24,11 +24,15 @@ pub struct SampleRequest {
 /// A bot at a vendor.
 pub trait Sample: Send + Sync {
     fn platform(&self) -> &'static str;
-    /// `vendor` is a URL at which every call is answered with `ANSWER`.
+    /// `vendor` is a URL at which every call gets the answer of the vendor.
     fn settings(&self, vendor: &str) -> BTreeMap<String, String>;
+    /// JSON: what the vendor says about the bot and about people, to whatever call.
+    fn vendor_answer(&self) -> &'static str {
+        "{}"
+    }
     fn secrets(&self) -> BTreeMap<String, String>;
-    /// The id of a person of this number.
-    fn user(&self, person: u64) -> String;
+    /// The id of a person of this number who writes to the bot.
+    fn user(&self, bot: &str, person: u64) -> String;
     fn request(&self, said: &Said<'_>) -> SampleRequest;
     /// Otherwise the vendor shows a secret.
     fn signs_body(&self) -> bool {
@@ -43,11 +47,6 @@ pub trait Sample: Send + Sync {
         (200, "")
     }
 }
-
-/// What a bot asks about itself and about people, in the words of all vendors at once.
-pub const ANSWER: &str = r#"{"ok": true, "result": {"id": 7001, "is_bot": true, "first_name": "Desk", "username": "desk_bot"},
-    "code": 0, "tenant_access_token": "t", "expire": 7200, "bot": {"open_id": "ou_me", "app_name": "Desk"},
-    "data": {"user": {"name": "A person"}}, "user": {"profile": {"display_name": "A person"}}}"#;
 
 pub(crate) fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()

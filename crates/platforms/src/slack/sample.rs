@@ -30,7 +30,11 @@ impl Sample for SampleApp {
         true
     }
 
-    fn user(&self, person: u64) -> String {
+    fn vendor_answer(&self) -> &'static str {
+        r#"{"ok": true, "user": {"profile": {"display_name": "A person"}}}"#
+    }
+
+    fn user(&self, _: &str, person: u64) -> String {
         format!("U{person:08}")
     }
 
@@ -40,7 +44,7 @@ impl Sample for SampleApp {
             "type": "event_callback", "team_id": "T1", "api_app_id": "A1", "event_id": format!("Ev{:08}", said.number),
             "event_time": now_s, "authorizations": [{ "team_id": "T1", "user_id": "UBOT", "is_bot": true }],
             "event": { "type": "message", "channel": format!("D{:08}", said.person), "channel_type": "im",
-                "user": self.user(said.person), "text": said.text, "ts": format!("{now_s}.{:06}", said.number % 1_000_000) },
+                "user": self.user(said.bot, said.person), "text": said.text, "ts": format!("{now_s}.{:06}", said.number % 1_000_000) },
         });
         let body = body.to_string();
         let signature = sign(&Secret::new(SIGNING_SECRET), now_s, body.as_bytes());

@@ -25,7 +25,11 @@ impl Sample for SampleBot {
         named([("token", "7001:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr"), ("webhook_secret", WEBHOOK_SECRET)])
     }
 
-    fn user(&self, person: u64) -> String {
+    fn vendor_answer(&self) -> &'static str {
+        r#"{"ok": true, "result": {"id": 7001, "is_bot": true, "first_name": "Desk", "username": "desk_bot"}}"#
+    }
+
+    fn user(&self, _: &str, person: u64) -> String {
         (FIRST_USER + person).to_string()
     }
 

@@ -25,13 +25,13 @@ impl Sample for SampleNumber {
         named([("auth_token", AUTH_TOKEN)])
     }
 
-    fn user(&self, person: u64) -> String {
+    fn user(&self, _: &str, person: u64) -> String {
         format!("+1555{:07}", person + 1)
     }
 
     fn request(&self, said: &Said<'_>) -> SampleRequest {
         let path = format!("/twilio/{}", said.bot);
-        let (id, from) = (format!("SM{:032x}", said.number), self.user(said.person));
+        let (id, from) = (format!("SM{:032x}", said.number), self.user(said.bot, said.person));
         let fields = [
             ("AccountSid", ACCOUNT),
             ("ApiVersion", "2010-04-01"),

@@ -26,12 +26,12 @@ impl Sample for SampleNumber {
         named([("access_token", "never-used"), ("app_secret", APP_SECRET), ("verify_token", "never-used")])
     }
 
-    fn user(&self, person: u64) -> String {
+    fn user(&self, _: &str, person: u64) -> String {
         format!("1555{:07}", person + 1)
     }
 
     fn request(&self, said: &Said<'_>) -> SampleRequest {
-        let from = self.user(said.person);
+        let from = self.user(said.bot, said.person);
         let value = json!({
             "messaging_product": "whatsapp",
             "metadata": { "display_phone_number": "15559990000", "phone_number_id": NUMBER_ID },

@@ -29,12 +29,12 @@ impl Sample for SampleApp {
         true
     }
 
-    fn user(&self, person: u64) -> String {
+    fn user(&self, _: &str, person: u64) -> String {
         format!("person-{person}")
     }
 
     fn request(&self, said: &Said<'_>) -> SampleRequest {
-        let (now_s, from) = ((said.now_ms / 1_000).to_string(), self.user(said.person));
+        let (now_s, from) = ((said.now_ms / 1_000).to_string(), self.user(said.bot, said.person));
         let message = format!(
             "<xml><ToUserName>{CORP}</ToUserName><FromUserName>{from}</FromUserName><CreateTime>{now_s}</CreateTime>\
              <MsgType>text</MsgType><Content>{}</Content><MsgId>{}</MsgId><AgentID>1</AgentID></xml>",
