@@ -25,6 +25,13 @@ fn key(bot: &Bot) -> Key {
     (bot.id.to_string(), tenant, bot.setting("bot_id").unwrap_or_default().to_owned())
 }
 
+/// A file that is to be kept.
+pub(super) struct FileLink {
+    pub(super) handle: String,
+    /// When its message came.
+    pub(super) came_ms: u64,
+}
+
 struct Message {
     frame: Arc<Frame>,
     bytes: usize,
@@ -35,7 +42,7 @@ struct Message {
 struct Queue {
     messages: VecDeque<Message>,
     bytes: usize,
-    files: VecDeque<String>,
+    files: VecDeque<FileLink>,
     /// When the last message of the vendor was received.
     last_received_ms: u64,
     /// When the last listener ended, if nobody listens.
@@ -117,16 +124,18 @@ impl Backlog {
     /// The oldest was stored, with files that are to be kept.
     pub(super) fn stored(&self, bot: &Bot, files: Vec<String>) {
         self.with(bot, |queue| {
-            queue.bytes -= queue.messages.pop_front().map_or(0, |message| message.bytes);
+            let Some(message) = queue.messages.pop_front() else { return };
+            queue.bytes -= message.bytes;
             let free = FILES_MAX - queue.files.len().min(FILES_MAX);
             if files.len() > free {
                 tracing::debug!(bot = bot.id.as_str(), "files of WeCom were not kept for later: too many wait");
             }
-            queue.files.extend(files.into_iter().take(free));
+            let link = |handle| FileLink { handle, came_ms: message.at_ms };
+            queue.files.extend(files.into_iter().take(free).map(link));
         });
     }
 
-    pub(super) fn next_file(&self, bot: &Bot) -> Option<String> {
+    pub(super) fn next_file(&self, bot: &Bot) -> Option<FileLink> {
         self.with(bot, |queue| queue.files.pop_front())
     }
 }

@@ -224,9 +224,9 @@ impl Robot {
                 storing = Some(Box::pin(self.store(bot, inlet, frame)));
             }
             while holding.len() < HOLDING_MAX
-                && let Some(handle) = self.backlog.next_file(bot)
+                && let Some(link) = self.backlog.next_file(bot)
             {
-                holding.push(Box::pin(async move { self.hold(bot, &handle).await }));
+                holding.push(Box::pin(self.hold(bot, link)));
             }
             let has_room = !self.backlog.is_full(bot);
             let next = tokio::select! {

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::act::partial;
+use super::backlog::FileLink;
 use super::frame::{UPLOAD_BEGIN, UPLOAD_CHUNK, UPLOAD_END};
 use super::held::HeldFile;
 use super::link::LinkError;
@@ -34,8 +35,8 @@ const CHUNK_BYTES: usize = 512 << 10;
 const DOWNLOAD_MAX_BYTES: usize = 100 << 20;
 /// For a file that is kept.
 const HOLD_TIME: Duration = Duration::from_mins(1);
-/// How long it waits for its turn: its link ends after five minutes.
-const HOLD_WAIT_MAX: Duration = Duration::from_mins(4);
+/// Links to files end this long after the message.
+const LINK_MS: u64 = 5 * 60_000;
 /// The last bytes may be padding.
 const HELD_BYTES: usize = 32;
 
@@ -177,8 +178,8 @@ impl Robot {
     }
 
     /// Keeps a file whose link ends soon. One that cannot be kept is fetched when an agent asks, if it is still there.
-    pub(super) async fn hold(&self, bot: &Bot, handle: &str) {
-        let Ok(Handle { url, .. }) = serde_json::from_str::<Handle>(handle) else { return };
+    pub(super) async fn hold(&self, bot: &Bot, FileLink { handle, came_ms }: FileLink) {
+        let Ok(Handle { url, .. }) = serde_json::from_str::<Handle>(&handle) else { return };
         let fetch = async {
             let RemoteMedia { mime, filename, mut body } = self.open_link(bot, &url).await.ok()?;
             let mut bytes = Vec::new();
@@ -190,8 +191,12 @@ impl Robot {
             }
             Some(HeldFile { mime, filename, bytes: bytes.into() })
         };
-        let owner = bot.tenant.as_deref().unwrap_or(&bot.id);
-        if let Some(_place) = self.holds.begin_within(owner, HOLD_WAIT_MAX).await
+        let owner = match &bot.tenant {
+            Some(tenant) => format!("tenant {tenant}"),
+            None => format!("robot {}", bot.id),
+        };
+        let wait = Duration::from_millis((came_ms + LINK_MS).saturating_sub(self.env.now_ms()));
+        if let Some(_place) = self.holds.begin_within(&owner, wait).await
             && let Ok(Some(file)) = timeout(HOLD_TIME, fetch).await
         {
             self.held.put(&bot.id, url, file, self.env.steady_ms());

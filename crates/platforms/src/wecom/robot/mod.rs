@@ -51,9 +51,9 @@ const CHAT_RATE: Rate = Rate { burst: 15, every_ms: 2_100 };
 const DRAFT_RATE: Rate = Rate { burst: 3, every_ms: 700 };
 const BOT_RATE: Rate = Rate { burst: 20, every_ms: 50 };
 
-/// Files that are fetched to be kept at a time, for all robots and for those of one tenant.
+/// Files that are fetched to be kept at a time: for all robots, and for those of one tenant or one shared robot.
 const HOLDS_MAX: usize = 4;
-const HOLDS_PER_TENANT: usize = 2;
+const HOLDS_PER_OWNER: usize = 2;
 /// Files that go out at a time. Each is in memory as a whole, and read from where the agent chose.
 const UPLOADS_MAX: usize = 4;
 const UPLOADS_PER_TENANT: usize = 1;
@@ -107,7 +107,7 @@ impl Robot {
             uploads: Transfers::new(UPLOADS_MAX, UPLOADS_PER_TENANT),
             backlog: Backlog::default(),
             held: Held::default(),
-            holds: Transfers::new(HOLDS_MAX, HOLDS_PER_TENANT),
+            holds: Transfers::new(HOLDS_MAX, HOLDS_PER_OWNER),
             ended: Mutex::default(),
         }
     }

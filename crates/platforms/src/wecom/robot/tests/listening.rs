@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::wecom::robot::backlog::FileLink;
 
 #[tokio::test(start_paused = true)]
 async fn messages_are_stored_in_their_order() {
@@ -95,6 +96,41 @@ async fn all_files_are_kept_of_messages_that_somebody_gets() {
         drop(far);
     };
     tokio::join!(scene.listen(&store), talk);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_files_of_one_tenant_leave_places_to_others() {
+    let scene = Scene::new();
+    let robot = |id: &str, tenant: Option<&str>| {
+        Bot::new(id, tenant.map(Into::into), BTreeMap::new(), [("secret".to_owned(), Secret::new("s"))].into())
+    };
+    let (second, shared, other) = (robot("wr2", Some("home")), robot("home", None), robot("wo", Some("other")));
+    let hold = |bot, name: &str, age_ms| {
+        let handle = json!({ "url": format!("https://files.example/{name}"), "aeskey": "" }).to_string();
+        scene.robot.hold(bot, FileLink { handle, came_ms: scene.env.now_ms() - age_ms })
+    };
+    let fetched = || -> Vec<String> {
+        let dialed = scene.vendor.dialed.lock().unwrap();
+        dialed.iter().filter_map(|(url, _)| Some(url.rsplit_once('/')?.1.to_owned())).collect()
+    };
+    let watch = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(fetched(), ["slow-1", "slow-2"], "the others of the tenant wait");
+        tokio::join!(hold(&other, "a", 0), hold(&shared, "b", 0));
+        assert_eq!(
+            fetched().split_off(2),
+            ["a", "b"],
+            "of another tenant, and of a shared robot with the tenant's name"
+        );
+    };
+    tokio::join!(
+        hold(&scene.bot, "slow-1", 0),
+        hold(&second, "slow-2", 0),
+        hold(&second, "slow-3", 0),
+        hold(&scene.bot, "slow-4", 290_000),
+        watch
+    );
+    assert_eq!(fetched().split_off(4), ["slow-3"], "the link of the fourth had ended before its turn");
 }
 
 #[tokio::test(start_paused = true)]

@@ -118,6 +118,9 @@ impl Outcall for Vendor {
 
     fn open<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<OpenAnswer, OutcallError>> {
         self.dialed.lock().unwrap().push((call.url.to_owned(), call.trusted.map(str::to_owned)));
+        if call.url.contains("/slow") {
+            return Box::pin(std::future::pending());
+        }
         let (status, bytes) = self.file.lock().unwrap().clone().unwrap_or((200, b"a picture".to_vec()));
         let headers = vec![
             ("content-type".to_owned(), "image/png".to_owned()),
