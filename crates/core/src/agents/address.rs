@@ -1,6 +1,8 @@
 //! Addresses: `agent` or `agent@session`. An id may contain an `@` itself (e-mail addresses do), so the end of the
 //! id is found by comparing with the registered ids.
 
+use crate::directory::ID_MAX_CHARS;
+
 /// A parsed address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address<'a> {
@@ -8,8 +10,14 @@ pub struct Address<'a> {
     pub session: Option<&'a str>,
 }
 
+/// Longer addresses name nobody. It has room for two ids, whose characters have up to four bytes, and the `@`.
+const ADDRESS_MAX_BYTES: usize = 2 * 4 * ID_MAX_CHARS + 1;
+
 /// An exact id wins, without a session; otherwise the longest registered id that is followed by an `@`.
 pub fn resolve(address: &str, is_registered: impl Fn(&str) -> bool) -> Option<Address<'_>> {
+    if address.len() > ADDRESS_MAX_BYTES {
+        return None; // each `@` of it would be the end of an id to look for
+    }
     if is_registered(address) {
         return Some(Address { agent: address, session: None });
     }
@@ -51,6 +59,14 @@ mod tests {
         assert_eq!(with(&["alice"], "@alice"), None);
         assert_eq!(with(&["alice"], "bob@alice"), None);
         assert_eq!(with(&["alice"], ""), None);
+        let long = |session: usize| format!("alice@{}", "s".repeat(session));
+        assert_eq!(with(&["alice"], &long(ADDRESS_MAX_BYTES - 6)).unwrap().0, "alice");
+        let looked_up = std::cell::Cell::new(0);
+        let count = |_: &str| {
+            looked_up.set(looked_up.get() + 1);
+            false
+        };
+        assert_eq!((resolve(&long(ADDRESS_MAX_BYTES - 5), count), looked_up.get()), (None, 0));
     }
 
     #[test]

@@ -153,7 +153,10 @@ impl Interrupts {
             self.count_dropped("too_many");
         }
         if is_first {
-            tracing::warn!(%tenant, "interrupts for turns at other servers are dropped: more than {PASSED_PER_S} in a second");
+            tracing::warn!(
+                tenant = tenant.as_str(),
+                "interrupts for turns at other servers are dropped: more than {PASSED_PER_S} in a second"
+            );
         }
         may
     }

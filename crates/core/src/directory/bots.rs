@@ -142,9 +142,9 @@ impl Bots {
     }
 
     /// Whether this tenant may act as that bot. An empty id means its default bot on that platform.
-    pub fn resolve(&self, tenant: &TenantId, platform: &str, bot: &str) -> Option<BotId> {
+    pub fn resolve(&self, tenant: &TenantId, platform: &str, bot: &BotId) -> Option<BotId> {
         let common = self.platforms.get(platform).and_then(|found| found.common_bot());
-        if let Some(common) = common.filter(|common| bot.is_empty() || bot == *common) {
+        if let Some(common) = common.filter(|common| bot.is_empty() || *bot == *common) {
             return Some(common.into());
         }
         self.registry.read(|view| {
@@ -152,7 +152,7 @@ impl Bots {
             if bot.is_empty() {
                 return view.bots.values().find(|it| allowed(it)).map(|it| it.id.clone());
             }
-            view.bot(platform, &bot.into()).filter(|it| allowed(it)).map(|it| it.id.clone())
+            view.bot(platform, bot).filter(|it| allowed(it)).map(|it| it.id.clone())
         })
     }
 

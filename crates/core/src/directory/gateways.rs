@@ -18,7 +18,7 @@ use crate::port::store::StoreError;
 const PROVISION_SAME_SECRET_MS: u64 = 10 * 60 * 1000;
 /// Valid secrets per gateway; the oldest are removed first.
 const SECRETS_MAX: usize = 8;
-const ID_MAX_CHARS: usize = 256;
+pub(crate) const ID_MAX_CHARS: usize = 256;
 const ROUTE_KEYS_MAX: usize = 1000;
 /// Bots (platform and id) of one gateway.
 const PLATFORMS_MAX: usize = 64;

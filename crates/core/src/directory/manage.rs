@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_wire::api::{DmDefaultAsk, LinkAsk, LinkOffer, PrincipalAsk, RelevancePolicy, ScopeAsk};
-use frontdesk_wire::{InstanceId, TenantId};
+use frontdesk_wire::{BotId, InstanceId, TenantId};
 
 use super::admin::{EXPIRED_STEP, unlink};
 use super::facts::{DmDefault, Fact, Grant, Instance, LinkCode, Policy, Principal};
@@ -62,7 +62,7 @@ impl Management {
     /// Creates a one-time code that links the user who sends it to the bot.
     pub async fn offer_link(&self, who: &ProvenInstance, ask: LinkAsk) -> Result<LinkOffer, DeskError> {
         check_id("platform", &ask.platform)?;
-        if self.directory.bots().resolve(&who.tenant, &ask.platform, "").is_none() {
+        if self.directory.bots().resolve(&who.tenant, &ask.platform, &BotId::default()).is_none() {
             return Err(DeskError::BadRequest(format!("this tenant has no bot on {:?}", ask.platform)));
         }
         let now_ms = self.env.now_ms();

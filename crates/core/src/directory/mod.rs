@@ -41,7 +41,7 @@ pub use commands::Offers;
 pub use facts::Fact;
 use frontdesk_wire::{InstanceNo, TenantId};
 pub use gateways::check_source;
-pub(crate) use gateways::{check_id, known_tenant};
+pub(crate) use gateways::{ID_MAX_CHARS, check_id, known_tenant};
 pub(crate) use links::DeskCommand;
 pub use location::{ChatLocation, tenant_of};
 pub use manage::Management;

@@ -4,7 +4,7 @@ use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{ActionResult, Code};
 
 use super::OutboundPlane;
-use super::sending::{AskedAt, WAIT_MAX_MS};
+use super::sending::{RequestTiming, WAIT_MAX_MS};
 use crate::delivery::session::{Job, Lane, Refused};
 use crate::delivery::sockets::{Mailbox, Order};
 use crate::directory::Caller;
@@ -26,7 +26,7 @@ impl OutboundPlane {
                 refused.result
             } else {
                 let meant = self.speaking_as(caller, &identity, &alternatives, &action).await;
-                let asked = AskedAt { ms: asked_ms, replaced: replaced.len() };
+                let asked = RequestTiming { ms: asked_ms, replaced: replaced.len() };
                 self.act_for(caller, meant, &identities, action, asked).await
             };
             // An edit that a later one replaced ends as that one does.

@@ -14,7 +14,7 @@ use frontdesk_wire::action::check_prompt;
 use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code, DeskNo, MessageId, Secret, TenantId};
 
 use self::pacing::Pacer;
-use self::sending::{AskedAt, Sending};
+use self::sending::{RequestTiming, Sending};
 pub use self::typing::TypingAgain;
 use self::typing::{Typing, TypingKey, ends_typing, to_repeat};
 use crate::base::Base;
@@ -129,7 +129,7 @@ impl OutboundPlane {
         action: Action,
         asked_ms: u64,
     ) -> ActionResult {
-        self.act_for(caller, identity, identities, action, AskedAt { ms: asked_ms, replaced: 0 }).await
+        self.act_for(caller, identity, identities, action, RequestTiming { ms: asked_ms, replaced: 0 }).await
     }
 
     async fn act_for(
@@ -138,7 +138,7 @@ impl OutboundPlane {
         (platform, bot): &PlatformBot,
         identities: &[PlatformBot],
         action: Action,
-        asked: AskedAt,
+        asked: RequestTiming,
     ) -> ActionResult {
         let op = action.act.op();
         let listener_result = match self.listener.get().and_then(|listener| listener.sending(caller, &action)) {
@@ -211,7 +211,7 @@ impl OutboundPlane {
         bot: &BotId,
         identities: &[PlatformBot],
         action: Action,
-        asked: AskedAt,
+        asked: RequestTiming,
     ) -> Result<ActionResult, ActionResult> {
         if let Act::FollowUp { session_key, kind, .. } = &action.act {
             let (session_key, kind) = (session_key.clone(), kind.clone());
@@ -274,7 +274,7 @@ impl OutboundPlane {
         session_key: &str,
         kind: &str,
         action: Action,
-        asked: AskedAt,
+        asked: RequestTiming,
     ) -> Result<ActionResult, ActionResult> {
         let now_ms = self.env.now_ms();
         let found = self.vault.capability(&caller.tenant, session_key, kind, now_ms).await;
@@ -325,7 +325,7 @@ impl OutboundPlane {
     /// Shows an indicator again, if the agent may still do that.
     pub async fn type_again(&self, again: TypingAgain) {
         let TypingAgain { caller, platform, bot, action } = again;
-        let asked = AskedAt { ms: self.env.steady_ms(), replaced: 0 };
+        let asked = RequestTiming { ms: self.env.steady_ms(), replaced: 0 };
         let place = TypingKey::of(&platform, &bot, &action);
         if self.try_act(&caller, &platform, &bot, &[], action, asked).await.is_err_and(|refused| !is_rate(&refused)) {
             self.typing.end(&caller.tenant, &place);

@@ -26,7 +26,7 @@ const ACT_LIMIT_MS: u64 = 25_000;
 
 /// When an action was asked for, on the steady clock, and how many earlier edits of its message it replaces.
 #[derive(Clone, Copy)]
-pub(super) struct AskedAt {
+pub(super) struct RequestTiming {
     pub(super) ms: u64,
     pub(super) replaced: usize,
 }
@@ -40,7 +40,7 @@ pub(super) struct Sending<'a> {
     pub(super) acting_as: ActingAs<'a>,
     pub(super) chat_id: &'a ChatId,
     pub(super) capability: Option<&'a Secret>,
-    pub(super) asked: AskedAt,
+    pub(super) asked: RequestTiming,
 }
 
 /// Result of one part.

@@ -32,7 +32,7 @@ pub(super) struct Hello {
 impl Session {
     pub(super) fn take_hello(&mut self, platform: &str, bot: &str, commands: Option<&Value>, ready: bool, now_ms: u64) {
         let directory = &self.delivery.directory;
-        let Some(bot) = directory.bots().resolve(&self.caller.tenant, platform, bot) else {
+        let Some(bot) = directory.bots().resolve(&self.caller.tenant, platform, &bot.into()) else {
             return self.close(Close::ForeignPlatform);
         };
         if self.identities.len() >= IDENTITIES_MAX {
