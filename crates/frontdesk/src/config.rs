@@ -405,12 +405,16 @@ mod tests {
         assert!(absent.contains("no platform \"pigeons\"; known platforms: "), "{absent}");
         assert!(absent.contains("hooks"), "{absent}");
         assert!(text("platform = 1", &[]).contains("platform must be of type table"));
+        let defaults = load("", &[]).unwrap();
+        let sections: Vec<&str> = defaults.platform.keys().map(String::as_str).collect();
         for name in ["FRONTDESK_PLATFORM_HOOKS_MAX_BYTE", "FRONTDESK_PLATFORM_PIGEONS_LOFT", "FRONTDESK_CHAT_COLOUR"] {
             let message = text("", &[(name, "1")]);
             assert!(message.contains("unknown setting") && message.contains(name), "{message}");
             let platforms = message.split_once("platforms with settings: ").map(|(_, names)| names);
             assert_eq!(platforms.is_some(), name.contains("PLATFORM_"), "{message}");
-            assert!(platforms.is_none_or(|names| names.contains("hooks")), "{message}");
+            let named: Option<Vec<&str>> =
+                platforms.and_then(|names| Some(names.split_once(';')?.0.split(", ").collect()));
+            assert!(named.is_none_or(|named| named == sections && named.contains(&"hooks")), "{message}");
         }
     }
 

@@ -7,7 +7,6 @@ mod harness;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
-use axum::routing::any;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frontdesk::app::FIRST_TENANT;
@@ -30,20 +29,16 @@ struct Scene {
 
 impl Scene {
     async fn open() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let vendor = format!("http://{}", listener.local_addr().unwrap());
-        let mut answers = Router::new();
-        for sample in samples() {
-            let answer = sample.vendor_answer();
-            let answer = any(async move || ([(CONTENT_TYPE, "application/json")], answer));
-            answers = answers.route(&format!("/{}/{{*call}}", sample.platform()), answer);
-        }
-        tokio::spawn(axum::serve(listener, answers).into_future());
         let harness = Harness::open().await;
         let agent = harness.add_gateway("agent").await;
         for sample in samples() {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let vendor = format!("http://{}", listener.local_addr().unwrap());
+            let answer = sample.vendor_answer();
+            let answers = Router::new().fallback(async move || ([(CONTENT_TYPE, "application/json")], answer));
+            tokio::spawn(axum::serve(listener, answers).into_future());
             let ask = json!({ "platform": sample.platform(), "id": "desk", "tenant": FIRST_TENANT,
-                "settings": sample.settings(&format!("{vendor}/{}", sample.platform())), "secrets": sample.secrets() });
+                "settings": sample.settings(&vendor), "secrets": sample.secrets() });
             harness.admin("POST", "/bots", &ask).await.expect(201);
             let link = json!({ "tenant": FIRST_TENANT, "platform": sample.platform(), "user_id": sample.user("desk", 1),
                 "instance": "agent" });

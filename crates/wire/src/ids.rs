@@ -66,7 +66,7 @@ numbers! {
     SessionNo;
 }
 
-/// An event that was accepted. People see it as `ev-17`, and so does JSON.
+/// An event that was accepted: `ev-17` for people and in JSON. `17` is read as well.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub u64);
 

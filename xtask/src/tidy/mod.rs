@@ -59,6 +59,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut notes = Vec::new();
     let sources = read_sources(root)?;
     let vendors = vendors::all(&sources);
+    anyhow::ensure!(!vendors.is_empty(), "no platform of a vendor was found");
     for source in &sources {
         findings.extend(opening::check(source));
         findings.extend(length::check_functions(source));

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
-use axum::routing::any;
 use frontdesk_platforms::samples;
 use frontdesk_wire::api::{BindingNew, BotNew};
 use serde_json::{Value, json};
@@ -99,14 +98,14 @@ async fn one_run(plan: &Plan, platforms: &[String]) -> anyhow::Result<LoadDone> 
 
 /// A bot for each platform, and each person linked to an agent.
 async fn add_bots(stage: &Stage, plan: &Plan, platforms: &[String]) -> anyhow::Result<()> {
-    let vendor = open_vendor(stage).await?;
     let directory = stage.app.desk.directory();
     for sample in samples().into_iter().filter(|it| platforms.iter().any(|name| name == it.platform())) {
+        let vendor = open_vendor(stage, sample.vendor_answer()).await?;
         let bot = BotNew {
             platform: sample.platform().to_owned(),
             id: BOT.into(),
             tenant: Some(FIRST_TENANT.into()),
-            settings: sample.settings(&format!("{vendor}/{}", sample.platform())),
+            settings: sample.settings(&vendor),
             secrets: sample.secrets(),
         };
         directory.bots().add(bot).await?;
@@ -127,16 +126,11 @@ async fn add_bots(stage: &Stage, plan: &Plan, platforms: &[String]) -> anyhow::R
     Ok(())
 }
 
-/// Answers what the platforms ask their vendors. Returns its URL.
-async fn open_vendor(stage: &Stage) -> anyhow::Result<String> {
+/// Answers what a platform asks its vendor. Returns its URL.
+async fn open_vendor(stage: &Stage, answer: &'static str) -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
-    let mut answers = Router::new();
-    for sample in samples() {
-        let answer = sample.vendor_answer();
-        let answer = any(async move || ([(CONTENT_TYPE, "application/json")], answer));
-        answers = answers.route(&format!("/{}/{{*call}}", sample.platform()), answer);
-    }
+    let answers = Router::new().fallback(async move || ([(CONTENT_TYPE, "application/json")], answer));
     let stop = stage.app.stop.clone();
     tokio::spawn(async move { stop.run_until_cancelled(axum::serve(listener, answers).into_future()).await });
     Ok(url)
