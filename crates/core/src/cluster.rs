@@ -134,7 +134,8 @@ impl ClusterPlane {
             BusEvent::Hint(Hint::Alarm(instance, id, next_ms, host)) => {
                 self.cron.alarm_armed(instance, id, next_ms, &host);
             }
-            BusEvent::Hint(Hint::Handoffs) => self.agents.live().handoff_notify.notify_one(),
+            BusEvent::Hint(Hint::Awake(agents)) => self.agents.awake_elsewhere(&agents),
+            BusEvent::Hint(Hint::Handoffs) => self.agents.note_handoff(),
             BusEvent::Hint(Hint::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
             BusEvent::Hint(Hint::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,
             BusEvent::Hint(Hint::Platform(name, text)) => {

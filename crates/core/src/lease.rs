@@ -278,8 +278,8 @@ impl Lease {
         self.desks.put_report(self.me(), report).await
     }
 
-    /// Desks that ended a while ago without resigning.
-    pub async fn absent(&self) -> Result<Vec<DeskRecord>, StoreError> {
+    /// Desks that ended without resigning, and how many milliseconds ago.
+    pub async fn absent(&self) -> Result<Vec<(DeskRecord, u64)>, StoreError> {
         self.desks.absent(self.env.now_ms()).await
     }
 

@@ -18,6 +18,8 @@ use elsewhere::Elsewhere;
 
 /// A watcher that falls this far behind loses the oldest notices, and is told so.
 const BACKLOG: usize = 4096;
+/// Longer texts of a notice are shortened.
+const TEXT_MAX_BYTES: usize = 2048;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Notice {
@@ -37,6 +39,24 @@ pub struct Notice {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub message_id: MessageId,
     pub text: String,
+}
+
+impl Notice {
+    /// Each watcher may make the server keep `BACKLOG` notices.
+    fn shorten(&mut self) {
+        fn too_long(text: &str) -> Option<&str> {
+            (text.len() > TEXT_MAX_BYTES).then(|| &text[..text.floor_char_boundary(TEXT_MAX_BYTES)])
+        }
+        for text in [&mut self.text, &mut self.platform] {
+            text.truncate(text.floor_char_boundary(TEXT_MAX_BYTES));
+        }
+        if let Some(short) = too_long(&self.chat_id) {
+            self.chat_id = short.into();
+        }
+        if let Some(short) = too_long(&self.message_id) {
+            self.message_id = short.into();
+        }
+    }
 }
 
 pub struct Tail {
@@ -92,6 +112,7 @@ impl Tail {
         if self.is_watched() {
             let mut notice = Notice { at: self.env.now_ms(), tenant: tenant.clone(), step, ..Notice::default() };
             fill(&mut notice);
+            notice.shorten();
             if self.elsewhere.is_asked() {
                 self.elsewhere.add(&notice);
             }

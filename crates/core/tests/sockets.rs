@@ -95,6 +95,31 @@ fn a_mailbox_that_overflows_drops_rows_and_reports_it() {
     assert_eq!(rows(&mailbox, 515), None);
 }
 
+/// Regression: each agent of a tenant that did not ack could fill its own mailbox.
+#[test]
+fn mailboxes_of_a_tenant_have_a_limit_together() {
+    let size = delivery("k").json.len();
+    let sockets = Sockets::new(3 * size);
+    let (seven, eight) = (served(&sockets, 7), served(&sockets, 8));
+    add_rows(&sockets, 7, [1, 2]);
+    add_rows(&sockets, 8, [1]);
+    add_rows(&sockets, 8, [2]);
+    assert_eq!((rows(&seven, 0), rows(&eight, 0)), (Some(vec![1, 2]), None), "the rest is in the ledger");
+    let (other, _) = sockets.attach(InstanceNo(9), &"gw".into(), &"rival".into());
+    other.close_gap();
+    add_rows(&sockets, 9, [1]);
+    assert_eq!(rows(&other, 0), Some(vec![1]), "another tenant");
+    eight.close_gap();
+    add_rows(&sockets, 8, [3]);
+    assert_eq!(rows(&eight, 2), Some(vec![3]), "there is room again");
+    // Results are kept for the next socket when the memory is used up, but each socket has some.
+    let result = || Order::Result("x".repeat(40_000));
+    assert!(seven.order(result()) && seven.order(result()) && !seven.order(result()));
+    assert!(eight.order(result()));
+    drop(seven.take_orders());
+    assert!(seven.order(result()));
+}
+
 #[test]
 fn a_notification_reaches_only_its_instance() {
     let sockets = Sockets::default();

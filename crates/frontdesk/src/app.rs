@@ -123,6 +123,7 @@ impl Frontdesk {
             replies: Budgets::new(config.server.answers_per_tenant_kib),
             uploads: Budgets::new(UPLOADS_PER_TENANT),
             readiness: edge::Readiness::default(),
+            public_answers: edge::PublicAnswers::default(),
             body_memory: edge::BodyMemory::new(config.server.requests_per_tenant_kib),
             doors_refused: AtomicU64::default(),
             scheduler_webhook: SchedulerWebhook::new(&config.cron.relay_keys),

@@ -106,8 +106,8 @@ async fn desks(app: &App) -> Vec<Value> {
         let text = format!("{name:?} has not read the last changes of the directory for 5 s; see its log");
         findings.push(finding("desks", false, text));
     }
-    for desk in absent {
-        let ago_s = app.desk.env().now_ms().saturating_sub(desk.lease_until_ms) / 1000;
+    for (desk, ago_ms) in absent {
+        let ago_s = ago_ms / 1000;
         let text =
             format!("{:?} was not stopped and its lease ended {ago_s} s ago; start it if it does not run", desk.name);
         findings.push(finding("desks", false, text));
@@ -242,7 +242,7 @@ async fn agents(app: &App) -> Vec<Value> {
         if let Some(age_ms) = unacked_ms {
             let text = format!(
                 "{name}: connected, but it has left a message unacked for {} s ({owed} wait); it answers pings, so the socket is \
-                 kept: look into the agent's log, or restart it",
+                 kept: look into the agent's log, or restart it. A gateway of 0.17 does not ack and may be at work",
                 age_ms / 1000
             );
             findings.push(finding("agent", false, text));

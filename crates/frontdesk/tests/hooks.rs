@@ -111,7 +111,7 @@ async fn what_is_not_genuine_is_refused_with_its_reason_and_leaves_nothing() {
     let request = request.header("webhook-signature", sign(KEY, "m", now_s, &bytes));
     let reply = harness.send(request.body(bytes.to_vec())).await;
     assert!(detail(&reply, 400).contains("UTF-8"));
-    harness.get("/hooks/builds", "").await.problem(405);
+    assert_eq!(harness.get("/hooks/builds", "").await.problem(405), "bad_request", "one of the documented codes");
     assert!(received(&harness, &ann).await.is_empty());
     assert_eq!(harness.metric("frontdesk_requests_refused_total{why=\"unauthorized\"}").await, 5);
     // The same id is not used up by what was refused.

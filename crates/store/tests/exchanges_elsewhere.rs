@@ -173,3 +173,21 @@ async fn an_agent_whose_record_cannot_be_read_keeps_its_inbox() {
     pair.other.directory().refresh().await.unwrap();
     assert_eq!(pair.texts("alice").await, ["when?"]);
 }
+
+/// Regression: the server that called the wake URL of an agent went on, although the agent read its inbox at another one.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_reads_its_inbox_at_another_server_is_awake_here() {
+    let pair = Pair::open().await;
+    let no = pair.one.directory().read(|view| view.agent(&"home".into(), &"bob".into()).unwrap().no);
+    let before = pair.one.agents().traces_of(no);
+    pair.texts("bob").await;
+    loop {
+        let received = pair.one.cluster().next_event().await;
+        let is_it = received == BusEvent::Hint(Hint::Awake(vec![no]));
+        pair.one.cluster().take(received).await.unwrap();
+        if is_it {
+            break;
+        }
+    }
+    assert_ne!(pair.one.agents().traces_of(no), before);
+}

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::delivery::interrupt::InterruptRequest;
-use frontdesk_core::delivery::session::{Effect, Session};
+use frontdesk_core::delivery::session::{ARRIVING_FREE_BYTES, Effect, Session};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::{Desk, Env as _, Rules};
@@ -273,6 +273,27 @@ async fn a_peer_that_stalls_at_its_first_message_has_half_a_minute() {
     assert_eq!(session.closing(), None);
     session.tick(8_030);
     assert_eq!(session.closing(), Some(Close::Unresponsive));
+}
+
+/// Regression: a message of which parts came for ever was held for ever.
+#[tokio::test]
+async fn a_large_message_that_is_not_complete_in_a_minute_ends_the_session() {
+    let scene = Scene::new().await;
+    let mut session = scene.serving().await;
+    session.arriving(ARRIVING_FREE_BYTES, 0);
+    session.tick(600_000);
+    session.arriving(ARRIVING_FREE_BYTES + 1, 600_000);
+    session.arriving(3 * ARRIVING_FREE_BYTES, 630_000);
+    session.tick(659_999);
+    assert_eq!(session.closing(), None);
+    session.arriving(0, 659_999);
+    session.tick(660_000);
+    assert_eq!(session.closing(), None, "it was complete");
+    session.arriving(ARRIVING_FREE_BYTES + 1, 660_000);
+    let at_ms = session.next_tick_ms(660_000);
+    assert!(at_ms <= 720_000, "{at_ms}");
+    session.tick(720_000);
+    assert_eq!(session.closing(), Some(Close::PolicyViolation));
 }
 
 #[tokio::test]

@@ -136,7 +136,8 @@ fn a_planted_bug_is_found_reduced_and_repeated() {
     assert_eq!(fuzz(&target, &one).expect_err("the input alone does it too").run, 1);
 
     let shown = crash.to_string();
-    let replay = format!("FUZZ_INPUT={} cargo test", hex::encode(&crash.smallest));
+    let test = "cargo test -p frontdesk-testkit --test fuzz a_planted_bug_is_found_reduced_and_repeated";
+    let replay = format!("FUZZ_INPUT={} {test}", hex::encode(&crash.smallest));
     assert!(shown.contains(&replay) && shown.contains(&format!("seed {seed}")), "{shown}");
     assert!(shown.contains("18446744073709551615"), "readable as well: {shown}");
 }

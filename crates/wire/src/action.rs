@@ -290,6 +290,9 @@ pub fn check_prompt(prompt_id: &str, options: &[PromptOption]) -> Result<(), Str
     Ok(())
 }
 
+/// Longer error texts are shortened.
+const ERROR_MAX_BYTES: usize = 1024;
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActionResult {
     pub success: bool,
@@ -338,7 +341,12 @@ impl ActionResult {
     /// the text contains "timed out" and no network words; if a retry makes sense, it names the network.
     #[must_use]
     pub fn worded(mut self) -> Self {
-        let Some(error) = self.error.take().filter(|_| !self.success) else { return self };
+        let Some(mut error) = self.error.take().filter(|_| !self.success) else { return self };
+        // It may quote what the agent sent. It is stored in the journal, and shown to everybody who watches.
+        if error.len() > ERROR_MAX_BYTES {
+            error.truncate(error.floor_char_boundary(ERROR_MAX_BYTES));
+            error.push_str(" (shortened)");
+        }
         let is_in = |word: &str, text: &str| text.to_lowercase().contains(word);
         let may_have_been_sent = self.ambiguous
             || matches!(self.code, Some(Code::Partial | Code::Unknown | Code::Timeout | Code::Internal) | None);

@@ -15,6 +15,11 @@ impl Lines {
         Self { partial: String::new(), max_bytes }
     }
 
+    /// Bytes of the line that is not complete yet.
+    pub fn bytes(&self) -> usize {
+        self.partial.len()
+    }
+
     /// Calls `each` for every complete, non-blank line. A message that is exactly one line is not copied.
     pub fn push(&mut self, text: &str, mut each: impl FnMut(&str)) -> Result<(), TooLong> {
         let mut rest = text;

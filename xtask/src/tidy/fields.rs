@@ -1,17 +1,21 @@
-//! Types whose fields must be private.
+//! Types of `core` whose fields must be private, or visible to their plane only: `Desk`, the planes, and what the edge and the
+//! loops get of them.
 
 use super::Finding;
 use super::exceptions::Exceptions;
 use super::source::{Source, closing, words};
 
-/// Folder under `crates/`, and type.
-const CLOSED: [(&str, &str); 1] = [("core", "Desk")];
+const FOLDER: &str = "crates/core/src/";
+/// Besides the types whose names end in `Plane`.
+const CLOSED: [&str; 9] =
+    ["Calls", "Desk", "Exchanges", "InboxStream", "Inboxes", "LiveState", "Management", "Messages", "TenantStores"];
 
 pub(super) fn check(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding> {
     let mut found = Vec::new();
-    for source in sources.iter().filter(|source| !source.is_test()) {
-        let of_crate = |folder: &str| source.path.starts_with(&format!("crates/{folder}/src/"));
-        for (_, name) in CLOSED.iter().filter(|(folder, _)| of_crate(folder)) {
+    for source in sources.iter().filter(|source| !source.is_test() && source.path.starts_with(FOLDER)) {
+        let code = words(&source.code);
+        let declared = code.windows(2).filter(|pair| pair[0].1 == "struct").map(|pair| pair[1].1);
+        for name in declared.filter(|name| name.ends_with("Plane") || CLOSED.contains(name)) {
             for (at, field) in open_fields(source, name) {
                 let key = format!("{name}.{field}");
                 let what = format!("the field {key} is not private");
@@ -23,7 +27,7 @@ pub(super) fn check(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding>
     exceptions.filter("fields", found)
 }
 
-/// The fields of `struct <name> { .. }` with any form of `pub`.
+/// The fields of `struct <name> { .. }` that others than its own module and that above it see. Above `Desk` is the crate.
 fn open_fields<'a>(source: &'a Source, name: &str) -> Vec<(usize, &'a str)> {
     let code = source.code.as_str();
     let words = words(code);
@@ -36,7 +40,8 @@ fn open_fields<'a>(source: &'a Source, name: &str) -> Vec<(usize, &'a str)> {
         return Vec::new();
     }
     let inside = words.iter().enumerate().filter(|(_, (at, _))| (open..closing(code, open)).contains(at));
-    let open_ones = inside.filter(|(_, (_, word))| *word == "pub");
+    let is_narrow = |at: usize| name != "Desk" && code[at..].starts_with("pub(super)");
+    let open_ones = inside.filter(|(_, (at, word))| *word == "pub" && !is_narrow(*at));
     open_ones.filter_map(|(index, _)| field_after(code, &words[index + 1..])).collect()
 }
 
@@ -68,6 +73,8 @@ mod tests {
         assert_eq!(found("crates/store/src/desk.rs", DESK, ""), []);
         assert_eq!(found("crates/core/src/desk.rs", "pub struct Desk(pub u8);\nstruct B { pub c: u8 }", ""), []);
         assert_eq!(found("crates/core/src/desk.rs", "pub struct Desk { env: Env }", ""), []);
+        let plane = "pub struct CronPlane { pub(super) a: u8, pub(crate) b: u8, pub c: u8, d: u8 }";
+        assert_eq!(found("crates/core/src/cron/mod.rs", plane, "").len(), 2);
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub struct Address<'a> {
 }
 
 /// Longer addresses name nobody. It has room for two ids, whose characters have up to four bytes, and the `@`.
-const ADDRESS_MAX_BYTES: usize = 2 * 4 * ID_MAX_CHARS + 1;
+pub const ADDRESS_MAX_BYTES: usize = 2 * 4 * ID_MAX_CHARS + 1;
 
 /// An exact id wins, without a session; otherwise the longest registered id that is followed by an `@`.
 pub fn resolve(address: &str, is_registered: impl Fn(&str) -> bool) -> Option<Address<'_>> {

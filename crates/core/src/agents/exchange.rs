@@ -435,7 +435,7 @@ impl Exchanges {
         who.check_own(&id, "answer as")?;
         check_size("content", content.len(), TEXT_MAX_BYTES)?; // it may have to go to an inbox
         if let Some(no) = no {
-            self.agents.live.streams.note_traffic(no, self.env.now_ms());
+            self.agents.note_traffic(no);
         }
         // 0 is never an agent number: an agent without an inbox was never asked anything.
         match self.take_reply(who.tenant, correlation_id, no.unwrap_or_default(), content.clone()).await? {

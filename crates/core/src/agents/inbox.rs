@@ -1,9 +1,11 @@
 //! Reading inboxes of agents, and recent messages for the console.
 
+mod stream;
+
 use std::sync::Arc;
 
 use frontdesk_wire::agents::{Dispatch, Fault, Inbox, InboxMessage};
-use frontdesk_wire::{EventId, InboxSeq, InstanceId, InstanceNo, TenantId};
+use frontdesk_wire::{InboxSeq, InstanceId, InstanceNo, TenantId};
 
 use super::AgentsPlane;
 use super::caller::AgentsCaller;
@@ -13,6 +15,8 @@ use crate::env::Env;
 use crate::port::inbox::{Inbox as InboxStore, StoredMessage};
 use crate::port::store::StoreError;
 use crate::port::stores::Stores;
+
+pub use stream::InboxStream;
 
 /// Messages per page of an inbox.
 const INBOX_PAGE: usize = 500;
@@ -42,7 +46,7 @@ impl Inboxes {
         let (id, no) = self.inbox_of(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         let Some(no) = no else { return Ok(Inbox::default()) };
-        self.agents.live.streams.note_traffic(no, self.env.now_ms());
+        self.agents.note_traffic(no);
         self.read_inbox(no, after).await
     }
 
@@ -67,7 +71,7 @@ impl Inboxes {
     }
 
     /// Returns the inbox of an agent, and creates it if needed. Streams need one.
-    pub async fn open_inbox(&self, who: AgentsCaller<'_>, address: &str) -> Result<InstanceNo, Fault> {
+    async fn open_inbox(&self, who: AgentsCaller<'_>, address: &str) -> Result<InstanceNo, Fault> {
         let (id, _) = self.agents.find_agent(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;
         self.agents.addressee(who.tenant, address).await.map(|to| to.agent.no)
@@ -76,16 +80,6 @@ impl Inboxes {
     /// Number of the newest message in an inbox; 0 if it is empty.
     pub async fn newest(&self, no: InstanceNo) -> Result<InboxSeq, StoreError> {
         self.inbox.newest_message(no).await
-    }
-
-    /// The messages after a number.
-    pub async fn page(&self, no: InstanceNo, after: InboxSeq, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
-        self.inbox.messages(no, after, limit).await
-    }
-
-    /// The current state of one message.
-    pub async fn message(&self, event: EventId) -> Result<Option<StoredMessage>, StoreError> {
-        self.inbox.message_of(event).await
     }
 
     /// Recent messages between agents of this tenant, newest first.
@@ -110,7 +104,7 @@ impl Inboxes {
     }
 }
 
-pub fn inbox_message(stored: StoredMessage) -> InboxMessage {
+pub(super) fn inbox_message(stored: StoredMessage) -> InboxMessage {
     let StoredMessage { place, at_ms, message, .. } = stored;
     InboxMessage {
         seq: place.0,

@@ -29,6 +29,7 @@ use crate::tail::Tail;
 
 /// Text of one message. A relay frame is limited to 1 MiB, and JSON escapes make text longer.
 const TEXT_MAX_BYTES: usize = 1 << 20;
+const META_MAX_BYTES: usize = 256 << 10;
 /// Platform name under which gateways receive messages of other agents.
 const PLATFORM: &str = "relay";
 const BOT: &str = "desk";
@@ -255,6 +256,12 @@ impl Messages {
         let too_large = |text| Err(Fault::new(Class::TooLargeError, text));
         if message.text.len() > TEXT_MAX_BYTES {
             return too_large(format!("the message is too long; the limit is {TEXT_MAX_BYTES} bytes"));
+        }
+        let meta_bytes = message.meta.map_or(0, |meta| serde_json::to_string(meta).map_or(0, |json| json.len()));
+        if meta_bytes > META_MAX_BYTES {
+            return too_large(format!(
+                "the meta of the message is too long; the limit is {META_MAX_BYTES} bytes of JSON"
+            ));
         }
         if !for_sockets {
             return Ok((event_of(message, None), String::new()));

@@ -51,7 +51,7 @@ pub use caller::AgentsCaller;
 pub use data::TenantData;
 pub use exchange::{AnswerChannel, BufferedReply, Exchanges, Question, Reservation, TIMEOUT_MAX_MS};
 pub use handoffs::LOOK_EVERY;
-pub use inbox::{Inboxes, inbox_message, is_in_flight};
+pub use inbox::{InboxStream, Inboxes, is_in_flight};
 pub use messages::Messages;
 pub use skills::TenantSkills;
 pub use stores::TenantStores;
@@ -68,32 +68,51 @@ const CONNECTORS_MAX_BYTES: usize = 64 << 10;
 const HEALTH_TIME: Duration = Duration::from_secs(10);
 /// How long a message may be handed to connectors, each of which has a time limit of its own.
 const CARRY_MAX_MS: u64 = 600_000;
+/// Other servers are told of the traffic of an agent at most this often.
+const AWAKE_HINT_MS: u64 = 1_000;
 /// A connected agent is active if it had traffic within this time, otherwise idle.
 const ACTIVE_MS: u64 = 300_000;
 
 /// In-memory state: open streams, waiting callers, deliveries in flight, and wake requests.
 #[derive(Default)]
 pub struct LiveState {
-    pub streams: Streams,
-    pub waiters: Waiters,
-    pub in_flight: InFlight,
+    streams: Streams,
+    waiters: Waiters,
+    in_flight: InFlight,
     /// Agents whose wake URL should be called.
     pokes: Mutex<HashSet<InstanceNo>>,
-    pub poke_notify: Notify,
+    poke_notify: Notify,
     /// Another server handed a message to connectors of this one.
-    pub handoff_notify: Notify,
+    handoff_notify: Notify,
     /// Handoffs that are done, and could not be removed from the store yet.
     done_handoffs: Mutex<HashSet<u64>>,
 }
 
 impl LiveState {
-    pub fn ask_for_poke(&self, agent: InstanceNo) {
+    pub fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    pub fn in_flight(&self) -> &InFlight {
+        &self.in_flight
+    }
+
+    fn ask_for_poke(&self, agent: InstanceNo) {
         if self.pokes.lock().unwrap_or_else(PoisonError::into_inner).insert(agent) {
-            self.poke_notify.notify_one();
+            self.look_at_pokes();
         }
     }
 
-    pub fn take_pokes(&self) -> HashSet<InstanceNo> {
+    /// The loop of the wake URLs looks at what is due.
+    pub fn look_at_pokes(&self) {
+        self.poke_notify.notify_one();
+    }
+
+    fn take_pokes(&self) -> HashSet<InstanceNo> {
         std::mem::take(&mut self.pokes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -137,6 +156,24 @@ impl AgentsPlane {
         self.live.streams.notify(agent);
         if !self.lease.is_alone() {
             self.bus.send(To::All, Hint::Inboxes(vec![agent]));
+        }
+    }
+
+    /// The agent sent something or read its inbox. A server that calls its wake URL must know.
+    pub(super) fn note_traffic(&self, agent: InstanceNo) {
+        let now_ms = self.env.now_ms();
+        let before_ms = self.live.streams.note_traffic(agent, now_ms);
+        if !self.lease.is_alone() && now_ms.abs_diff(before_ms) >= AWAKE_HINT_MS {
+            self.bus.send(To::All, Hint::Awake(vec![agent]));
+        }
+    }
+
+    /// Agents that had traffic at another server.
+    pub(crate) fn awake_elsewhere(&self, agents: &[InstanceNo]) {
+        let now_ms = self.env.now_ms();
+        let known = |agent: &&InstanceNo| self.directory.read(|view| view.agent_no(**agent).is_some());
+        for agent in agents.iter().filter(known) {
+            self.live.streams.note_traffic(*agent, now_ms);
         }
     }
 
@@ -211,6 +248,16 @@ impl AgentsPlane {
                 released
             }
         }
+    }
+
+    /// Returns when another server handed a message to this one.
+    pub async fn handoff_arrived(&self) {
+        self.live.handoff_notify.notified().await;
+    }
+
+    /// Another server handed a message to connectors of this one.
+    pub(crate) fn note_handoff(&self) {
+        self.live.handoff_notify.notify_one();
     }
 
     /// In-memory state of this process.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InboxSeq, InstanceNo};
 use tokio::sync::Notify;
 
 use crate::delivery::delivered::Delivered;
@@ -16,12 +16,12 @@ pub const STREAMS_MAX: usize = 256;
 pub struct Stream {
     agent: InstanceNo,
     /// Name of its session, if it has one.
-    pub session: Option<String>,
+    pub(super) session: Option<String>,
     /// Higher is newer, across streams and sockets.
-    pub order: u64,
-    pub notify: Notify,
+    pub(super) order: u64,
+    pub(super) notify: Notify,
     /// Messages that were written to its client.
-    pub delivered: Delivered,
+    pub(super) delivered: Delivered<InboxSeq>,
 }
 
 impl Stream {
@@ -98,8 +98,9 @@ impl Streams {
         }
     }
 
-    pub fn note_traffic(&self, agent: InstanceNo, now_ms: u64) {
-        self.by_agent().entry(agent).or_default().traffic_ms = now_ms;
+    /// Returns when the last traffic before this was.
+    pub fn note_traffic(&self, agent: InstanceNo, now_ms: u64) -> u64 {
+        std::mem::replace(&mut self.by_agent().entry(agent).or_default().traffic_ms, now_ms)
     }
 
     pub fn traffic_ms(&self, agent: InstanceNo) -> u64 {
@@ -131,12 +132,12 @@ mod tests {
                 && !first.accepts_session(Some("b"))
                 && second.accepts_session(Some("b"))
         );
-        first.delivered.advance(3);
-        first.delivered.advance(2);
-        assert!(first.delivered.reached(3).await);
+        first.delivered.advance(InboxSeq(3));
+        first.delivered.advance(InboxSeq(2));
+        assert!(first.delivered.reached(InboxSeq(3)).await);
         // The waiting task holds the stream too, and still notices that it was closed.
-        let (waits, ()) = tokio::join!(first.delivered.reached(4), async { streams.close(&first) });
-        assert!(!waits && first.delivered.reached(3).await && !first.delivered.reached(4).await);
+        let (waits, ()) = tokio::join!(first.delivered.reached(InboxSeq(4)), async { streams.close(&first) });
+        assert!(!waits && first.delivered.reached(InboxSeq(3)).await && !first.delivered.reached(InboxSeq(4)).await);
         streams.close(&second);
         assert!(!streams.has_open_stream(InstanceNo(7)));
     }

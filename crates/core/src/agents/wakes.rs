@@ -20,6 +20,7 @@ use crate::cron::{BY_WAKE, PlannedWakes};
 use crate::delivery::sockets::Mailbox;
 use crate::directory::check_id;
 use crate::directory::facts::Instance;
+use crate::error::DeskError;
 use crate::hash::short_hash;
 use crate::port::BoxFuture;
 use crate::port::alarms::{Alarm, AlarmState};
@@ -367,7 +368,14 @@ impl Messages {
             note: String::new(),
             claim: 0,
         };
-        self.cron.arm(&to.agent.tenant, alarm).await?;
+        let planned = alarm.job_id.clone();
+        if let Err(error) = self.cron.arm(&to.agent.tenant, alarm).await {
+            // Refused, so nothing will use the plan. After an error of the store the alarm may be armed.
+            if !matches!(error, DeskError::Store(_)) {
+                self.inbox.drop_planned_wake(&planned).await?;
+            }
+            return Err(error.into());
+        }
         Ok(WakeReceipt {
             woken_at: now_ms,
             scheduled_for: Some(at_ms),
@@ -388,9 +396,9 @@ fn asked_session<'a>(opts: &'a WakeOpts, to: &'a Addressee) -> Result<Option<&'a
 async fn took(session: &LiveSession, place: InboxSeq, rows: &[MadeRow]) -> bool {
     let taken = async {
         match session {
-            LiveSession::Stream(stream) => stream.delivered.reached(place.0).await,
+            LiveSession::Stream(stream) => stream.delivered.reached(place).await,
             LiveSession::Socket(mailbox, instance) => match rows.iter().find(|row| row.instance == instance.no) {
-                Some(row) => mailbox.delivered.reached(row.seq.0).await,
+                Some(row) => mailbox.delivered.reached(row.seq).await,
                 None => false,
             },
         }

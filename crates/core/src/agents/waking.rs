@@ -1,18 +1,31 @@
 //! Calls the wake URLs of agents without a socket, and repeats the call until the agent connects or reads its inbox.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use frontdesk_wire::InstanceNo;
 
 use super::{AgentsPlane, Messages};
+use crate::delivery::DeliveryPlane;
 use crate::delivery::wake::{Waits, WakeOutcome, WakeTask, Waker};
 use crate::directory::facts::Agent;
 use crate::rules::WakeRules;
 
 /// Agents whose wake URL is being called, and the time of the last check of all of them.
 pub struct Calls {
-    pub waker: Waker,
+    waker: Waker,
     swept_ms: u64,
+}
+
+impl Calls {
+    /// How long nothing is due, unless a wake is requested.
+    pub fn pause(&self, delivery: &DeliveryPlane) -> Duration {
+        delivery.pause(&self.waker)
+    }
+
+    pub fn ended(&mut self, call: u64, how: WakeOutcome, now_ms: u64) {
+        self.waker.ended(call, how, now_ms);
+    }
 }
 
 impl Messages {

@@ -60,6 +60,7 @@ const HISTORY_PAGE: usize = 200;
 const ARMED_PAGE: usize = 100;
 /// Alarms in the listing of one tenant.
 const TENANT_ARMED_MAX: usize = 1_000;
+const FIRE_AT_MAX_BYTES: usize = 128;
 
 /// Alarms that are due soon, and counters per tenant.
 pub struct AlarmClock {
@@ -478,6 +479,10 @@ pub(super) fn lane_of(callback: &str) -> &str {
 
 /// ISO 8601 with an offset. Times before 1970 become 0.
 fn parse_time(text: &str) -> Result<u64, DeskError> {
+    // The text is stored, and may have annotations without end.
+    if text.len() > FIRE_AT_MAX_BYTES {
+        return Err(DeskError::BadRequest(format!("fire_at must have at most {FIRE_AT_MAX_BYTES} bytes")));
+    }
     let parsed: Result<jiff::Timestamp, _> = text.parse();
     let time = parsed.ok().or_else(|| last_days(text)).ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();

@@ -3,6 +3,7 @@
 pub mod delivered;
 pub mod interrupt;
 mod mail;
+mod memory;
 mod presence;
 mod reports;
 pub mod served;
@@ -87,7 +88,7 @@ impl DeliveryPlane {
         platforms: &Arc<Platforms>,
         outcall: &Arc<dyn Outcall>,
     ) -> Result<Self, StoreError> {
-        let sockets = Arc::new(Sockets::default());
+        let sockets = Arc::new(Sockets::new(base.rules.flight_tenant_bytes));
         let listener =
             SwitchboardListener { sockets: sockets.clone(), lease: Arc::downgrade(&base.lease), bus: base.bus.clone() };
         stores.ledger.attach_listener(Arc::new(listener));

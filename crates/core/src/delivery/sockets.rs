@@ -4,13 +4,14 @@
 //! its session then reads them from the ledger. A lost notification delays a message, but never loses it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_wire::{ChatId, Close, DeskNo, EventId, GatewayId, InstanceNo, Seq, TenantId};
 use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
+use super::memory::{Share, TenantMemory};
 use super::turns::RunningTurns;
 use super::window::Acks;
 use crate::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
@@ -23,6 +24,8 @@ const ROWS_MAX_BYTES: usize = 4 << 20;
 /// for the next socket, and an interrupt is refused.
 const ORDERS_MAX: usize = 1024;
 const ORDERS_MAX_BYTES: usize = 4 << 20;
+/// What a socket has also when the memory of its tenant is used up.
+const ORDERS_FREE_BYTES: usize = 64 << 10;
 /// Rows given up that are remembered per instance, for `frontdesk doctor`.
 const GIVEN_UP_MAX: usize = 32;
 /// Refused connections are logged once per gateway in this time, for at most this many gateways.
@@ -58,13 +61,14 @@ impl Order {
     }
 }
 
-#[derive(Default)]
 struct Waiting {
     rows: VecDeque<(Seq, Arc<Delivery>)>,
     rows_bytes: usize,
     gap: bool,
     orders: VecDeque<Order>,
     orders_bytes: usize,
+    /// The part of the tenant's memory that rows and orders take.
+    share: Share,
 }
 
 impl Waiting {
@@ -72,6 +76,16 @@ impl Waiting {
         let row = self.rows.pop_front()?;
         self.rows_bytes -= row.1.json.len();
         Some(row)
+    }
+
+    fn drop_rows(&mut self) {
+        self.rows = VecDeque::new();
+        self.rows_bytes = 0;
+        self.book();
+    }
+
+    fn book(&mut self) {
+        self.share.set(self.rows_bytes + self.orders_bytes);
     }
 }
 
@@ -84,12 +98,12 @@ pub struct Mailbox {
     pub gateway: GatewayId,
     pub tenant: TenantId,
     waiting: Mutex<Waiting>,
-    pub notify: Notify,
+    notify: Notify,
     idle: AtomicBool,
     /// The highest row that was queued or read from the ledger.
     newest: AtomicU64,
     /// Rows that were written to the socket.
-    pub delivered: Delivered,
+    pub delivered: Delivered<Seq>,
     /// Time of the last frame in either direction.
     traffic_ms: AtomicU64,
     /// Since when a row is unacked, by the steady clock; 0: none is.
@@ -158,15 +172,23 @@ impl Mailbox {
         let must = matches!(order, Order::LaneDone(_) | Order::InterruptDone | Order::IdleDone(_) | Order::Close(_));
         // Results have extra space: a caller waits for each, so interrupts must not displace them.
         let share = if matches!(order, Order::Result(_)) { 2 } else { 1 };
-        let full = waiting.orders.len() >= share * ORDERS_MAX || waiting.orders_bytes >= share * ORDERS_MAX_BYTES;
+        let full = waiting.orders.len() >= share * ORDERS_MAX
+            || waiting.orders_bytes >= share * ORDERS_MAX_BYTES
+            || (waiting.orders_bytes >= ORDERS_FREE_BYTES && waiting.share.is_full());
         if (full && !must) || self.finished.is_closed() {
             return false;
         }
         waiting.orders_bytes += order.bytes();
         waiting.orders.push_back(order);
+        waiting.book();
         drop(waiting);
         self.notify.notify_one();
         true
+    }
+
+    /// Returns when there may be something for the session.
+    pub async fn changed(&self) {
+        self.notify.notified().await;
     }
 
     /// The row is over: the session must not wait for its ack. If it cannot be told, the next one starts without the row.
@@ -188,6 +210,7 @@ impl Mailbox {
     pub fn take_orders(&self) -> VecDeque<Order> {
         let mut waiting = lock(&self.waiting);
         waiting.orders_bytes = 0;
+        waiting.book();
         std::mem::take(&mut waiting.orders)
     }
 
@@ -207,6 +230,7 @@ impl Mailbox {
             used += row.1.json.len();
             taken.push(row);
         }
+        waiting.book();
         Some(taken)
     }
 
@@ -214,8 +238,7 @@ impl Mailbox {
     pub fn close_gap(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.gap = false;
-        waiting.rows.clear();
-        waiting.rows_bytes = 0;
+        waiting.drop_rows();
     }
 
     pub fn open_gap(&self) {
@@ -250,14 +273,16 @@ impl Mailbox {
                 before = Some(new.row.seq);
                 follows
             });
-            let is_full = waiting.rows.len() + rows.len() > ROWS_MAX || waiting.rows_bytes + bytes > ROWS_MAX_BYTES;
+            let is_full = waiting.rows.len() + rows.len() > ROWS_MAX
+                || waiting.rows_bytes + bytes > ROWS_MAX_BYTES
+                || waiting.share.is_full();
             if is_full || !is_whole {
                 waiting.gap = true;
-                waiting.rows = VecDeque::new();
-                waiting.rows_bytes = 0;
+                waiting.drop_rows();
             } else {
                 waiting.rows_bytes += bytes;
                 waiting.rows.extend(rows.iter().map(|new| (new.row.seq, new.delivery.clone())));
+                waiting.book();
             }
         }
         drop(waiting);
@@ -302,12 +327,13 @@ pub enum Unserved {
     NewUrl,
 }
 
-#[derive(Default)]
 pub struct Sockets {
     mailboxes: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
     memory: papaya::HashMap<InstanceNo, Arc<Mutex<InstanceMemory>>>,
-    /// Bytes that the sessions of each tenant have in memory. One per known tenant, so it is bounded.
-    in_flight: papaya::HashMap<TenantId, Arc<AtomicUsize>>,
+    /// One per known tenant, so it is bounded.
+    tenants: papaya::HashMap<TenantId, Arc<TenantMemory>>,
+    /// Limit for the memory of a tenant, in bytes; 0: none.
+    tenant_max: usize,
     orders: AtomicU64,
     /// Instances to be checked for waiting mail. In order, so that a simulation repeats it.
     unserved: Mutex<BTreeMap<InstanceNo, Unserved>>,
@@ -316,7 +342,28 @@ pub struct Sockets {
     refused_dials: Mutex<HashMap<GatewayId, u64>>,
 }
 
+impl Default for Sockets {
+    /// Without a limit for the memory of a tenant.
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
 impl Sockets {
+    /// `tenant_max`: bytes in memory per tenant.
+    pub fn new(tenant_max: usize) -> Self {
+        Self {
+            mailboxes: papaya::HashMap::default(),
+            memory: papaya::HashMap::default(),
+            tenants: papaya::HashMap::default(),
+            tenant_max,
+            orders: AtomicU64::new(0),
+            unserved: Mutex::default(),
+            unserved_notify: Notify::new(),
+            refused_dials: Mutex::default(),
+        }
+    }
+
     /// Sockets and streams share one sequence: higher is newer.
     pub fn next_order(&self) -> u64 {
         self.orders.fetch_add(1, Ordering::Relaxed) + 1
@@ -329,12 +376,20 @@ impl Sockets {
         gateway: &GatewayId,
         tenant: &TenantId,
     ) -> (Arc<Mailbox>, Option<Arc<Mailbox>>) {
+        let waiting = Waiting {
+            rows: VecDeque::new(),
+            rows_bytes: 0,
+            gap: true,
+            orders: VecDeque::new(),
+            orders_bytes: 0,
+            share: Share::new(&self.memory_of(tenant).outgoing),
+        };
         let mailbox = Arc::new(Mailbox {
             order: self.next_order(),
             session: AtomicU64::new(0),
             gateway: gateway.clone(),
             tenant: tenant.clone(),
-            waiting: Mutex::new(Waiting { gap: true, ..Waiting::default() }),
+            waiting: Mutex::new(waiting),
             notify: Notify::new(),
             idle: AtomicBool::new(false),
             newest: AtomicU64::new(0),
@@ -450,8 +505,9 @@ impl Sockets {
         lock(&memory).jobs.get_or_insert_with(|| Arc::new(Semaphore::new(max))).clone()
     }
 
-    pub(super) fn in_flight(&self, tenant: &TenantId) -> Arc<AtomicUsize> {
-        self.in_flight.pin().get_or_insert_with(tenant.clone(), Arc::default).clone()
+    pub(super) fn memory_of(&self, tenant: &TenantId) -> Arc<TenantMemory> {
+        let new = || Arc::new(TenantMemory::new(self.tenant_max));
+        self.tenants.pin().get_or_insert_with(tenant.clone(), new).clone()
     }
 
     pub fn presence(&self, instance: InstanceNo) -> Presence {

@@ -33,6 +33,8 @@ const FLIGHT_MAX_BYTES: usize = 4 << 20;
 const RESEND_LIMITS: u64 = 6;
 /// The same for the oldest row if no later one was acked: the gateway may be slow with all of them.
 pub const STUCK_LIMITS: u64 = 12;
+/// A row of a gateway that has not acked anything yet is reported after this many: after 5 minutes.
+const UNPROVEN_LIMITS: u64 = 60;
 /// After this many resends the row is given up, if later ones were acked.
 pub const RESENDS_MAX: u8 = 3;
 /// A gateway that acks gets no further rows if one has this age and nothing was received for as long. If it is frozen,
@@ -172,10 +174,16 @@ impl Window {
         self.acks == Acks::Seen && owed.is_some_and(is_silent)
     }
 
-    /// Since when a row that the gateway is not at work on is unacked, if the gateway acks.
-    pub fn unacked_since_ms(&self) -> Option<u64> {
-        let owed = self.flight.iter().filter(|row| row.working_ms.is_none()).map(|row| row.first_ms);
-        owed.min().filter(|_| self.acks == Acks::Seen)
+    /// Since when a row that the gateway is not at work on is unacked. Of a gateway that has not acked yet only after a time:
+    /// it may be at work on its first message, and a version that does not ack.
+    pub fn unacked_since_ms(&self, now_ms: u64) -> Option<u64> {
+        let owed = self.unanswered().filter(|row| row.working_ms.is_none()).map(|row| row.first_ms).min();
+        let is_reported = |since_ms: &u64| match self.acks {
+            Acks::Seen => true,
+            Acks::Assumed => now_ms.saturating_sub(*since_ms) >= self.ack_limit_ms * UNPROVEN_LIMITS,
+            Acks::Never => false,
+        };
+        owed.filter(is_reported)
     }
 
     /// Rows up to here were written or are settled; the next one to read is above.
@@ -643,7 +651,7 @@ mod tests {
         for seq in 2..=3 {
             w.sent(Seq(seq), delivery("c", false), 1_000);
         }
-        assert_eq!(w.unacked_since_ms(), Some(1_000));
+        assert_eq!(w.unacked_since_ms(1_000), Some(1_000));
         let mut resent = Vec::new();
         for at_ms in (0..600_000).step_by(1_000) {
             w.received(at_ms);
@@ -652,10 +660,10 @@ mod tests {
             resent.extend(overdue.resend.iter().map(|(seq, _)| (seq.0, at_ms)));
         }
         assert_eq!(resent, [(2, 61_000), (2, 121_000), (2, 181_000)]);
-        assert_eq!((w.room(600_000), w.unacked_since_ms()), (1, Some(1_000)), "it is kept, and reported");
+        assert_eq!((w.room(600_000), w.unacked_since_ms(600_000)), (1, Some(1_000)), "it is kept, and reported");
         w.ack(Seq(2));
         w.ack(Seq(3));
-        assert_eq!(w.unacked_since_ms(), None);
+        assert_eq!(w.unacked_since_ms(600_000), None);
     }
 
     #[test]

@@ -75,7 +75,9 @@ impl DirectoryPlane {
         if gateway.revoked_ms.is_some() {
             return Err(Unproven::Unauthorized);
         }
-        let secrets = self.live_secrets(&gateway);
+        let now_ms = self.env.now_ms();
+        let live = gateway.secrets.iter().filter(|secret| secret.retires_ms.is_none_or(|at| at > now_ms));
+        let secrets: Vec<Secret> = live.filter_map(|secret| self.open_secret(&gateway, secret)).collect();
         match claimed.prove(&secrets, self.env.now_s()) {
             Proof::Good => Ok(Caller {
                 tenant: gateway.tenant.clone(),
@@ -121,19 +123,17 @@ impl DirectoryPlane {
     pub fn prove_token(&self, bearer: &str, scope: Scope) -> Option<Token> {
         let hash = sha256_hex(bearer);
         let found = self.registry.read(|view| view.token_by_hash(&hash).cloned())?;
-        let in_time = found.expires_ms.is_none_or(|at| at > self.env.now_ms());
-        (in_time && found.scope == scope).then(|| (*found).clone())
+        (found.is_live_at(self.env.now_ms()) && found.scope == scope).then(|| (*found).clone())
+    }
+
+    /// Whether the token with this id still exists and has not expired.
+    pub fn is_live_token(&self, id: &str) -> bool {
+        self.registry.read(|view| view.token(id).is_some_and(|it| it.is_live_at(self.env.now_ms())))
     }
 
     pub fn prove_identity(&self, bearer: &str) -> Option<Identity> {
         let token = self.prove_token(bearer, Scope::Identity)?;
         Some(Identity { tenant: token.tenant, instance: token.instance })
-    }
-
-    fn live_secrets(&self, gateway: &Gateway) -> Vec<Secret> {
-        let now_ms = self.env.now_ms();
-        let live = gateway.secrets.iter().filter(|secret| secret.retires_ms.is_none_or(|at| at > now_ms));
-        live.filter_map(|secret| self.open_secret(gateway, secret)).collect()
     }
 
     pub(super) fn open_secret(&self, gateway: &Gateway, secret: &GatewaySecret) -> Option<Secret> {

@@ -52,6 +52,12 @@ pub struct Token {
     pub expires_ms: Option<u64>,
 }
 
+impl Token {
+    pub fn is_live_at(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_none_or(|at| at > now_ms)
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Enrollment {
     pub id: String,

@@ -200,18 +200,26 @@ impl DirectoryPlane {
         wake_url: Option<String>,
         returns: bool,
     ) -> Result<(), DeskError> {
-        let Some(known) = view.instance(tenant, name) else {
-            if let Some(other) = view.instances_named(name).first() {
-                tracing::warn!(
-                    instance = name.as_str(),
-                    tenant = tenant.as_str(),
-                    owner = other.tenant.as_str(),
-                    "instance id refused: another tenant has it"
-                );
-                let text =
-                    "this instanceId (or gatewayId, if none is given) is not available on this server; choose another";
-                return Err(DeskError::Forbidden(text.into()));
-            }
+        let known = view.instance(tenant, name);
+        let mut others = view.instances_named(name).iter().filter(|other| other.tenant != *tenant);
+        let owner = match known {
+            None => others.next(),
+            // Of two tenants that have the name since a version that allowed it, one that left does not come back.
+            Some(known) if known.left_ms.is_some() && returns => others.find(|other| other.left_ms.is_none()),
+            Some(_) => None,
+        };
+        if let Some(owner) = owner {
+            tracing::warn!(
+                instance = name.as_str(),
+                tenant = tenant.as_str(),
+                owner = owner.tenant.as_str(),
+                "instance id refused: another tenant has it"
+            );
+            let text =
+                "this instanceId (or gatewayId, if none is given) is not available on this server; choose another";
+            return Err(DeskError::Forbidden(text.into()));
+        }
+        let Some(known) = known else {
             let there = view.tenant_index(tenant).map_or((0, 0), TenantIndex::instance_counts);
             check_quota("instances", there, true, self.rules.instances_max, "relay.instances_per_tenant")?;
             draft.put(Fact::Instance(Instance {

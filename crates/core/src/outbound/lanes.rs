@@ -13,7 +13,7 @@ impl OutboundPlane {
     /// Does the actions of a lane until there is none.
     pub async fn work_off(&self, caller: &Caller, mailbox: &Mailbox, lane: &Lane) {
         while let Some((job, replaced)) = lane.next() {
-            let Job { request_id, identity, alternatives, identities, action, asked_ms, room } = job;
+            let Job { request_id, identity, alternatives, identities, action, asked_ms, room, memory } = job;
             let result = if self.env.steady_ms().saturating_sub(asked_ms) > WAIT_MAX_MS {
                 let text = "it waited too long behind other actions of this socket, and was not sent";
                 let (platform, bot) = &identity;
@@ -36,7 +36,7 @@ impl OutboundPlane {
                     self.delivery.served().answer(caller.instance.no, line).await;
                 }
             }
-            drop(room); // every request that it was for has its answer
+            drop((room, memory)); // every request that it was for has its answer
         }
     }
 }

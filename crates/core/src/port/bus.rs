@@ -22,6 +22,8 @@ pub enum Hint {
     Replaced(InstanceNo, SessionNo),
     /// New messages in the inboxes of these agents.
     Inboxes(Vec<InstanceNo>),
+    /// These agents sent something or read their inboxes: they are awake.
+    Awake(Vec<InstanceNo>),
     /// The server sends as this bot (platform and id), whose budget is divided by all that do.
     Sending(DeskNo, String, BotId),
     /// An alarm was armed that the server fires: instance, id, time and host.

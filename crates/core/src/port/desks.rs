@@ -63,7 +63,9 @@ pub trait Desks: Send + Sync {
     fn resign(&self, me: DeskNo) -> Stored<'_, ()>;
     /// What the desk reports of itself, for those who ask another one.
     fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()>;
-    /// Desks whose lease ran out in the last [`ABSENT_MS`], unless one of the same name is live. Of each name the last one.
-    fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>>;
+    /// Desks whose lease ran out in the last [`ABSENT_MS`], unless one of the same name is live, each with how many
+    /// milliseconds ago. Of each name the last one.
+    fn absent(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, u64)>>;
+    /// The live desks, by the clock of the store.
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>>;
 }

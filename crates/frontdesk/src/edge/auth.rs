@@ -130,7 +130,7 @@ impl ChatCaller {
     /// Whether the proof is still valid: a stream ends when the token that opened it does.
     pub(crate) fn is_still_good(&self, app: &App) -> bool {
         match &self.proof {
-            ChatProof::Token(id) => is_live_token(app, id),
+            ChatProof::Token(id) => app.desk.directory().is_live_token(id),
             ChatProof::Session(session) => chat_session(app, session).is_some(),
         }
     }
@@ -152,17 +152,12 @@ impl FromRequestParts<App> for ChatCaller {
     }
 }
 
-fn is_live_token(app: &App, id: &str) -> bool {
-    let now_ms = app.desk.env().now_ms();
-    app.desk.directory().read(|view| view.token(id).is_some_and(|it| it.expires_ms.is_none_or(|at| at > now_ms)))
-}
-
 /// The tenant of a page session that has not expired and whose token is still valid. One without a token is valid for as
 /// long as it could be opened again.
 pub(crate) fn chat_session(app: &App, session: &str) -> Option<TenantId> {
     let (tenant, token) = app.pages.session(session, app.desk.env().now_ms())?;
     let is_good = match token {
-        Some(id) => is_live_token(app, &id),
+        Some(id) => app.desk.directory().is_live_token(&id),
         None => tenant_of_this_machine(app).is_some_and(|it| it == tenant),
     };
     is_good.then_some(tenant)

@@ -16,10 +16,10 @@ use super::flow::Budgets;
 const PROVEN_KIB: usize = 768 << 10;
 /// For all other bodies: a signature is checked over the whole body.
 const UNPROVEN_KIB: usize = 256 << 10;
-/// Of those, what the large bodies of one door may take together. A flood of them leaves room for other doors.
+/// Of those, what the bodies of one door may take together: the first `SMALL_KIB` of each body, and as much again the rest
+/// of the large ones. Large bodies that stall do not keep the ordinary messages of a vendor out, and a flood leaves room
+/// for other doors.
 const DOOR_KIB: usize = 32 << 10;
-/// Bodies of unproven callers up to this size need no share of a door, so that large ones which stall do not keep the
-/// ordinary messages of a vendor out.
 const SMALL_KIB: usize = 64;
 /// How long a request waits for others to finish.
 const WAIT_TIME: Duration = Duration::from_secs(5);
@@ -33,6 +33,8 @@ struct Pools {
     tenants: Budgets,
     unproven: Arc<Semaphore>,
     doors: Budgets,
+    /// For the first `SMALL_KIB` of their bodies.
+    small: Budgets,
 }
 
 /// What a request takes. It is given back when the last copy is dropped: a request that continues after a disconnect
@@ -44,9 +46,11 @@ struct Held {
     memory: BodyMemory,
     owner: Owner,
     kib: usize,
-    pool: Option<OwnedSemaphorePermit>,
-    share: Option<OwnedSemaphorePermit>,
+    taken: Taken,
 }
+
+/// Two shares of the owner, and the part of the pool.
+type Taken = [Option<OwnedSemaphorePermit>; 3];
 
 /// Whose memory it is.
 #[derive(Clone)]
@@ -61,8 +65,8 @@ enum Owner {
 
 /// Others took the memory, and kept it for the waiting time.
 #[derive(Debug, thiserror::Error)]
-#[error("too many requests in progress; nothing was stored, try again")]
-pub(crate) struct BodyMemoryFull;
+#[error("too many requests in progress {0}; nothing was stored, try again")]
+pub(crate) struct BodyMemoryFull(String);
 
 impl BodyMemory {
     /// A tenant may take so much of it.
@@ -76,38 +80,55 @@ impl BodyMemory {
             tenants: Budgets::new(tenant_kib),
             unproven: Arc::new(Semaphore::new(unproven_kib)),
             doors: Budgets::new(door_kib),
+            small: Budgets::new(door_kib),
         }))
     }
 
     /// For a request of somebody unproven. Whoever reads the body lets it [grow](BodyReservation::grow).
     pub(super) fn reservation(&self) -> BodyReservation {
-        let held = Held { memory: self.clone(), owner: Owner::Unproven, kib: 0, pool: None, share: None };
+        let held = Held { memory: self.clone(), owner: Owner::Unproven, kib: 0, taken: Taken::default() };
         BodyReservation(Arc::new(Mutex::new(held)))
     }
 }
 
 impl Pools {
-    /// Memory for a body that holds so much and gets so much more, first from the owner's share.
-    async fn take(
-        &self,
-        owner: &Owner,
-        held: usize,
-        more: usize,
-    ) -> Option<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)> {
+    /// Memory for a body that holds so much and gets so much more, first from the owner's shares.
+    async fn take(&self, owner: &Owner, held: usize, more: usize) -> Result<Taken, BodyMemoryFull> {
         let large = more.min((held + more).saturating_sub(SMALL_KIB));
-        let (pool, share) = match owner {
-            Owner::Unproven => (&self.unproven, None),
-            Owner::Door(_) if large == 0 => (&self.unproven, None),
-            Owner::Door(door) => (&self.unproven, Some(self.doors.take_within(door, large, WAIT_TIME).await?)),
-            Owner::Tenant(tenant) => (&self.proven, Some(self.tenants.take_within(tenant, more, WAIT_TIME).await?)),
-            Owner::Operator => (&self.proven, None),
+        let shares = match owner {
+            Owner::Door(door) => [(&self.small, &**door, more - large), (&self.doors, door, large)],
+            Owner::Tenant(tenant) => [(&self.tenants, &**tenant, more), (&self.tenants, tenant, 0)],
+            Owner::Unproven | Owner::Operator => [(&self.small, "", 0), (&self.small, "", 0)],
         };
-        let more = u32::try_from(more).ok()?;
-        if let Ok(taken) = pool.clone().try_acquire_many_owned(more) {
-            return Some((taken, share));
+        let mut taken = Taken::default();
+        for (place, (budget, name, kib)) in taken.iter_mut().zip(shares) {
+            if kib > 0 {
+                let share = budget.take_within(name, kib, WAIT_TIME).await;
+                *place = Some(share.ok_or_else(|| owner.is_full())?);
+            }
         }
-        let taken = timeout(WAIT_TIME, pool.clone().acquire_many_owned(more)).await.ok()?.ok()?;
-        Some((taken, share))
+        let pool = match owner {
+            Owner::Unproven | Owner::Door(_) => &self.unproven,
+            Owner::Tenant(_) | Owner::Operator => &self.proven,
+        };
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let waiting = async { timeout(WAIT_TIME, pool.clone().acquire_many_owned(more)).await.ok()?.ok() };
+        let of_pool = match pool.clone().try_acquire_many_owned(more) {
+            Ok(taken) => Some(taken),
+            Err(_) => waiting.await,
+        };
+        taken[2] = Some(of_pool.ok_or_else(|| BodyMemoryFull("at this server".into()))?);
+        Ok(taken)
+    }
+}
+
+impl Owner {
+    fn is_full(&self) -> BodyMemoryFull {
+        BodyMemoryFull(match self {
+            Self::Door(door) => format!("at the route of {door}"),
+            Self::Tenant(tenant) => format!("of tenant {tenant}"),
+            Self::Unproven | Self::Operator => "at this server".into(),
+        })
     }
 }
 
@@ -146,12 +167,16 @@ impl BodyReservation {
         if more == 0 {
             return Ok(());
         }
-        let (pool, share) = memory.0.take(&owner, kib, more).await.ok_or(BodyMemoryFull)?;
+        let taken = memory.0.take(&owner, kib, more).await?;
         let mut held = self.held();
         held.kib += more;
-        add(&mut held.pool, pool);
-        if let Some(share) = share {
-            add(&mut held.share, share);
+        for (had, more) in held.taken.iter_mut().zip(taken) {
+            match (had.as_mut(), more) {
+                // The owner is known before the body is read, so it is the same semaphore.
+                (Some(had), Some(more)) => had.merge(more),
+                (None, more) => *had = more,
+                (_, None) => {}
+            }
         }
         Ok(())
     }
@@ -165,13 +190,6 @@ impl BodyReservation {
             held.grow(bytes).await.map_err(axum::Error::new)?;
             Ok::<_, axum::Error>(Some((piece, (pieces, bytes, held))))
         }))
-    }
-}
-
-fn add(held: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
-    match held {
-        Some(held) => held.merge(more),
-        None => *held = Some(more),
     }
 }
 
@@ -256,8 +274,15 @@ mod tests {
         stalled.grow(MIB).await.unwrap();
         let second = door(&memory, "a");
         assert!(second.grow(MIB).await.is_err(), "the large bodies of this door have their share");
-        let small = door(&memory, "a");
-        small.grow(SMALL_KIB * 1024 - 1).await.unwrap();
+        let small = [door(&memory, "a"), door(&memory, "a")];
+        small[0].grow(SMALL_KIB * 1024 - 1).await.unwrap();
+        small[1].grow(SMALL_KIB * 1024 - 1).await.unwrap();
+        let flood: Vec<_> = (0..14).map(|_| door(&memory, "a")).collect();
+        for body in &flood {
+            body.grow(SMALL_KIB * 1024 - 1).await.unwrap();
+        }
+        let full = door(&memory, "a").grow(SMALL_KIB * 1024 - 1).await.unwrap_err();
+        assert!(full.to_string().contains("at the route of hooks/a"), "{full}");
         door(&memory, "b").grow(MIB).await.unwrap();
         let stranger = memory.reservation();
         let rest = memory.0.unproven.available_permits() * 1024 - 1;

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use frontdesk_core::directory::View;
 use frontdesk_core::directory::facts::Instance;
 use frontdesk_core::tail::Notice;
-use frontdesk_platforms::chat::{BOT, ChatFacts, PLATFORM, Posted, Signal, Signaled};
+use frontdesk_platforms::chat::{BOT, ChatFacts, ChatWatcher, PLATFORM, Posted};
 use frontdesk_wire::api::{ChatHistory, ChatList, ChatPost, ChatPosted, ChatPress, ChatSettings, Members};
 use frontdesk_wire::{ChatId, Code, MessageId, TenantId};
 use futures_util::stream::{self, Stream};
@@ -159,7 +159,7 @@ pub(crate) async fn stream(
     Query(After { after }): Query<After>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     // Subscribed before the history is read, so that nothing in between is missed.
-    let (signals, notices) = (app.chat.watch(), app.desk.tail().watch());
+    let (signals, notices) = (app.chat.watch(&caller.tenant, &chat_id), app.desk.tail().watch());
     let agents = instances_of(&app, &caller.tenant).into_iter();
     let tenant = caller.tenant.clone();
     let (leave, history) = (app.drain.slice(), Some(after));
@@ -171,13 +171,14 @@ pub(crate) async fn stream(
 
 /// How often the caller's access is checked again.
 const LOOK_TIME: Duration = Duration::from_secs(5);
+const _: () = assert!(LOOK_TIME.as_secs() < 10, "an expired token ends its streams within 10 s");
 
 struct Watch {
     app: App,
     tenant: TenantId,
     caller: ChatCaller,
     chat_id: ChatId,
-    signals: Receiver<Arc<Signaled>>,
+    signals: ChatWatcher,
     notices: Receiver<Arc<Notice>>,
     leave: CancellationToken,
     /// Whose states come first. Each event is made when it is its turn: there may be thousands.
@@ -223,11 +224,10 @@ impl Watch {
 
     async fn watch(&mut self) -> Option<()> {
         tokio::select! {
-            signaled = self.signals.recv() => match signaled {
-                Ok(it) if it.tenant == self.tenant && it.chat_id == self.chat_id => self.ready.push_back(show(&it.signal)),
-                Ok(_) => {}
-                Err(RecvError::Lagged(_) | RecvError::Closed) => return None,
-            },
+            changed = self.signals.next() => {
+                let changed = changed?;
+                self.ready.push_back(Event::default().event(changed.name).data(&changed.json));
+            }
             notice = self.notices.recv() => match notice {
                 Ok(notice) if notice.tenant == self.tenant => {
                     let events = self.timeline(&notice);
@@ -278,13 +278,6 @@ impl Watch {
             }),
         ));
         events
-    }
-}
-
-fn show(signal: &Signal) -> Event {
-    match signal {
-        Signal::Message(message) => event("message", message),
-        Signal::Typing(typing) => event("typing", &json!({ "typing": typing })),
     }
 }
 

@@ -8,6 +8,7 @@ use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
 use frontdesk_wire::agents::{Class, Fault};
 use frontdesk_wire::api::Problem;
+use frontdesk_wire::code::CODES;
 
 /// A refusal as a response. `plain` is for routes whose contract requires `{"error": "..."}`.
 #[derive(Debug)]
@@ -39,24 +40,35 @@ impl Refusal {
     }
 
     fn status(&self) -> StatusCode {
-        match self.code {
-            Code::BadRequest | Code::UrlRefused | Code::UnsupportedOp => StatusCode::BAD_REQUEST,
-            Code::Unauthorized => StatusCode::UNAUTHORIZED,
-            Code::Forbidden | Code::EgressDeclined | Code::UnknownIdentity | Code::CapabilityUnavailable => {
-                StatusCode::FORBIDDEN
-            }
-            Code::NotFound => StatusCode::NOT_FOUND,
-            Code::Gone => StatusCode::GONE,
-            Code::Conflict => StatusCode::CONFLICT,
-            Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
-            Code::PlatformFailed => StatusCode::BAD_GATEWAY,
-            Code::Partial | Code::Unknown | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        }
+        status_of(self.code)
     }
+}
+
+fn status_of(code: Code) -> StatusCode {
+    match code {
+        Code::BadRequest | Code::UrlRefused | Code::UnsupportedOp => StatusCode::BAD_REQUEST,
+        Code::Unauthorized => StatusCode::UNAUTHORIZED,
+        Code::Forbidden | Code::EgressDeclined | Code::UnknownIdentity | Code::CapabilityUnavailable => {
+            StatusCode::FORBIDDEN
+        }
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::Gone => StatusCode::GONE,
+        Code::Conflict => StatusCode::CONFLICT,
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::PlatformFailed => StatusCode::BAD_GATEWAY,
+        Code::Partial | Code::Unknown | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The code of a refusal that no handler made, such as 405.
+fn code_of(status: StatusCode) -> Code {
+    let other = if status.is_client_error() { Code::BadRequest } else { Code::Internal };
+    let named = CODES.into_iter().find(|code| status_of(*code) == status);
+    named.filter(|_| status != StatusCode::INTERNAL_SERVER_ERROR).unwrap_or(other)
 }
 
 impl From<DeskError> for Refusal {
@@ -137,7 +149,7 @@ pub(crate) async fn in_form(response: Response, form: Form) -> Response {
         Form::Plain => ("application/json", serde_json::to_vec(&serde_json::json!({ "error": detail }))),
         Form::Classed => ("application/json", serde_json::to_vec(&Fault::new(Class::of_status(status), detail))),
         Form::Problem => {
-            let code = title.to_lowercase().replace(' ', "_");
+            let code = code_of(parts.status).name().to_owned();
             ("application/problem+json", serde_json::to_vec(&Problem { code, title, status, detail }))
         }
     };

@@ -189,17 +189,28 @@ impl HttpBody for AnswerBody {
     }
 }
 
+/// Bytes that came on a connection. A WebSocket shows a message only when it is complete; this shows how much of it is there.
+#[derive(Clone, Default)]
+pub(crate) struct Received(Arc<AtomicU64>);
+
+impl Received {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
 /// A connection that fails when the head of a request does not arrive in time, or when the peer stops reading.
 pub(super) struct TimedStream<S> {
     stream: S,
     phase: Phase,
+    received: Received,
     head: Stall,
     stall: Stall,
 }
 
 impl<S> TimedStream<S> {
-    pub(super) fn new(stream: S, phase: Phase) -> Self {
-        Self { stream, phase, head: Stall::default(), stall: Stall::default() }
+    pub(super) fn new(stream: S, phase: Phase, received: Received) -> Self {
+        Self { stream, phase, received, head: Stall::default(), stall: Stall::default() }
     }
 
     fn note_progress<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -214,7 +225,9 @@ impl<S> TimedStream<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = room.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, room);
+        self.received.0.fetch_add((room.filled().len() - before) as u64, Relaxed);
         match self.phase.now() {
             HEAD if read.is_pending() => {
                 ready!(self.head.poll(HEAD_TIME, context));
@@ -290,6 +303,9 @@ impl Budgets {
     }
 
     pub(super) async fn take_within(&self, tenant: &str, amount: usize, wait: Duration) -> Option<Spent> {
+        if let Some(taken) = self.take_now(tenant, amount) {
+            return Some(taken);
+        }
         let taking = self.of(tenant).acquire_many_owned(self.share(amount));
         timeout(wait, taking).await.ok()?.ok()
     }
@@ -353,7 +369,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_stops_reading_fails_and_a_slow_one_does_not() {
         let (ours, mut theirs) = tokio::io::duplex(16);
-        let mut stream = TimedStream::new(ours, Phase::default());
+        let mut stream = TimedStream::new(ours, Phase::default(), Received::default());
         let reading = tokio::spawn(async move {
             let mut taken = Vec::new();
             while taken.len() < 64 {

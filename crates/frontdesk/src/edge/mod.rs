@@ -37,7 +37,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use body_memory::BodyMemory;
 pub use flow::Budgets;
-pub(crate) use ops::Readiness;
+pub(crate) use ops::{PublicAnswers, Readiness};
 pub(crate) use server::ConnectionSlot;
 pub use server::{ConnectionLimits, listen, serve};
 
@@ -78,6 +78,7 @@ pub struct AppParts {
     /// Uploads in progress, per tenant.
     pub uploads: Budgets,
     pub readiness: Readiness,
+    pub public_answers: PublicAnswers,
     /// Memory of requests in progress.
     pub(crate) body_memory: BodyMemory,
     /// Requests that platforms refused.

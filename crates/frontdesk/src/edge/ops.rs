@@ -1,40 +1,50 @@
 //! Routes for operators and monitoring: health, readiness, metrics, API description.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::App;
 use super::error::Refusal;
+use super::flow::holding;
 
 const OPENAPI: &str = include_str!("openapi.json");
 
 /// Result of the last check, reused for a moment because each check writes to the store.
 #[derive(Default)]
 pub struct Readiness {
-    last: tokio::sync::Mutex<Option<(Instant, Result<(), StoreError>)>>,
+    last: Arc<tokio::sync::Mutex<Option<Check>>>,
 }
+
+type Check = (Instant, Result<(), StoreError>);
 
 const READINESS_TIME: Duration = Duration::from_secs(1);
 
 impl Readiness {
     pub(crate) async fn check(&self, app: &App) -> Result<(), StoreError> {
-        let mut last = self.last.lock().await;
+        let mut last = self.last.clone().lock_owned().await;
         if let Some((at, said)) = &*last
             && at.elapsed() < READINESS_TIME
         {
             return said.clone();
         }
-        let said = app.desk.upkeep().health().await;
-        *last = Some((Instant::now(), said.clone()));
-        said
+        let desk = app.desk.clone();
+        // To its end also if the client is gone: otherwise every request of one that hangs up would write.
+        let checking = app.sessions.spawn(async move {
+            let said = desk.upkeep().health().await;
+            *last = Some((Instant::now(), said.clone()));
+            said
+        });
+        checking.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
     }
 }
 
@@ -53,7 +63,27 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
     }
 }
 
+/// Answers that anybody can ask for, and the memory that they take while they are not read.
+pub struct PublicAnswers {
+    /// The description of the API. Made once: it is large, and all that ask for it share it.
+    openapi: OnceLock<Bytes>,
+    metrics: Arc<Semaphore>,
+}
+
+/// Metrics that may be on their way at the same time.
+const METRICS_MAX: usize = 64;
+
+impl Default for PublicAnswers {
+    fn default() -> Self {
+        Self { openapi: OnceLock::new(), metrics: Arc::new(Semaphore::new(METRICS_MAX)) }
+    }
+}
+
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
+    let Ok(held) = app.public_answers.metrics.clone().try_acquire_owned() else {
+        let text = format!("{METRICS_MAX} other requests for metrics are being answered; try again");
+        return Refusal::new(Code::Unavailable, text).into_response();
+    };
     let (meters, count) = (app.desk.meters(), |number| i64::try_from(number).unwrap_or(i64::MAX));
     meters.sockets_open.set(count(app.desk.delivery().sockets().open_sockets()));
     meters.desks_live.set(count(app.desk.lease().live().len()));
@@ -63,7 +93,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
         return Refusal::new(Code::Internal, "encoding the metrics failed").into_response();
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], text).into_response()
+    holding(([(header::CONTENT_TYPE, kind)], text).into_response(), held)
 }
 
 /// The `{names}` in a path.
@@ -72,7 +102,12 @@ fn parameters_of(path: &str) -> Vec<Value> {
     names.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })).collect()
 }
 
-pub(crate) async fn openapi(State(app): State<App>) -> Json<Value> {
+pub(crate) async fn openapi(State(app): State<App>) -> Response {
+    let page = app.public_answers.openapi.get_or_init(|| description(&app).to_string().into()).clone();
+    ([(header::CONTENT_TYPE, "application/json")], page).into_response()
+}
+
+fn description(app: &App) -> Value {
     let mut page: Value = serde_json::from_str(OPENAPI).unwrap_or_default();
     page["info"]["version"] = env!("CARGO_PKG_VERSION").into();
     page["servers"] = json!([{ "url": &*app.public_url }]);
@@ -88,5 +123,5 @@ pub(crate) async fn openapi(State(app): State<App>) -> Json<Value> {
             });
         }
     }
-    Json(page)
+    page
 }

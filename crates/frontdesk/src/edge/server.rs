@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::flow::{HEAD_TIME, Phase, TimedBody, TimedStream};
+use super::flow::{HEAD_TIME, Phase, Received, TimedBody, TimedStream};
 use super::{App, Edge};
 
 /// A peer that disappeared without a word holds its connection for this time.
@@ -118,6 +118,7 @@ struct Counter {
 #[derive(Clone)]
 pub(crate) struct ConnectionSlot {
     _counted: Arc<Counted>,
+    pub(crate) received: Received,
 }
 
 /// One counted connection; uncounted when dropped.
@@ -215,7 +216,7 @@ pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
         match counter.admit(peer.ip()) {
             Ok(counted) => {
                 let (edge, stop) = (edge.clone(), stop.clone());
-                let slot = ConnectionSlot { _counted: Arc::new(counted) };
+                let slot = ConnectionSlot { _counted: Arc::new(counted), received: Received::default() };
                 connections.spawn(serve_one(stream, peer, slot, edge, stop, limits.keep_alive));
             }
             Err(limit) => {
@@ -245,19 +246,21 @@ async fn serve_one(
     keep_alive: Duration,
 ) {
     let _ = stream.set_nodelay(true); // optimization only
+    let received = slot.received.clone();
     let answer = move |mut request: Request| {
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(slot.clone());
         super::agents::take_capability(&mut request);
         edge.clone().answer(request)
     };
-    if let Err(error) = serve_http(stream, keep_alive, answer, stop).await {
+    if let Err(error) = serve_http(stream, received, keep_alive, answer, stop).await {
         tracing::debug!(%error, "connection ended with an error");
     }
 }
 
 async fn serve_http<S, F>(
     stream: S,
+    received: Received,
     keep_alive: Duration,
     answer: impl Fn(Request) -> F,
     stop: CancellationToken,
@@ -267,7 +270,7 @@ where
     F: Future<Output = Response>,
 {
     let phase = Phase::default();
-    let stream = TimedStream::new(stream, phase.clone());
+    let stream = TimedStream::new(stream, phase.clone(), received);
     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
         let answering = phase.answering();
         answer(request.map(|body| axum::body::Body::new(TimedBody::new(body))))
@@ -374,7 +377,7 @@ mod tests {
             Response::new(axum::body::Body::from("done"))
         };
         let keep_alive = Duration::from_secs(75);
-        let serving = tokio::spawn(serve_http(ours, keep_alive, answer, CancellationToken::new()));
+        let serving = tokio::spawn(serve_http(ours, Received::default(), keep_alive, answer, CancellationToken::new()));
         (tokio::io::BufReader::new(theirs), serving)
     }
 

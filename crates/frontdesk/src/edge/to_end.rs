@@ -20,8 +20,8 @@ use tower::Service as _;
 use super::App;
 
 /// An exchange waits for its reply only while the client is connected, and protects its own writes.
-fn waits_for_its_client(path: &str) -> bool {
-    path.starts_with("/v1/agents/") && path.ends_with("/exchange")
+fn waits_for_its_client(method: &Method, path: &str) -> bool {
+    method == Method::POST && path.starts_with("/v1/agents/") && path.ends_with("/exchange")
 }
 
 /// Hyper drops a handler when its client disconnects, which would leave a change half done. Handlers of methods that
@@ -33,7 +33,7 @@ pub(super) async fn run_to_end(app: &App, mut request: Request, mut routes: Rout
     }
     let held = app.body_memory.reservation();
     request.extensions_mut().insert(held.clone());
-    if waits_for_its_client(request.uri().path()) {
+    if waits_for_its_client(request.method(), request.uri().path()) {
         drop(held); // it gives it back once its question is delivered
         return answered(routes.call(request).await);
     }

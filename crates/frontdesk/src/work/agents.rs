@@ -16,8 +16,8 @@ pub(super) async fn poke_agents(desk: Arc<Desk>, tracker: TaskTracker, stop: Can
     loop {
         tokio::select! {
             () = desk.messages().called() => {}
-            Some((call, how)) = ended.recv() => calls.waker.ended(call, how, desk.env().steady_ms()),
-            () = tokio::time::sleep(desk.delivery().pause(&calls.waker)) => {}
+            Some((call, how)) = ended.recv() => calls.ended(call, how, desk.env().steady_ms()),
+            () = tokio::time::sleep(calls.pause(desk.delivery())) => {}
             () = stop.cancelled() => return,
         }
         for (task, since) in desk.messages().due_wake_tasks(&mut calls).await {
@@ -36,7 +36,7 @@ pub(super) async fn run_handoffs(desk: Arc<Desk>, stop: CancellationToken) {
             tracing::warn!(%error, "handing messages of other servers to connectors failed; trying again");
         }
         tokio::select! {
-            () = desk.agents().live().handoff_notify.notified() => {}
+            () = desk.agents().handoff_arrived() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = stop.cancelled() => return,
         }

@@ -112,7 +112,7 @@ mod tests {
             self.store.put_report(me, report)
         }
 
-        fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>> {
+        fn absent(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, u64)>> {
             self.store.absent(now_ms)
         }
 

@@ -20,7 +20,7 @@ fn warned(receipt: &Value, word: &str) -> bool {
 
 /// Waits until no delivery to a connector is in progress.
 async fn all_carried(plane: &Plane) {
-    let in_flight = plane.harness.app.desk.agents().live().in_flight.clone();
+    let in_flight = plane.harness.app.desk.agents().live().in_flight().clone();
     let over = async {
         while !in_flight.is_empty() {
             tokio::task::yield_now().await;

@@ -98,7 +98,7 @@ async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
     let ask = plane.post("/v1/agents/alice/exchange", &body);
     let reply = json!({ "correlation_id": "d", "content": "in time" });
     let answer = async {
-        while plane.harness.app.desk.agents().live().waiters.is_empty() {
+        while plane.harness.app.desk.agents().live().waiters().is_empty() {
             tokio::task::yield_now().await;
         }
         let received = plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
@@ -264,7 +264,7 @@ async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wai
         })
         .collect();
     let full = async {
-        while desk.agents().live().waiters.len() < waiting.len() {
+        while desk.agents().live().waiters().len() < waiting.len() {
             tokio::task::yield_now().await;
         }
     };
@@ -360,9 +360,9 @@ async fn rule_16_a_disconnected_caller_frees_the_waiter() {
     let request = plane.harness.request("POST", "/v1/agents/alice/exchange").bearer_auth(&plane.token);
     let asking = tokio::spawn(request.json(&question(&plane, "c", 60_000)).send());
     stream.message().await;
-    assert_eq!(plane.harness.app.desk.agents().live().waiters.len(), 1);
+    assert_eq!(plane.harness.app.desk.agents().live().waiters().len(), 1);
     asking.abort();
-    let waiters = plane.harness.app.desk.agents().live().waiters.clone();
+    let waiters = plane.harness.app.desk.agents().live().waiters().clone();
     let freed = async {
         while !waiters.is_empty() {
             tokio::task::yield_now().await;
@@ -422,10 +422,10 @@ async fn rule_16_a_reply_is_returned_while_a_connector_hangs() {
     let (told, ()) = tokio::join!(ask, answer);
     assert_eq!(told.expect(200)["content"], "quick");
     let desk = plane.harness.app.desk.clone();
-    assert!(desk.agents().live().waiters.is_empty());
+    assert!(desk.agents().live().waiters().is_empty());
     source.answer(1); // the delivery to the connector completes, although nobody waits for it
     let carried = async {
-        while !desk.agents().live().in_flight.is_empty() {
+        while !desk.agents().live().in_flight().is_empty() {
             tokio::task::yield_now().await;
         }
     };
@@ -482,7 +482,7 @@ async fn rule_16_correlation_ids_may_be_any_text_and_are_per_tenant() {
         let ask = plane.post("/v1/agents/alice/exchange", &body);
         let reply = json!({ "correlation_id": id, "content": id });
         let answer = async {
-            while plane.harness.app.desk.agents().live().waiters.is_empty() {
+            while plane.harness.app.desk.agents().live().waiters().is_empty() {
                 tokio::task::yield_now().await;
             }
             let theirs = plane.harness.post("/v1/agents/alice/replies", &other, &reply).await;

@@ -362,7 +362,7 @@ async fn a_call_is_completed_after_its_client_is_gone() {
         let _ = calling.await;
         source.answer(1);
         let carried = async {
-            while !desk.agents().live().in_flight.is_empty() {
+            while !desk.agents().live().in_flight().is_empty() {
                 tokio::task::yield_now().await;
             }
         };

@@ -99,7 +99,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
     plane.inbox("alice").await; // the agent reads its inbox
     let settled = async {
         while desk.delivery().wake_failure(no).is_some() || desk.delivery().sockets().presence(no).idle {
-            desk.agents().live().poke_notify.notify_one();
+            desk.agents().live().look_at_pokes();
             tokio::task::yield_now().await;
         }
     };

@@ -144,10 +144,10 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
     assert_eq!(plane.status("alice@s").await, "active");
     let desk = plane.harness.app.desk.clone();
     let (_, no) = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap();
-    desk.agents().live().streams.note_traffic(no.unwrap(), desk.env().now_ms() - 300_001);
+    desk.agents().live().streams().note_traffic(no.unwrap(), desk.env().now_ms() - 300_001);
     assert_eq!(plane.status("alice").await, "idle", "five minutes without messages");
     drop(stream);
-    let streams = &desk.agents().live().streams;
+    let streams = &desk.agents().live().streams();
     let left = async {
         while streams.has_open_stream(no.unwrap()) {
             tokio::task::yield_now().await;
@@ -182,12 +182,12 @@ async fn the_number_of_streams_per_agent_is_limited() {
     let plane = Plane::with_agents(&["alice", "carol"]).await;
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
-    let open = |order| desk.agents().live().streams.open(no, None, order, 1);
+    let open = |order| desk.agents().live().streams().open(no, None, order, 1);
     let mut streams: Vec<_> = (1..=256).map(|order| open(order).unwrap()).collect();
     let over = plane.get("/v1/agents/alice/inbox/stream").await;
     assert_eq!(class(&over, 429), "RateLimitedError");
     drop(plane.listen("carol", "").await);
-    desk.agents().live().streams.close(&streams.pop().unwrap());
+    desk.agents().live().streams().close(&streams.pop().unwrap());
     drop(plane.listen("alice", "").await);
     plane.finish().await;
 }
@@ -242,7 +242,7 @@ async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
         let busy = futures_util::future::join_all((0..64).map(|_| desk.upkeep().report()));
         let body = plane.augment(&round.to_string());
         let deliver = async {
-            while !desk.agents().live().streams.has_open_stream(no) {
+            while !desk.agents().live().streams().has_open_stream(no) {
                 tokio::task::yield_now().await;
             }
             plane.deliver("alice", &body).await.expect(200)
@@ -254,7 +254,7 @@ async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
         assert!(skipped || first["delivery_id"] == receipt["delivery_id"], "{receipt}, and the stream began: {first}");
         drop(stream);
         let left = async {
-            while desk.agents().live().streams.has_open_stream(no) {
+            while desk.agents().live().streams().has_open_stream(no) {
                 tokio::task::yield_now().await;
             }
         };

@@ -74,7 +74,7 @@ async fn after_a_restart_wake_calls_continue_until_the_agent_connects() {
     assert_eq!(plane.inbox("alice").await.len(), 1); // the agent reads its inbox
     let stream = plane.listen("alice", "").await;
     let desk = plane.harness.app.desk.clone();
-    desk.agents().live().poke_notify.notify_one();
+    desk.agents().live().look_at_pokes();
     let settled = async {
         while !desk.messages().called_agents().is_empty() {
             tokio::task::yield_now().await;
@@ -292,17 +292,17 @@ async fn rule_14_a_session_that_does_not_read_is_not_woken_and_the_next_gets_the
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
     // An open stream whose client does not read.
-    let account = desk.agents().live().streams.open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
+    let account = desk.agents().live().streams().open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
     let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
     assert_eq!(told["woken"], false);
     assert!(told.get("session_id").is_none() && told["warnings"].to_string().contains("did not take"), "{told}");
     // A stream that ends meanwhile is noticed at once; an explicitly named session keeps its message.
     let asked = plane.wake("alice@stuck", json!({ "context": "stuck" }));
     let ends = async {
-        while desk.agents().live().in_flight.is_empty() {
+        while desk.agents().live().in_flight().is_empty() {
             tokio::task::yield_now().await;
         }
-        desk.agents().live().streams.close(&account);
+        desk.agents().live().streams().close(&account);
     };
     let (told, ()) = tokio::join!(asked, ends);
     assert_eq!(told.expect(200)["woken"], false);
@@ -326,13 +326,13 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
     let (rooms, latest) = (desk.agents().live(), u64::MAX);
-    let account = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
-    rooms.streams.note_traffic(no, 0);
+    let account = rooms.streams().open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
+    rooms.streams().note_traffic(no, 0);
     let leaves = async {
-        while rooms.streams.traffic_ms(no) == 0 {
+        while rooms.streams().traffic_ms(no) == 0 {
             tokio::task::yield_now().await; // until the other stream has read it
         }
-        rooms.streams.close(&account);
+        rooms.streams().close(&account);
     };
     let (told, ()) = tokio::join!(plane.wake("alice", json!({ "context": "anybody" })), leaves);
     assert_eq!(told.expect(200)["woken"], false);
@@ -342,13 +342,13 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
     assert_eq!([&received[0]["text"], &received[1]["text"]], ["anybody", "later"]);
     assert_eq!((&received[0]["type"], received[0].get("session_id")), (&json!("wake_degraded"), None));
     // A message that stays with another session is not for this one.
-    let account = rooms.streams.open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
-    rooms.streams.note_traffic(no, 0);
+    let account = rooms.streams().open(no, Some("leaves".into()), latest, desk.env().now_ms()).unwrap();
+    rooms.streams().note_traffic(no, 0);
     let leaves = async {
-        while rooms.streams.traffic_ms(no) == 0 {
+        while rooms.streams().traffic_ms(no) == 0 {
             tokio::task::yield_now().await;
         }
-        rooms.streams.close(&account);
+        rooms.streams().close(&account);
     };
     let (told, ()) = tokio::join!(plane.wake("alice@leaves", json!({ "context": "for one" })), leaves);
     assert_eq!(told.expect(200)["woken"], false);
@@ -370,12 +370,12 @@ async fn rule_14_a_message_not_taken_by_its_stream_goes_to_the_socket() {
     for (session, address, texts) in
         [(None, "gw-1", vec!["anybody"]), (Some("tab"), "gw-1", vec!["anybody"]), (Some("tab"), "gw-1@tab", vec![])]
     {
-        let stream = desk.agents().live().streams.open(no, session.map(str::to_owned), u64::MAX, 1).unwrap();
+        let stream = desk.agents().live().streams().open(no, session.map(str::to_owned), u64::MAX, 1).unwrap();
         let leaves = async {
-            while desk.agents().live().in_flight.is_empty() {
+            while desk.agents().live().in_flight().is_empty() {
                 tokio::task::yield_now().await;
             }
-            desk.agents().live().streams.close(&stream);
+            desk.agents().live().streams().close(&stream);
         };
         let (told, ()) = tokio::join!(plane.wake(address, json!({ "context": "anybody" })), leaves);
         assert_eq!(told.expect(200)["woken"], false);
@@ -400,7 +400,7 @@ async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
     let alarm = planned(&plane).await.remove(0);
     let desk = plane.harness.app.desk.clone();
     let no = desk.inboxes().inbox_of(&"home".into(), "gw-1").unwrap().1.unwrap();
-    let stream = desk.agents().live().streams.open(no, Some("tab".into()), u64::MAX, 1).unwrap();
+    let stream = desk.agents().live().streams().open(no, Some("tab".into()), u64::MAX, 1).unwrap();
     let is_written = async {
         while desk.stores().inbox.newest_message(no).await.unwrap() == InboxSeq(0) {
             tokio::task::yield_now().await;
@@ -410,7 +410,7 @@ async fn rule_15_a_scheduled_wake_interrupted_at_a_stream_goes_to_the_socket() {
         _ = desk.cron().try_alarm(&alarm, || {}) => {}
         () = is_written => {} // the server stops here
     }
-    desk.agents().live().streams.close(&stream);
+    desk.agents().live().streams().close(&stream);
     assert!(matches!(desk.cron().try_alarm(&alarm, || {}).await, Conclusion::Fired { .. }));
     let mut socket = plane.harness.socket(&account).await;
     let frame = socket.of("inbound").await;
@@ -523,6 +523,20 @@ async fn rule_15_the_number_of_scheduled_wakes_per_agent_is_limited() {
     assert_eq!(class(&plane.wake("alice", body.clone()).await, 429), "RateLimitedError");
     plane.wake("carol", body).await.expect(200);
     plane.wake("alice", json!({ "context": "now" })).await.expect(200);
+    plane.finish().await;
+}
+
+/// Regression: what was to be said stayed in the database.
+#[tokio::test]
+async fn rule_15_a_planned_wake_over_the_quota_is_not_stored() {
+    let plane = Plane::with(|config| config.cron.armed_per_tenant = 1).await;
+    plane.put("alice", json!({})).await.expect(200);
+    let body = json!({ "context": "later", "when": in_a_day(&plane) });
+    plane.wake("alice", body.clone()).await.expect(200);
+    assert_eq!(class(&plane.wake("alice", body).await, 429), "RateLimitedError");
+    let database = rusqlite::Connection::open(plane.harness.folder.path().join("data/frontdesk.db")).unwrap();
+    let plans: i64 = database.query_row("SELECT count(*) FROM planned_wake", [], |row| row.get(0)).unwrap();
+    assert_eq!(plans, 1);
     plane.finish().await;
 }
 

@@ -228,6 +228,7 @@ async fn invalid_requests_are_refused_and_change_nothing() {
     for (field, value) in [
         ("fire_at", json!("tomorrow")),
         ("fire_at", json!("2026-06-18T12:00:00")),
+        ("fire_at", json!(format!("2099-01-01T00:00:00Z{}", "[a=b]".repeat(100)))),
         ("fire_at", json!(17)),
         ("fire_at", Value::Null),
         ("job_id", json!("")),

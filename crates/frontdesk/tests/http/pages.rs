@@ -77,6 +77,46 @@ async fn a_link_opens_the_chat_once() {
     harness.finish().await;
 }
 
+/// A link that is used up has its session, also if the client hangs up at any moment: the operator can see and revoke it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_is_opened_wholly_or_not_at_all() {
+    let harness = Harness::open().await;
+    let tokens = async || {
+        let listed = harness.admin("GET", "/tokens", &Value::Null).await.expect(200);
+        listed["tokens"].as_array().unwrap().len()
+    };
+    let before = tokens().await;
+    let mut links = Vec::new();
+    for pause in 0..60 {
+        let made = harness.admin("POST", "/chat-link", &json!({ "name": "home" })).await.expect(201);
+        let link = made["url"].as_str().unwrap().to_owned();
+        let path = link.split_once("/chat").unwrap().1;
+        let mut stream = TcpStream::connect(harness.url.trim_start_matches("http://")).await.unwrap();
+        let head = format!("GET /chat{path} HTTP/1.1\r\nHost: desk\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(pause * 50)).await;
+        drop(stream);
+        links.push(link);
+    }
+    // Each link that is not used up yet is opened now, so that in the end there is one session for each.
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let mut used = 0;
+    for link in &links {
+        let opened = harness.send(client.get(link)).await;
+        assert!([303, 403].contains(&opened.status), "{}", opened.status);
+        used += usize::from(opened.status == 403);
+    }
+    let has_all = async {
+        while tokens().await < before + links.len() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, has_all).await.expect("a link was used up without a session");
+    assert_eq!(tokens().await, before + links.len());
+    assert!(used > 0, "no client hung up late enough");
+    harness.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn local_requests_need_no_token_and_others_do() {
     let harness = Harness::open().await;

@@ -13,6 +13,7 @@ use frontdesk_testkit::TestEnv;
 use frontdesk_wire::{Seq, TenantId};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
@@ -384,6 +385,105 @@ async fn a_gateway_that_stops_acking_is_reported() {
     .await;
     let states: Vec<Value> = harness.mail(&account).await.iter().map(|row| row["state"].clone()).collect();
     assert_eq!(states, ["acked", "sent", "sent"], "none is given up");
+    harness.finish().await;
+}
+
+/// After a restart of the server no gateway has acked yet. One that is stuck must be reported all the same.
+#[tokio::test]
+async fn a_gateway_that_has_never_acked_is_reported() {
+    let harness = Harness::with(|config| config.relay.ack_limit_ms = 50).await;
+    let account = harness.add_gateway("g").await;
+    let mut socket = harness.socket(&account).await;
+    harness.say(&account, "c", "first").await;
+    assert_eq!(socket.event().await.text(), "first");
+    until("the doctor does not report it", async || {
+        let doctor = harness.admin("GET", "/doctor", &Value::Null).await.json();
+        doctor.to_string().contains("home/g: connected, but it has left a message unacked")
+    })
+    .await;
+    harness.finish().await;
+}
+
+/// A WebSocket whose peer has sent a part of a message: `parts` frames of one fragment each, with a ping after each.
+async fn unfinished(harness: &Harness, account: &GatewayAccount, parts: usize, bytes: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(harness.url.trim_start_matches("http://")).await.unwrap();
+    let head = format!(
+        "GET /relay HTTP/1.1\r\nHost: desk\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer {}\r\n\r\n",
+        account.bearer()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        assert!(stream.read_buf(&mut answer).await.unwrap() > 0);
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101"));
+    for part in 0..parts {
+        // Not the last fragment; the first is a text. The mask is zero.
+        let mut frame = vec![u8::from(part == 0), 0x80 | 127];
+        frame.extend((bytes as u64).to_be_bytes());
+        frame.extend([0; 4]);
+        frame.extend(vec![b' '; bytes]);
+        frame.extend([0x89, 0x80, 0, 0, 0, 0]);
+        // One that is refused may be closed meanwhile.
+        let _ = stream.write_all(&frame).await;
+    }
+    stream
+}
+
+/// Regression: messages that were not complete were counted nowhere, and were held for as long as the socket was open.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_are_not_complete_are_limited_per_tenant() {
+    let harness = Harness::with(|config| config.relay.flight_per_tenant_kib = 2048).await;
+    let account = harness.add_gateway("g").await;
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(unfinished(&harness, &account, 3, 300_000).await);
+    }
+    let closed = "frontdesk_frames_bad_total{why=\"no_memory\"}";
+    until("they are not limited", async || harness.metric(closed).await >= 5).await;
+    // Another agent of the tenant works, with messages of ordinary size; one of another tenant with all.
+    let own = harness.add_gateway("h").await;
+    harness.say(&own, "c", "hi").await;
+    let mut socket = harness.socket(&own).await;
+    assert_eq!(socket.event().await.text(), "hi");
+    assert_eq!(socket.act(json!({ "op": "send", "chat_id": "c", "content": "x" })).await["success"], true);
+    let rival = harness.add_gateway_in("rival", "r").await;
+    harness.say(&rival, "c", "hi").await;
+    let mut socket = harness.socket(&rival).await;
+    let long = json!({ "op": "send", "chat_id": "c", "content": "x".repeat(500_000) });
+    assert_eq!(socket.act(long).await["success"], true);
+    drop(held);
+    harness.finish().await;
+}
+
+/// Actions of all agents of a tenant that wait; each agent has some of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_actions_of_a_tenant_are_bounded() {
+    let harness = Harness::with(|config| config.relay.flight_per_tenant_kib = 256).await;
+    let account = harness.add_gateway("g").await;
+    harness.say(&account, "c", "hi").await;
+    let source = Source::open("image/png", b"png").await;
+    let mut socket = harness.socket(&account).await;
+    let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
+    socket.frame(&outbound("slow", media)).await;
+    source.asked().await;
+    let ask =
+        |number: u32| format!("{}\n", outbound(&number.to_string(), json!({ "op": "get_chat_info", "chat_id": "c" })));
+    socket.text((1..=100).map(ask).collect::<String>()).await;
+    for number in 64..=100 {
+        let result = socket.result(&number.to_string()).await.json["result"].clone();
+        assert_eq!((&result["success"], &result["code"]), (&json!(false), &json!("rate_limited")), "{number}");
+    }
+    let other = harness.add_gateway("h").await;
+    harness.say(&other, "d", "hi").await;
+    let mut second = harness.socket(&other).await;
+    assert_eq!(second.act(json!({ "op": "send", "chat_id": "d", "content": "x" })).await["success"], true);
+    source.answer(1);
+    for number in 1..=63 {
+        let result = socket.result(&number.to_string()).await.json["result"].clone();
+        assert_eq!(result["success"], true, "{number}: {result}");
+    }
     harness.finish().await;
 }
 

@@ -102,12 +102,13 @@ impl BuiltInChat {
         }
         let ChatHint { tenant, chat_id, message_id, typing, .. } = hint;
         if let Some(on) = typing.filter(|on| self.note_typing(&tenant, &chat_id, *on)) {
-            self.signal_here(&tenant, &chat_id, Signal::Typing(on));
+            self.signals.send(&tenant, &chat_id, &Signal::Typing(on));
         }
-        let Some(message_id) = message_id.filter(|_| self.signals.receiver_count() > 0) else { return };
+        let Some(message_id) = message_id.filter(|_| self.signals.is_watched(&tenant, &chat_id)) else { return };
         match self.log.chat_line(&tenant, &chat_id, &message_id).await {
             Ok(Some(row)) => {
-                self.signal_here(&tenant, &chat_id, Signal::Message(Box::new(parse(&row).shown)));
+                let signal = Signal::Message(Box::new(parse(&row).shown));
+                self.signals.send(&tenant, &chat_id, &signal);
             }
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "reading a chat line of another server failed"),

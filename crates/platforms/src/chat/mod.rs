@@ -7,6 +7,7 @@ mod act;
 mod lines;
 mod post;
 mod settings;
+mod signals;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,14 +20,13 @@ use frontdesk_core::port::media::{MediaItem, MediaStore};
 use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::port::platform::{Acted, ActingAs, Cost, Look, LookFault, Nearby, Platform, Rate};
 use frontdesk_core::port::store::{ChatLog, StoreError};
-use frontdesk_wire::api::{ChatMedia, ChatMessage};
+use frontdesk_wire::api::ChatMedia;
 use frontdesk_wire::descriptor::{CONTRACT_VERSION, LenUnit};
 use frontdesk_wire::event::media_kind;
 use frontdesk_wire::{
     Action, ActionResult, ChatId, ChatInfo, Descriptor, MessageEvent, MessageId, Secret, TenantId, UserId,
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::broadcast;
 
 use crate::shared::bounded_cache::BoundedCache;
 use crate::shared::draft::Seal;
@@ -34,6 +34,8 @@ use crate::shared::transfers::Transfers;
 
 pub use post::Posted;
 pub use settings::{ChatRules, Commands, Settings};
+pub use signals::{ChatEvent, ChatWatcher};
+use signals::{Signal, Signals};
 
 /// Name on the wire: the generic relay platform of gateways.
 pub const PLATFORM: &str = "relay";
@@ -54,8 +56,6 @@ const FETCHES_PER_TENANT: usize = 64;
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Attempts to change the facts of a chat that are changed concurrently.
 const FACTS_TRIES: usize = 32;
-/// A watcher that falls behind loses the oldest signals and must read the history again.
-const SIGNALS_MAX: usize = 1024;
 /// Limit for the actions of one tenant: a burst of 1000, then 1000 per second.
 const TENANT_RATE: Rate = Rate { burst: 1_000, every_ms: 1 };
 const OPS: [&str; 12] = [
@@ -73,20 +73,6 @@ const OPS: [&str; 12] = [
     "draft",
 ];
 
-/// A live change of a chat.
-#[derive(Debug, Clone)]
-pub enum Signal {
-    Message(Box<ChatMessage>),
-    Typing(bool),
-}
-
-#[derive(Debug, Clone)]
-pub struct Signaled {
-    pub tenant: TenantId,
-    pub chat_id: ChatId,
-    pub signal: Signal,
-}
-
 pub struct BuiltInChat {
     env: Arc<dyn Env>,
     log: Arc<dyn ChatLog>,
@@ -96,7 +82,7 @@ pub struct BuiltInChat {
     fetches: Transfers,
     rules: ChatRules,
     descriptor: Descriptor,
-    signals: broadcast::Sender<Arc<Signaled>>,
+    signals: Arc<Signals>,
     /// To the chat at other servers, and what distinguishes our hints from theirs.
     bus: Arc<dyn Bus>,
     origin: String,
@@ -179,15 +165,14 @@ impl BuiltInChat {
             supports_block_formatting: false,
             supported_ops: OPS.map(str::to_owned).to_vec(),
         };
-        let signals = broadcast::channel(SIGNALS_MAX).0;
-        let origin = env.random_hex(8);
+        let (signals, origin) = (Arc::default(), env.random_hex(8));
         let (typing, drafts) = (Mutex::default(), BoundedCache::new(DRAFTS_MAX, DRAFT_MS));
         let fetches = Transfers::new(FETCHES_MAX, FETCHES_PER_TENANT);
         Self { env, log, media, outcall, fetches, rules, descriptor, signals, bus, origin, typing, drafts }
     }
 
-    pub fn watch(&self) -> broadcast::Receiver<Arc<Signaled>> {
-        self.signals.subscribe()
+    pub fn watch(&self, tenant: &TenantId, chat_id: &ChatId) -> ChatWatcher {
+        self.signals.watch(tenant, chat_id)
     }
 
     pub fn is_typing(&self, tenant: &TenantId, chat_id: &ChatId) -> bool {
@@ -216,12 +201,7 @@ impl BuiltInChat {
         if self.bus.has_others() {
             self.bus.send(To::All, lines::hint(&self.origin, tenant, chat_id, &signal));
         }
-        self.signal_here(tenant, chat_id, signal);
-    }
-
-    fn signal_here(&self, tenant: &TenantId, chat_id: &ChatId, signal: Signal) {
-        let signaled = Signaled { tenant: tenant.clone(), chat_id: chat_id.clone(), signal };
-        let _ = self.signals.send(Arc::new(signaled)); // there may be no watchers
+        self.signals.send(tenant, chat_id, &signal);
     }
 
     pub async fn facts(&self, tenant: &TenantId, chat_id: &ChatId) -> Result<Option<ChatFacts>, StoreError> {

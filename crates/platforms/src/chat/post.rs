@@ -19,6 +19,7 @@ use super::lines::{Interaction, Line, parse};
 use super::{BOT, BuiltInChat, CAPABILITY_KIND, ChatFacts, Commands, PLATFORM, Signal};
 
 const TEXT_MAX_CHARS: usize = 32_000;
+const NAME_MAX_CHARS: usize = 256;
 const MEDIA_PER_MESSAGE: usize = 10;
 /// Attempts to press a prompt that is changed concurrently (by a reaction or an edit).
 const PRESS_TRIES: usize = 8;
@@ -27,6 +28,22 @@ const PRESS_TRIES: usize = 8;
 pub struct Posted {
     pub message_id: MessageId,
     pub receipt: Receipt,
+}
+
+/// Names and ids that are stored with the message and are not checked as parts of an event.
+fn check_names(post: &ChatPost) -> Result<(), DeskError> {
+    let named = [
+        ("user_name", post.user_name.as_deref()),
+        ("scope_id", post.scope_id.as_deref()),
+        ("thread_id", post.thread_id.as_deref()),
+        ("reply_to", post.reply_to.as_deref()),
+    ];
+    match named.into_iter().find(|(_, value)| value.is_some_and(|it| it.chars().count() > NAME_MAX_CHARS)) {
+        Some((field, _)) => {
+            Err(DeskError::BadRequest(format!("{field} must have at most {NAME_MAX_CHARS} characters")))
+        }
+        None => Ok(()),
+    }
 }
 
 impl BuiltInChat {
@@ -44,6 +61,7 @@ impl BuiltInChat {
         if post.text.trim().is_empty() && post.media.is_empty() {
             return Err(DeskError::BadRequest("a message needs text or media".into()));
         }
+        check_names(&post)?;
         let facts = self.facts(tenant, chat_id).await?.unwrap_or_default();
         let chat_type = post.chat_type.clone().or_else(|| facts.chat_type.clone()).unwrap_or_else(|| "dm".into());
         if !["dm", "group", "channel", "thread", "forum"].contains(&chat_type.as_str()) {
@@ -154,6 +172,7 @@ impl BuiltInChat {
             ..MessageEvent::default()
         };
         check_source(&event)?;
+        check_names(&post)?;
         // If no agent receives the press, the prompt stays unanswered.
         let json = serde_json::to_string(&asked).unwrap_or_default();
         let answers = ChatAmend { message_id: message_id.clone(), rev: row.rev, json };

@@ -87,14 +87,15 @@ impl Desks for MemoryStore {
         now(())
     }
 
-    fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>> {
+    fn absent(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, u64)>> {
         let state = self.state();
         let is_named = |it: &&DeskRecord, name: &str| it.name == name;
         let recent = |it: &&DeskRecord| it.lease_until_ms <= now_ms && now_ms < it.lease_until_ms + ABSENT_MS;
         let is_last = |it: &&DeskRecord| {
             state.desks.values().filter(|other| is_named(other, &it.name)).all(|other| other.number <= it.number)
         };
-        now(state.desks.values().filter(recent).filter(is_last).cloned().collect())
+        let found = state.desks.values().filter(recent).filter(is_last);
+        now(found.map(|it| (it.clone(), now_ms - it.lease_until_ms)).collect())
     }
 
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>> {

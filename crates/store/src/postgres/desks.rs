@@ -148,12 +148,13 @@ impl Desks for PostgresStore {
         })
     }
 
-    fn absent(&self, now_ms: u64) -> Stored<'_, Vec<DeskRecord>> {
+    fn absent(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, u64)>> {
         let now = self.clock.at(now_ms);
         self.worker.read(SERVER, async move |connection| {
             let sql = concat!(
-                "SELECT number, name, version, lease_until_ms, directory_seen, 0::bigint, is_leaving, report FROM desk
-                 WHERE lease_until_ms <= ",
+                "SELECT number, name, version, lease_until_ms, directory_seen, 0::bigint, is_leaving, report, ",
+                now!("$1"),
+                " - lease_until_ms FROM desk WHERE lease_until_ms <= ",
                 now!("$1"),
                 " AND lease_until_ms > ",
                 now!("$1"),
@@ -161,7 +162,7 @@ impl Desks for PostgresStore {
                  ORDER BY number"
             );
             let rows = connection.query(sql, &[&now, &signed(ABSENT_MS)]).await?;
-            Ok(rows.iter().map(record).collect())
+            Ok(rows.iter().map(|row| (record(row), unsigned(row.get(8)))).collect())
         })
     }
 }

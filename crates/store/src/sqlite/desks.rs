@@ -94,7 +94,7 @@ impl Desks for SqliteStore {
     }
 
     /// Nobody can tell of another process: there is none.
-    fn absent(&self, _: u64) -> Stored<'_, Vec<DeskRecord>> {
+    fn absent(&self, _: u64) -> Stored<'_, Vec<(DeskRecord, u64)>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 

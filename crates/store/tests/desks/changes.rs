@@ -125,11 +125,11 @@ async fn an_agent_deleted_and_created_again_is_a_new_one_at_both_servers(store: 
     one.agents().put_agent(operator, &"alice".into(), AgentPut::default()).await.unwrap();
     other.directory().refresh().await.unwrap();
     let no = other.directory().read(|view| view.agent(&"acme".into(), &"alice".into()).unwrap().no);
-    let _stream = other.agents().live().streams.open(no, None, 1, 1).unwrap();
+    let _stream = other.agents().live().streams().open(no, None, 1, 1).unwrap();
     one.agents().delete_agent(operator, &"alice".into()).await.unwrap();
     one.agents().put_agent(operator, &"alice".into(), AgentPut::default()).await.unwrap();
     other.directory().refresh().await.unwrap();
-    assert!(!other.agents().live().streams.has_open_stream(no), "the stream of the deleted agent was closed");
+    assert!(!other.agents().live().streams().has_open_stream(no), "the stream of the deleted agent was closed");
 }
 
 async fn a_rotated_key_is_known_at_both_servers(store: Arc<dyn Store>) {

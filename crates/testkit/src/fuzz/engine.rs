@@ -105,9 +105,17 @@ impl fmt::Display for Crash {
         writeln!(f, "  input:    {}", input.escape_ascii())?;
         writeln!(f, "  smallest: {}", smallest.escape_ascii())?;
         writeln!(f, "  in hex:   {}", hex::encode(smallest))?;
-        let input = hex::encode(smallest);
-        write!(f, "  again:    FUZZ_INPUT={input} cargo test -p frontdesk-testkit --test fuzz {target}")
+        write!(f, "  again:    FUZZ_INPUT={} {}", hex::encode(smallest), command_of_this_test())
     }
+}
+
+/// The command that runs this test again, by what cargo and the test harness say of it.
+fn command_of_this_test() -> String {
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "frontdesk-testkit".into());
+    let binary = std::env::current_exe().ok().and_then(|path| path.file_stem()?.to_str().map(str::to_owned));
+    let binary = binary.as_deref().and_then(|name| name.rsplit_once('-')).map_or("fuzz", |(name, _hash)| name);
+    let test = std::thread::current().name().filter(|name| *name != "main").map(|name| format!(" {name}"));
+    format!("cargo test -p {package} --test {binary}{}", test.unwrap_or_default())
 }
 
 /// Runs the target until the time is over or an input fails.

@@ -277,7 +277,7 @@ impl Desks for DeskStore {
         self.pass("put_report", move |store| at_once(store.put_report(me, report)))
     }
 
-    fn absent(&self, _: u64) -> Stored<'_, Vec<DeskRecord>> {
+    fn absent(&self, _: u64) -> Stored<'_, Vec<(DeskRecord, u64)>> {
         let book = self.book.clone();
         self.pass("absent", move |store| at_once(store.absent(book.now_ms())))
     }

@@ -147,7 +147,7 @@ impl Carrier {
             let (mailbox, wire) = (self.session.mailbox().cloned(), self.wire.clone());
             let told = async {
                 match &mailbox {
-                    Some(mailbox) => mailbox.notify.notified().await,
+                    Some(mailbox) => mailbox.changed().await,
                     None => std::future::pending().await,
                 }
             };

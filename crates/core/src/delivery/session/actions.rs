@@ -6,12 +6,15 @@ use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code};
 
 use super::lane::Job;
 use super::{Effect, Session};
+use crate::delivery::memory::Share;
 use crate::port::platform::PlatformBot;
 
 /// Bytes of all waiting and running actions of one instance. Each counts at least [`JOB_MIN_BYTES`], so at most 1024
 /// can wait. Further ones are refused.
 pub(super) const JOBS_MAX_BYTES: usize = 4 << 20;
 const JOB_MIN_BYTES: usize = 4096;
+/// What may wait also when the memory of the tenant is used up.
+const JOBS_FREE_BYTES: usize = 64 << 10;
 /// Names in a refused action are truncated to this length in the journal.
 const NOTED_MAX_CHARS: usize = 128;
 
@@ -39,7 +42,7 @@ impl Session {
             Err(refused) => {
                 let result = refused.result.clone();
                 self.effects.push_back(Effect::Refused(refused));
-                return self.answer(request_id, result);
+                return self.outbox.push(&DeskFrame::OutboundResult { request_id, result }.line());
             }
         };
         if let Some(serving) = &mut self.serving {
@@ -83,11 +86,14 @@ impl Session {
             refuse(None, code, error.to_string())
         })?;
         let bytes = (raw.len() + request_id.len()).max(JOB_MIN_BYTES);
+        let mut memory = Share::new(&self.memory.incoming);
+        let has_room = !memory.is_full() || self.jobs.available_permits() > JOBS_MAX_BYTES - JOBS_FREE_BYTES;
         let room = self.jobs.clone().try_acquire_many_owned(u32::try_from(bytes).unwrap_or(u32::MAX));
-        let Ok(room) = room else {
+        let Some(room) = room.ok().filter(|_| has_room) else {
             let text = "too many actions of this agent wait, and this one was not sent; wait for some results";
             return Err(refuse(Some(&action), Code::RateLimited, text.into()));
         };
+        memory.set(bytes);
         Ok(Job {
             request_id: request_id.to_owned(),
             identity,
@@ -96,6 +102,7 @@ impl Session {
             action,
             asked_ms: self.delivery.env.steady_ms(),
             room,
+            memory,
         })
     }
 
@@ -105,9 +112,5 @@ impl Session {
         while let Some((name, lane)) = self.lanes.start() {
             self.effects.push_back(Effect::Work { lane, name, mailbox: mailbox.clone() });
         }
-    }
-
-    fn answer(&mut self, request_id: String, result: ActionResult) {
-        self.outbox.push(&DeskFrame::OutboundResult { request_id, result }.line());
     }
 }

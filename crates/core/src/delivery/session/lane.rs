@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use frontdesk_wire::{Act, Action};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::delivery::memory::Share;
 use crate::port::platform::{PlatformBot, replaces};
 
 /// Lanes of one session that run concurrently; others wait.
@@ -26,6 +27,8 @@ pub struct Job {
     pub(crate) asked_ms: u64,
     /// Its share of the byte limit of the socket.
     pub(crate) room: OwnedSemaphorePermit,
+    /// And of the memory of the tenant.
+    pub(crate) memory: Share,
 }
 
 #[derive(Default)]
@@ -67,8 +70,9 @@ impl Lane {
         }) {
             // The oldest caller gives up first, and all of them hold their share until they are answered.
             later.asked_ms = next.asked_ms.min(later.asked_ms);
-            let Job { request_id, room, .. } = std::mem::replace(&mut next, later);
+            let Job { request_id, room, memory, .. } = std::mem::replace(&mut next, later);
             next.room.merge(room);
+            next.memory.join(memory);
             replaced.push(request_id);
         }
         Some((next, replaced))
@@ -148,6 +152,7 @@ mod tests {
             action,
             asked_ms,
             room,
+            memory: Share::default(),
         });
     }
 

@@ -33,6 +33,10 @@ impl Later {
         Some((line, self.came_ms))
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.lines.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.lines.len()
     }

@@ -8,11 +8,11 @@
 mod actions;
 mod ending;
 mod hello;
+mod incoming;
 mod interrupts;
 mod lane;
 mod later;
 mod outbox;
-mod share;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,12 +24,13 @@ use tokio::sync::Semaphore;
 
 use self::actions::JOBS_MAX_BYTES;
 use self::hello::Hello;
+use self::incoming::Incoming;
 use self::lane::Lanes;
 use self::later::Later;
 use self::outbox::{OUTBOX_MAX_BYTES, Outbox};
-use self::share::Share;
 use super::DeliveryPlane;
 use super::interrupt::InterruptRequest;
+use super::memory::{Share, TenantMemory};
 use super::sockets::{Mailbox, Order, Unserved};
 use super::window::{Acks, Health, Window};
 use crate::directory::Caller;
@@ -41,6 +42,7 @@ use crate::port::store::{Delivery, Settlement, StoreError};
 
 pub use actions::Refused;
 pub use ending::{Ending, Leftover};
+pub use incoming::ARRIVING_FREE_BYTES;
 pub use lane::{Job, Lane};
 
 /// Invalid frames per minute before the session is closed.
@@ -114,7 +116,10 @@ pub struct Session {
     lines: Lines,
     later: Later,
     outbox: Outbox,
-    share: Share,
+    memory: Arc<TenantMemory>,
+    /// Rows in flight, and what waits to be written.
+    outgoing: Share,
+    incoming: Incoming,
     /// The part of the outbox that is counted in the gauge.
     gauged_bytes: usize,
     /// Reading from the peer is paused until it has read.
@@ -189,7 +194,7 @@ impl Session {
     /// `now_ms` is of a monotonic clock, here and in all methods.
     pub fn new(delivery: &Arc<DeliveryPlane>, caller: Caller, now_ms: u64) -> Self {
         let jobs = delivery.sockets.jobs(caller.instance.no, JOBS_MAX_BYTES);
-        let share = Share::new(delivery.sockets.in_flight(&caller.tenant), delivery.rules.flight_tenant_bytes);
+        let memory = delivery.sockets.memory_of(&caller.tenant);
         Self {
             lines: Lines::new(delivery.rules.frame_max_bytes),
             delivery: delivery.clone(),
@@ -199,7 +204,9 @@ impl Session {
             hello: None,
             later: Later::default(),
             outbox: Outbox::default(),
-            share,
+            outgoing: Share::new(&memory.outgoing),
+            incoming: Incoming::new(&memory),
+            memory,
             gauged_bytes: 0,
             paused: false,
             is_reading: false,
@@ -377,6 +384,7 @@ impl Session {
             self.effects.extend(self.saving.next(self.serving.as_mut(), now_ms));
         }
         self.note_outbox();
+        self.incoming.book(self.lines.bytes() + self.later.bytes());
     }
 
     fn take_orders(&mut self) {
@@ -418,7 +426,7 @@ impl Session {
         let Some(serving) = self.serving.as_mut().filter(|_| may_send) else {
             return;
         };
-        let room = self.share.allow(serving.window.room(now_ms));
+        let room = self.outgoing.allow(serving.window.room(now_ms));
         if room == 0 || serving.mailbox.is_idle() || !self.outbox.is_empty() || now_ms < serving.deliver_at_ms {
             return;
         }
@@ -541,7 +549,7 @@ impl Session {
             self.note_received(now_ms, false); // its pongs are not read; a completed write is a sign of life
         }
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
-            serving.mailbox.delivered.advance(serving.window.cursor().0);
+            serving.mailbox.delivered.advance(serving.window.cursor());
         }
     }
 
@@ -549,7 +557,7 @@ impl Session {
     fn note_outbox(&mut self) {
         let waits = !self.later.is_empty() && self.hello.is_none();
         let (bytes, is_full) = (self.outbox.bytes(), self.outbox.is_full() || waits);
-        self.share.set(bytes + self.serving.as_ref().map_or(0, |serving| serving.window.bytes()));
+        self.outgoing.set(bytes + self.serving.as_ref().map_or(0, |serving| serving.window.bytes()));
         let meters = &self.delivery.meters;
         if bytes != self.gauged_bytes {
             let (new, old) = (i64::try_from(bytes).unwrap_or(0), i64::try_from(self.gauged_bytes).unwrap_or(0));
@@ -591,6 +599,9 @@ impl Session {
 
     pub fn tick(&mut self, now_ms: u64) {
         self.tick_ms = now_ms + IDLE_TICK_MS;
+        if self.incoming.is_overdue(now_ms) {
+            return self.unreadable("too_slow");
+        }
         let Some(serving) = &mut self.serving else {
             if self.hello.is_none() && now_ms.saturating_sub(self.started_ms) >= HELLO_MS {
                 self.close(Close::PolicyViolation); // no hello in time
@@ -609,7 +620,7 @@ impl Session {
             }
         }
         let env = &*self.delivery.env;
-        let since_ms = serving.window.unacked_since_ms();
+        let since_ms = serving.window.unacked_since_ms(now_ms);
         serving.mailbox.note_unacked(since_ms.map(|since_ms| steady_ms(env, since_ms, now_ms)));
         if !self.outbox.is_full() && !serving.mailbox.is_idle() && self.delivery.directory.is_current() {
             self.ask_for_acks(now_ms);

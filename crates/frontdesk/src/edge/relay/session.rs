@@ -3,12 +3,13 @@
 //! These run concurrently, with one exception: a peer that does not read is not read from.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket};
 use frontdesk_core::Desk;
 use frontdesk_core::delivery::interrupt::InterruptRequest;
-use frontdesk_core::delivery::session::{Beginning, Effect, Row, Session, Write};
+use frontdesk_core::delivery::session::{ARRIVING_FREE_BYTES, Beginning, Effect, Row, Session, Write};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Position, StoreError};
 use futures_util::stream::{FuturesUnordered, SplitSink, SplitStream};
@@ -17,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tungstenite::error::ProtocolError;
 
 use super::{CLOSE_TIME, close_message};
+use crate::edge::flow::Received;
 use crate::edge::{App, ConnectionSlot};
 
 /// Messages read in a row before deliveries get their turn.
@@ -44,15 +46,41 @@ struct Carrier {
     app: App,
     session: Session,
     started: Instant,
+    arriving: Arriving,
     /// Store requests in progress.
     pending: FuturesUnordered<Pending>,
+}
+
+/// How much of a message has arrived.
+struct Arriving {
+    received: Received,
+    /// What had arrived when the message before was complete.
+    complete: u64,
+    /// What the session knows of.
+    noted: usize,
+}
+
+impl Arriving {
+    fn bytes(&self) -> usize {
+        usize::try_from(self.received.bytes().saturating_sub(self.complete)).unwrap_or(usize::MAX)
+    }
+}
+
+/// Input of a socket.
+enum Input {
+    /// `None`: the peer is gone.
+    Message(Option<Result<Message, axum::Error>>),
+    /// Another part of a message arrived.
+    Part,
 }
 
 pub(super) async fn run(begin: Box<Begin>, socket: WebSocket) {
     let (sink, stream) = socket.split();
     let Begin { app, caller, slot } = *begin;
     let session = Session::new(app.desk.delivery(), caller, 0);
-    let carrier = Box::new(Carrier { app, session, started: Instant::now(), pending: FuturesUnordered::new() });
+    let arriving = Arriving { complete: slot.received.bytes(), received: slot.received.clone(), noted: 0 };
+    let carrier = Carrier { app, session, started: Instant::now(), arriving, pending: FuturesUnordered::new() };
+    let carrier = Box::new(carrier);
     carrier.live(sink, stream).await;
     drop(slot); // a socket counts as a connection while it is open
 }
@@ -88,12 +116,12 @@ impl Carrier {
             tokio::select! {
                 biased;
                 Some(done) = self.pending.next(), if !self.pending.is_empty() => self.note(done),
-                message = stream.next(), if self.session.may_read() => {
-                    is_gone = !self.take(message);
+                input = next_input(&mut stream, &self.arriving), if self.session.may_read() => {
+                    is_gone = !self.take(input);
                     for _ in 0..READ_BURST {
                         if is_gone || !self.session.may_read() { break; }
                         let Some(message) = stream.next().now_or_never() else { break };
-                        is_gone = !self.take(message);
+                        is_gone = !self.take(Input::Message(message));
                     }
                     if is_gone { break; }
                 }
@@ -102,7 +130,7 @@ impl Carrier {
                     if flushed.is_err() { break; }
                     self.session.written(self.now_ms());
                 }
-                () = async { match &mailbox { Some(mailbox) => mailbox.notify.notified().await, None => std::future::pending().await } } => {}
+                () = async { match &mailbox { Some(mailbox) => mailbox.changed().await, None => std::future::pending().await } } => {}
                 () = tick.as_mut() => self.session.tick(self.now_ms()),
                 () = leave.cancelled(), if !is_leaving => {
                     is_leaving = true;
@@ -159,8 +187,20 @@ impl Carrier {
     }
 
     /// False: the peer is gone.
-    fn take(&mut self, message: Option<Result<Message, axum::Error>>) -> bool {
+    fn take(&mut self, input: Input) -> bool {
         let now_ms = self.now_ms();
+        let Input::Message(message) = input else {
+            self.arriving.noted = self.arriving.bytes();
+            self.session.arriving(self.arriving.noted, now_ms);
+            return true;
+        };
+        match &message {
+            // May come between the parts of a message.
+            Some(Ok(Message::Ping(payload) | Message::Pong(payload))) => {
+                self.arriving.complete += control_bytes(payload);
+            }
+            _ => self.complete(now_ms),
+        }
         match message {
             Some(Ok(Message::Text(text))) => self.session.take_text(&text, now_ms),
             Some(Ok(Message::Binary(_))) => self.session.bad_frame("binary", now_ms),
@@ -177,6 +217,14 @@ impl Carrier {
             }
         }
         true
+    }
+
+    /// A message is complete.
+    fn complete(&mut self, now_ms: u64) {
+        self.arriving.complete = self.arriving.received.bytes();
+        if std::mem::take(&mut self.arriving.noted) > 0 {
+            self.session.arriving(0, now_ms);
+        }
     }
 
     fn next_message(&mut self) -> Option<Message> {
@@ -261,6 +309,20 @@ impl Carrier {
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.app.sessions.spawn(work);
     }
+}
+
+/// A control frame of a client: two bytes, a mask of four, and the payload.
+fn control_bytes(payload: &[u8]) -> u64 {
+    6 + payload.len() as u64
+}
+
+async fn next_input(stream: &mut SplitStream<WebSocket>, arriving: &Arriving) -> Input {
+    std::future::poll_fn(|context| match stream.poll_next_unpin(context) {
+        Poll::Ready(message) => Poll::Ready(Input::Message(message)),
+        Poll::Pending if arriving.bytes() > arriving.noted + ARRIVING_FREE_BYTES => Poll::Ready(Input::Part),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
 }
 
 async fn begin(desk: Arc<Desk>, caller: Caller, beginning: Beginning) -> Done {

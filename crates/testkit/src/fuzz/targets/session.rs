@@ -1,6 +1,6 @@
 //! Names made from untrusted input: session keys and agent addresses.
 
-use frontdesk_core::agents::address::{is_wake, resolve};
+use frontdesk_core::agents::address::{ADDRESS_MAX_BYTES, is_wake, resolve};
 use frontdesk_wire::{Source, build_session_key, session_aliases, session_names, turn_names};
 
 use super::super::engine::{Outcome, outcome};
@@ -47,7 +47,12 @@ pub fn agent_address(input: &[u8]) -> Outcome {
     let address = lines.next().unwrap_or_default();
     let registered: Vec<&str> = lines.collect();
     let at_signs = address.matches('@').count().min(4);
-    let Some(found) = resolve(address, |id| registered.contains(&id)) else {
+    let found = resolve(address, |id| registered.contains(&id));
+    if address.len() > ADDRESS_MAX_BYTES {
+        assert_eq!(found, None, "longer addresses name nobody");
+        return outcome(());
+    }
+    let Some(found) = found else {
         assert!(!registered.contains(&address));
         let begins = |id: &&&str| address.strip_prefix(**id).is_some_and(|rest| rest.starts_with('@'));
         assert_eq!(registered.iter().find(begins), None, "{address:?}");

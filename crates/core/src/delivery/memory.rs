@@ -1,0 +1,101 @@
+//! What the sockets of a tenant hold in memory together. Each holder has a share, which is given back when it is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The memory of one tenant, each kind with the limit `relay.flight_per_tenant_kib`.
+pub(super) struct TenantMemory {
+    /// What goes to its agents: rows in flight, and what waits to be written.
+    pub(super) outgoing: Arc<Pool>,
+    /// What comes from them: messages that are still arriving, and actions that wait.
+    pub(super) incoming: Arc<Pool>,
+}
+
+impl TenantMemory {
+    /// `max` 0: no limit.
+    pub(super) fn new(max: usize) -> Self {
+        let pool = || Arc::new(Pool { used: AtomicUsize::new(0), max });
+        Self { outgoing: pool(), incoming: pool() }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Pool {
+    used: AtomicUsize,
+    max: usize,
+}
+
+/// The part of one holder.
+#[derive(Default)]
+pub(crate) struct Share {
+    pool: Arc<Pool>,
+    own: usize,
+}
+
+impl Share {
+    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+        Self { pool: pool.clone(), own: 0 }
+    }
+
+    pub(super) fn set(&mut self, bytes: usize) {
+        if bytes > self.own {
+            self.pool.used.fetch_add(bytes - self.own, Ordering::Relaxed);
+        } else {
+            self.pool.used.fetch_sub(self.own - bytes, Ordering::Relaxed);
+        }
+        self.own = bytes;
+    }
+
+    /// Another share of the same pool becomes part of this one.
+    pub(super) fn join(&mut self, mut other: Self) {
+        let bytes = self.own + other.own;
+        other.set(0);
+        self.set(bytes);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.pool.max > 0 && self.pool.used.load(Ordering::Relaxed) >= self.pool.max
+    }
+
+    /// How many of these rows may be sent. When the tenant has too much in memory, a session gets one row at a time, so that
+    /// slow agents do not stop its other ones.
+    pub(super) fn allow(&self, rows: usize) -> usize {
+        match self.is_full() {
+            true if self.own > 0 => 0,
+            true => rows.min(1),
+            false => rows,
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_with_too_much_in_memory_gets_one_row_a_session() {
+        let pool = TenantMemory::new(100).outgoing;
+        let (mut slow, mut other) = (Share::new(&pool), Share::new(&pool));
+        slow.set(60);
+        assert_eq!((slow.allow(5), other.allow(5)), (5, 5));
+        slow.set(100);
+        assert_eq!((slow.allow(5), other.allow(5), other.allow(0)), (0, 1, 0));
+        other.set(10);
+        assert_eq!(other.allow(5), 0);
+        slow.set(20);
+        assert_eq!(other.allow(5), 5);
+        other.join(slow);
+        assert_eq!(pool.used.load(Ordering::Relaxed), 30);
+        drop(other);
+        assert_eq!(pool.used.load(Ordering::Relaxed), 0);
+        let mut unlimited = Share::new(&TenantMemory::new(0).outgoing);
+        unlimited.set(usize::MAX);
+        assert_eq!(unlimited.allow(5), 5);
+    }
+}

@@ -1,0 +1,57 @@
+//! Input that a session holds: a message that is still arriving, and frames that are not processed yet.
+
+use frontdesk_wire::Close;
+
+use super::Session;
+use crate::delivery::memory::{Share, TenantMemory};
+use crate::meters::Why;
+
+/// A message of the peer that is larger than this must be complete in [`ARRIVING_MS`], and needs memory of the tenant.
+pub const ARRIVING_FREE_BYTES: usize = 64 << 10;
+const ARRIVING_MS: u64 = 60_000;
+
+pub(super) struct Incoming {
+    share: Share,
+    /// Bytes of the message that is arriving.
+    arriving: usize,
+    /// Since when they are more than [`ARRIVING_FREE_BYTES`].
+    since_ms: Option<u64>,
+}
+
+impl Incoming {
+    pub(super) fn new(memory: &TenantMemory) -> Self {
+        Self { share: Share::new(&memory.incoming), arriving: 0, since_ms: None }
+    }
+
+    /// Frames that are complete, and wait.
+    pub(super) fn book(&mut self, waiting_bytes: usize) {
+        self.share.set(self.arriving + waiting_bytes);
+    }
+
+    pub(super) fn is_overdue(&self, now_ms: u64) -> bool {
+        self.since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= ARRIVING_MS)
+    }
+
+    /// False: the memory of the tenant is used up.
+    fn arrive(&mut self, bytes: usize, now_ms: u64) -> bool {
+        self.since_ms = (bytes > ARRIVING_FREE_BYTES).then(|| self.since_ms.unwrap_or(now_ms));
+        self.arriving = bytes;
+        self.share.set(bytes);
+        self.since_ms.is_none() || !self.share.is_full()
+    }
+}
+
+impl Session {
+    /// So much of a message has arrived, of which the session gets nothing before it is complete. 0: it is.
+    pub fn arriving(&mut self, bytes: usize, now_ms: u64) {
+        if self.incoming.arrive(bytes, now_ms) {
+            return;
+        }
+        let count = self.delivery.meters.frames_bad.get_or_create(&Why { why: "no_memory" }).inc() + 1;
+        if count.is_power_of_two() {
+            let (gateway, setting) = (self.caller.gateway.as_str(), "relay.flight_per_tenant_kib");
+            tracing::warn!(gateway, setting, count, "socket closed: too much arrives from the agents of its tenant");
+        }
+        self.close(Close::TryLater);
+    }
+}
