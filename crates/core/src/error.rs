@@ -1,8 +1,8 @@
-//! Why a request is refused.
+//! Why a request is refused. Shared by the planes.
 
 use crate::port::store::StoreError;
 
-/// Why the desk says no. The text is for the caller; it never holds a secret.
+/// A refusal. The text is for the caller and has no secret in it.
 #[derive(Debug, thiserror::Error)]
 pub enum DeskError {
     #[error("{0}")]
@@ -17,7 +17,7 @@ pub enum DeskError {
     TooLarge(String),
     #[error("{0}")]
     RateLimited(String),
-    /// Somebody whom we asked said no.
+    /// The upstream that was asked refused or failed, such as a platform.
     #[error("{0}")]
     Elsewhere(String),
     #[error(transparent)]

@@ -1,9 +1,8 @@
-//! Backends behind the desk's store port: `memory` for tests and trials, `sqlite` for the embedded store,
-//! `postgres` for several servers.
+//! Backends of the store traits of `core`: `memory` for tests, `sqlite` for the embedded store, `postgres` for several
+//! servers. `bus` carries hints between servers.
 //!
-//! `bus` carries hints between servers.
-//!
-//! File names mirror each other. A backend decides nothing: the rules are in the desk.
+//! The files for one trait have the same name in each backend. `claims` and `exchanges` here are those of `memory` and
+//! `sqlite`, which one process uses. A backend has no rules of its own: they are in `core`.
 
 pub mod bus;
 mod claims;
@@ -21,7 +20,7 @@ mod wakes;
 
 use frontdesk_core::port::store::Stored;
 
-/// An answer that needs no waiting.
+/// A result that is there at once.
 fn ready<'a, T: Send + 'a>(value: T) -> Stored<'a, T> {
     Box::pin(std::future::ready(Ok(value)))
 }
