@@ -137,7 +137,7 @@ impl Agent {
         let agent = self.clone();
         self.transport.set_inbound_handler(Arc::new(move |inbound| agent.take(&what, inbound)));
         match self.transport.connect().await {
-            // It goes on trying.
+            // It keeps trying.
             Err(TransportError::Timeout) => tracing::warn!("the server did not answer; trying again"),
             other => other?,
         }

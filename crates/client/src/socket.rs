@@ -399,7 +399,7 @@ impl Drop for Unsent<'_> {
         self.lines.close();
         while let Ok(line) = self.lines.try_recv() {
             let frame: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-            // Whoever waits for the result is told that there is no connection.
+            // Callers that wait for a result are told that there is no connection.
             lock(&self.shared.pending).remove(frame["requestId"].as_str().unwrap_or_default());
         }
     }

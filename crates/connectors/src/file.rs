@@ -211,7 +211,7 @@ impl Folder {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Checked again, because somebody else may have created a symlink in the meantime.
+        // Checked again, because another process may have created a symlink in the meantime.
         let (there, _) = self.nearest()?;
         Ok(there)
     }

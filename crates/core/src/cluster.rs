@@ -1,4 +1,4 @@
-//! This server among others on the same store: what it does with their hints, and what it does without.
+//! This server among others on the same store: handling of their hints, and periodic reads for what hints missed.
 
 mod report;
 
@@ -31,7 +31,7 @@ const CUT_OFF_MS: u64 = 3_000;
 /// How often it looks at the store itself: as a rule, and while it is cut off.
 const SWEEP_MS: u64 = 5_000;
 const CUT_OFF_SWEEP_MS: u64 = 250;
-/// How often others are asked what they do, while somebody watches.
+/// How often other servers are asked for their events while a client watches the tail here.
 const ASK_TAIL_MS: u64 = 1_000;
 /// How long a change of the directory waits for the other servers: a lease is renewed every second, and ends after five.
 const CONFIRM_MS: u64 = 5_000;
@@ -59,7 +59,7 @@ pub struct ClusterPlane {
     asked_ms: AtomicU64,
 }
 
-/// Those that hints are for.
+/// The planes that hints are for.
 pub(crate) struct Planes {
     pub(crate) directory: Arc<DirectoryPlane>,
     pub(crate) delivery: Arc<DeliveryPlane>,
@@ -121,7 +121,7 @@ impl ClusterPlane {
             BusEvent::Hint(Hint::Directory(version)) => {
                 if self.directory.version() < version {
                     self.directory.refresh().await?;
-                    // Whoever waits until all servers know of the change learns it from the lease.
+                    // Callers of `unconfirmed` on other servers read this version from the lease.
                     self.lease.note_directory(self.directory.version());
                     self.lease.renew().await?;
                 }
@@ -159,8 +159,8 @@ impl ClusterPlane {
         Ok(())
     }
 
-    /// Waits until every live server has read the directory as it is now. Returns the names of those that have not in time:
-    /// what was just forbidden may still happen there.
+    /// Waits until every live server has read the directory as it is now. Returns the names of those that have not in
+    /// time: a revoked credential may still work there.
     pub async fn unconfirmed(&self) -> Result<Vec<String>, StoreError> {
         let (version, began_ms) = (self.directory.version(), self.env.steady_ms());
         self.lease.note_directory(version);
@@ -181,7 +181,7 @@ impl ClusterPlane {
         }
     }
 
-    /// To be called several times a second: sends itself a hint, and sweeps when it is time.
+    /// Call this several times a second: sends the server a hint of its own, and sweeps when it is time.
     pub async fn tick(&self) -> Result<(), StoreError> {
         let now_ms = self.env.steady_ms();
         if now_ms.saturating_sub(self.echo_sent_ms.load(Ordering::Relaxed)) >= ECHO_MS {
@@ -214,7 +214,7 @@ impl ClusterPlane {
         Ok(())
     }
 
-    /// Asks others what they do while somebody watches here, and tells those who asked.
+    /// Asks other servers for their events while a client watches here, and sends ours to those that asked.
     fn pass_tail(&self, now_ms: u64) {
         let me = self.lease.me();
         let is_due = now_ms.saturating_sub(self.asked_ms.load(Ordering::Relaxed)) >= ASK_TAIL_MS;
@@ -231,7 +231,7 @@ impl ClusterPlane {
         }
     }
 
-    /// Tells how this server is, if that changed.
+    /// Writes the report of this server to the store, if it changed.
     async fn report(&self) -> Result<(), StoreError> {
         let is_cut_off = self.lease.is_cut_off();
         let now = (self.lease.me(), DeskReport::new(is_cut_off, self.directory.bots().failures()));
@@ -263,8 +263,8 @@ impl ClusterPlane {
             .collect())
     }
 
-    /// Looks at the store for what hints would have announced. Costs one small query where nothing is new. A part that fails
-    /// does not keep the others from their turn; the first error is returned.
+    /// Reads the store for changes that hints would have announced. Costs one small query where nothing is new. A part
+    /// that fails does not stop the others; the first error is returned.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.swept_ms.store(self.env.steady_ms(), Ordering::Relaxed);
         self.meters.bus_sweeps.inc();

@@ -57,7 +57,7 @@ pub enum Report {
 }
 
 impl Declarations {
-    /// All bots with the lists that they should have now. Answers those that are gone.
+    /// All bots with the lists that they should have now. Returns the bots that are gone.
     pub fn want(&mut self, all: Vec<(PlatformBot, Arc<Bot>, Vec<Command>)>, now_ms: u64) -> Vec<PlatformBot> {
         let mut before = std::mem::take(&mut self.bots);
         for (name, bot, wanted) in all {
@@ -90,7 +90,7 @@ impl Declarations {
         before.into_keys().collect()
     }
 
-    /// At most so many calls to make now. Each must be ended, or put off.
+    /// At most so many calls to make now. The caller must report the result of each, or put it off.
     pub fn due(&mut self, now_ms: u64, limit: usize) -> Vec<Due> {
         let ready = |entry: &Entry| {
             !entry.is_in_flight && entry.due_ms <= now_ms && entry.declared.as_ref() != Some(&entry.wanted)

@@ -1,4 +1,4 @@
-//! The planes, put together. No rules of its own.
+//! Puts the planes together. Has no rules of its own.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub struct Parts {
     pub sealer: Sealer,
     pub outcall: Arc<dyn Outcall>,
     pub platforms: Vec<Arc<dyn Platform>>,
-    /// Ways to agents besides their inboxes and sockets.
+    /// Ways to reach agents besides their inboxes and sockets.
     pub connectors: Arc<dyn Connectors>,
     /// To the other servers on the same store.
     pub bus: Arc<dyn Bus>,
@@ -223,7 +223,7 @@ impl Desk {
         &self.cluster
     }
 
-    /// What is below the planes, for tests and benches that compare memory with it. The edge never asks for it.
+    /// The stores behind the planes, for tests and benchmarks that compare memory with them. The edge does not use it.
     pub fn stores(&self) -> &Stores {
         &self.stores
     }
@@ -244,7 +244,7 @@ impl Desk {
         &self.base.meters
     }
 
-    /// Removes an instance, and what was armed for it.
+    /// Removes an instance, and cancels its alarms.
     pub async fn deprovision(&self, who: &ProvenInstance) -> Result<(), DeskError> {
         self.management.deprovision(who).await?;
         self.cron.owner_removed(&who.tenant, who.instance.no).await;

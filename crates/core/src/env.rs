@@ -2,9 +2,9 @@
 
 /// Clock and entropy of the machine, or of a test.
 pub trait Env: Send + Sync {
-    /// Unix milliseconds. It may be set, backwards too: for what is written down and shown.
+    /// Unix milliseconds. The clock may be set, backwards too: for times that are stored and shown.
     fn now_ms(&self) -> u64;
-    /// Milliseconds of a clock that nobody sets: for how long something takes or waits.
+    /// Milliseconds of a clock that is never set: for durations and time limits.
     fn steady_ms(&self) -> u64 {
         self.now_ms()
     }

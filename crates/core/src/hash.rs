@@ -12,7 +12,7 @@ pub fn sha256_hex(text: &str) -> String {
     hex::encode(digest(&SHA256, text.as_bytes()))
 }
 
-/// The first 16 bytes of SHA-256 over length-prefixed parts: a name that cannot be confused.
+/// The first 16 bytes of SHA-256 over length-prefixed parts: different lists of parts give different names.
 pub fn short_hash(parts: &[&str]) -> [u8; 16] {
     let mut context = aws_lc_rs::digest::Context::new(&SHA256);
     for part in parts {

@@ -68,14 +68,14 @@ pub struct Intake {
     pub event: MessageEvent,
     pub capabilities: Vec<RawCapability>,
     pub handover: Handover,
-    /// Addressed to the bot: a mention, a reply, a command, a button.
+    /// Addressed to the bot: a mention, a reply, a command or a button.
     pub addressed: bool,
-    /// A program wrote it (a webhook): it is no command to the desk, and every linked instance receives it, not only the
-    /// preferred one.
+    /// A program wrote it (a webhook): it is no command to the server, and every linked instance receives it, not only
+    /// the preferred one.
     pub from_program: bool,
-    /// Somebody used a command or a button of the platform and waits for the answer, which is made from the receipt: its
-    /// author sees the chat, look-ups about others are kept short, and a command to the desk is answered by the receipt
-    /// alone.
+    /// A user pressed a button or used a command of the platform and waits for the answer, which is made from the
+    /// receipt: its author sees the chat, look-ups about others are kept short, and the receipt alone answers a command
+    /// to the server.
     pub is_interaction: bool,
     /// The author has just written it there, so they see the chat.
     pub author_sees: bool,
@@ -83,16 +83,17 @@ pub struct Intake {
     /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
     pub remote_media: Vec<RemoteFile>,
-    /// Tells it from other events with the same message id, in the same chat and of the same bot: another account under
-    /// the id of the bot, another edit of the message. Part of the dedup key.
+    /// Tells it from other events with the same message id, in the same chat and of the same bot, such as another edit
+    /// of the message, or another account under the id of the bot. Part of the dedup key.
     pub mark: String,
     /// Identifies this edit among others of the message, where the platform names it. Without it, the text does.
     pub edit_id: Option<String>,
-    /// The platform could not take it (it is malformed or encrypted): it is recorded with this reason, and nobody gets it.
+    /// The platform could not read it (it is malformed or encrypted): it is recorded with this reason, and has no
+    /// receiver.
     pub refused: Option<String>,
-    /// Ids of stored files that the event refers to. They do not expire while the event is owed.
+    /// Ids of stored files that the event refers to. They do not expire while a row of the event is unsettled.
     pub stored_media: Vec<String>,
-    /// It reports on an action of this instance, which alone gets it: nobody else knows of the action.
+    /// It reports on an action of this instance and is delivered to it only: other agents do not know of the action.
     pub reports_to: Option<InstanceId>,
     /// The message whose button was pressed. The first press that reaches an agent counts; the platform tells the others
     /// what their receipt says.

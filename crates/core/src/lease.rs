@@ -11,15 +11,15 @@ use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, Ledger, Renewa
 
 /// A desk that has not renewed its lease for this long stops acting, before others take over.
 const GOOD_MS: u64 = 4_000;
-/// A desk that has not known for this long that its directory is the newest one authenticates nobody: others do not wait for
-/// its confirmation of a revocation once its lease has run out.
+/// A desk that has not confirmed for this long that its directory is the newest authenticates no caller: once its lease
+/// has run out, others do not wait for its confirmation of a revocation.
 const KNOWN_MS: u64 = 3_000;
-/// A renewal is valid from its beginning on, so a late one is better than none. After this time nobody is authenticated by it
-/// any more, and the next attempt is worth more.
+/// A renewal is valid from its beginning, so a late one is better than none. After this time it authenticates no caller
+/// any more, and the next attempt is better.
 const CALL_TIME: Duration = Duration::from_millis(KNOWN_MS);
-/// At the start, when nobody waits yet and connections are opened.
+/// At the start, when no client waits yet and connections are opened.
 const START_TIME: Duration = Duration::from_mins(1);
-/// A version of the directory that nobody has read.
+/// A version of the directory that no desk has read.
 const UNKNOWN: u64 = u64::MAX;
 /// Attempts that one start of a desk can name.
 const ATTEMPT_BITS: u32 = 40;
@@ -31,7 +31,8 @@ pub struct Lease {
     me: AtomicU64,
     /// The beginning of the last renewal, on the steady clock.
     renewed_ms: AtomicU64,
-    /// The beginning of the last one before which the lease had not run out: the version that it read is the newest.
+    /// The beginning of the last renewal that began before the lease had run out: the version that it read is the
+    /// newest.
     kept_ms: AtomicU64,
     /// One renewal at a time: they share a connection, and the second one would begin long before it is sent.
     renewing: tokio::sync::Mutex<()>,
@@ -39,14 +40,14 @@ pub struct Lease {
     others: RwLock<Vec<DeskNo>>,
     /// How many of the others are stopping, and take no duties.
     leaving: AtomicUsize,
-    /// This one is stopping, under whatever number.
+    /// This one is stopping, under any number.
     is_leaving: AtomicBool,
     attempts: AtomicU64,
-    /// Rows may have been written of which nobody was notified.
+    /// Rows may have been written without a notification.
     has_unknown_rows: AtomicBool,
     /// Hints of other desks do not arrive.
     is_cut_off: AtomicBool,
-    /// The version of the directory that this desk has read, for whoever waits until all desks know of a change.
+    /// The version of the directory that this desk has read. Desks that wait until all know of a change read it.
     directory_seen: AtomicU64,
     /// The version of the directory at the last renewal; [`UNKNOWN`] after the lease was lost.
     directory_head: AtomicU64,
@@ -93,7 +94,7 @@ impl Lease {
         DeskNo(self.me.load(Ordering::SeqCst))
     }
 
-    /// Whether others still take this desk for a live one.
+    /// Whether other desks still count this one as live.
     pub fn is_good(&self) -> bool {
         self.env.steady_ms().saturating_sub(self.renewed_ms.load(Ordering::SeqCst)) < GOOD_MS
     }
@@ -108,8 +109,8 @@ impl Lease {
         let known = renewal.directory_version;
         let _ = self.directory_head.compare_exchange(UNKNOWN, known, Ordering::SeqCst, Ordering::SeqCst);
         self.directory_head.fetch_max(renewal.directory_version, Ordering::SeqCst);
-        // Others see a renewal once it is committed. If the lease could run out before that, a revocation meanwhile did not wait
-        // for this desk, and this renewal may have read the directory before it.
+        // Others see a renewal once it is committed. If the lease could run out before that, a concurrent revocation
+        // did not wait for this desk, and this renewal may have read the directory before it.
         let last_ms = self.renewed_ms.swap(began_ms, Ordering::SeqCst);
         if self.env.steady_ms().saturating_sub(last_ms) < GOOD_MS {
             self.kept_ms.store(began_ms, Ordering::SeqCst);
@@ -153,8 +154,9 @@ impl Lease {
         self.is_cut_off.swap(is_cut_off, Ordering::Relaxed) != is_cut_off
     }
 
-    /// Accepts a batch. Where the answer of the store can get lost, each event is stored under the name of this attempt,
-    /// and the store is asked once more under the same names. If that answer is lost too, somebody must look for the rows.
+    /// Accepts a batch. Where the answer of the store can get lost, each event is stored under the name of this
+    /// attempt, and the store is asked once more under the same names. If that answer is lost too, `note_unknown_rows`
+    /// makes a sweep look for the rows.
     pub async fn accept(&self, ledger: &dyn Ledger, mut batch: Vec<Acceptance>) -> Result<Vec<Accepted>, StoreError> {
         if !ledger.may_lose_answers() {
             return ledger.accept(batch).await;
@@ -169,7 +171,7 @@ impl Lease {
         let again = ledger.accept(batch).await;
         again.map_err(|error| {
             self.note_unknown_rows();
-            // The first attempt may have been stored, whatever became of this one.
+            // The first attempt may have been stored, whatever the result of this one.
             match error {
                 StoreError::Unavailable(why) => StoreError::Unknown(why),
                 other => other,
@@ -177,7 +179,7 @@ impl Lease {
         })
     }
 
-    /// Rows may have been written without an answer, so that nobody was notified of them.
+    /// Rows may have been written whose answer was lost, so that no session was notified of them.
     pub(crate) fn note_unknown_rows(&self) {
         self.has_unknown_rows.store(true, Ordering::SeqCst);
     }
@@ -186,7 +188,7 @@ impl Lease {
         self.has_unknown_rows.swap(false, Ordering::SeqCst)
     }
 
-    /// No other desk, and no other start of this one, gives the same.
+    /// No other desk, and no other start of this one, returns the same token.
     pub(crate) fn next_token(&self) -> u64 {
         (self.me().0 << ATTEMPT_BITS) | (self.attempts.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -199,9 +201,9 @@ impl Lease {
         *self.others.write().unwrap_or_else(PoisonError::into_inner) = others;
     }
 
-    /// Renews the lease; to be called every second. Answers the version of the directory and all live desks. A lease
-    /// that ran out (the process was suspended, or the store was away) is lost: the desk gets another number, and its
-    /// duties are free.
+    /// Renews the lease; call it every second. Returns the version of the directory and all live desks. A lease that
+    /// ran out (the process was suspended, or the store was away) is lost: the desk gets another number, and its duties
+    /// are free.
     pub async fn renew(&self) -> Result<(u64, Vec<DeskNo>), StoreError> {
         self.renew_within(CALL_TIME).await
     }
@@ -213,7 +215,8 @@ impl Lease {
             Err(StoreError::Conflict) => {
                 let lost = self.me();
                 began_ms = self.env.steady_ms();
-                // Revocations did not wait for this desk, whatever its own clock says: one that was suspended stood still.
+                // Revocations did not wait for this desk, whatever its own clock says: the clock of a suspended machine
+                // stands still.
                 self.directory_head.store(UNKNOWN, Ordering::SeqCst);
                 self.known_ms.store(0, Ordering::SeqCst);
                 self.enlist(limit).await?;
@@ -227,7 +230,7 @@ impl Lease {
             renewed => renewed?,
         };
         self.note_renewal(began_ms, &renewal);
-        // Under a new number nobody knows of it.
+        // The new number is not known as leaving yet.
         if self.is_leaving.load(Ordering::SeqCst) && !renewal.leaving.contains(&self.me()) {
             in_time(limit, self.desks.leave(self.me())).await?;
         }
@@ -239,7 +242,7 @@ impl Lease {
         in_time(limit, self.desks.renew(self.me(), seen, self.env.now_ms())).await
     }
 
-    /// Told to the others with the next renewal.
+    /// Reported to the other desks with the next renewal.
     pub fn note_directory(&self, version: u64) {
         let kept_ms = self.kept_ms.load(Ordering::SeqCst);
         let seen = self.directory_seen.fetch_max(version, Ordering::SeqCst).max(version);
@@ -273,7 +276,7 @@ impl Lease {
         &self.name
     }
 
-    /// Told to whoever asks another desk.
+    /// Stored for requests at other desks.
     pub(crate) async fn report(&self, report: String) -> Result<(), StoreError> {
         self.desks.put_report(self.me(), report).await
     }
@@ -289,7 +292,7 @@ impl Lease {
     }
 }
 
-/// Of each call, not of all that a renewal needs: after a lost lease these are three.
+/// A limit for each call, not for all that a renewal needs: after a lost lease these are three.
 async fn in_time<T>(limit: Duration, asked: Stored<'_, T>) -> Result<T, StoreError> {
     let late = |_| Err(StoreError::Unknown(format!("no answer within {} s", limit.as_secs())));
     tokio::time::timeout(limit, asked).await.unwrap_or_else(late)

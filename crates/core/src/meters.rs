@@ -87,7 +87,7 @@ pub struct Meters {
     pub interrupts: Counter,
     pub interrupts_dropped: Family<Why, Counter>,
     pub requests_refused: Family<Why, Counter>,
-    /// Their handlers went on without a client.
+    /// Their handlers ran to the end without a client.
     pub requests_abandoned: Counter,
     pub connections_refused: Family<Why, Counter>,
     pub store_faults: Counter,
@@ -105,7 +105,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Series that alerts compare with their past are there from the start: one that appears with its first failure has
+    /// Series that alerts compare with earlier values exist from the start: one that appears with its first failure has
     /// not risen.
     fn begin_at_zero(&self) {
         let series: [(&Family<Why, Counter>, &[&'static str]); 4] = [

@@ -1,8 +1,9 @@
-//! Who asked: a pressed button answers the agent whose prompt it belongs to, and no other one. Without this, a prompt of
-//! one agent in a group could make another person's agent run whatever the button says.
+//! A pressed button reaches only the agent whose prompt it belongs to. Without this, a prompt of one agent in a group
+//! could make another person's agent carry out the text of the button.
 //!
-//! The journal knows: the entry of a prompt has receipt ids made from its chat with its prompt id, and with the message that
-//! it became. So every server of a store knows, also after a restart, for as long as the journal is kept.
+//! The journal knows that agent: the entry of a prompt has receipt ids made from its chat with its prompt id, and with
+//! the message that it became. So every server of a store knows it, also after a restart, for as long as the journal is
+//! kept.
 //!
 //! `chats_of` is the tenant of the chat where each tenant has chats of its own under one bot, as in the built-in chat; else
 //! `None`.

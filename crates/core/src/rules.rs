@@ -24,18 +24,18 @@ pub struct Rules {
     pub media_ttl_ms: u64,
     pub media_max_bytes: usize,
     pub rotation_overlap_ms: u64,
-    /// How long a code for `/link` is good.
+    /// How long a code for `/link` is valid.
     pub link_ttl_ms: u64,
-    /// How long a platform's word on who can see a chat is believed.
+    /// How long a platform's answer on who can see a chat is cached.
     pub visibility_ttl_ms: u64,
-    /// How long a refused fire is tried again, unless its job says otherwise.
+    /// How long a refused fire is retried, unless its job says otherwise.
     pub misfire_grace_ms: u64,
-    /// Fires are spread over this much time after their moment, so that round hours are no storm.
+    /// Fires are spread over this much time after their moment, so that not all are made at a full hour.
     pub fire_jitter_ms: u64,
     pub fire_alg: SigningAlg,
     /// The name of this desk among others that share its store.
     pub desk_name: String,
-    /// Our base URL as agents know it: who issues the fires' tokens.
+    /// Our base URL as agents know it: the issuer of the tokens of fires.
     pub issuer: String,
     /// Registered agents of one tenant; they are held in memory. 0: no limit.
     pub agents_max: usize,
@@ -50,7 +50,7 @@ pub struct Rules {
     pub media_tenant_bytes: u64,
     /// Approved skills must be signed, unless a tenant has its own rule.
     pub skills_secured: bool,
-    /// Whose signature counts: Ed25519, PEM. Empty: nobody's.
+    /// The public key for signatures of skills: Ed25519, PEM. Empty: no signature is valid.
     pub skills_public_key: String,
 }
 
@@ -101,7 +101,7 @@ pub struct RetentionDays {
 }
 
 impl RetentionDays {
-    /// What may be forgotten at this time.
+    /// What may be deleted at this time.
     pub fn at(&self, now_ms: u64, media_ttl_ms: u64) -> Retention {
         let before = |days: u64| now_ms.saturating_sub(days.saturating_mul(DAY_MS));
         let or_never = |days: u64| if days == 0 { 0 } else { before(days) };

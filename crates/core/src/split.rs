@@ -1,5 +1,5 @@
-//! Long messages: cut by the platform's own measure on paragraph, line, word, then grapheme borders;
-//! a code fence that is cut is closed and opened again.
+//! Splits long messages by the platform's own measure at paragraph, line, word, then grapheme borders; a code fence
+//! that is cut is closed and opened again.
 
 use frontdesk_wire::descriptor::LenUnit;
 use unicode_segmentation::UnicodeSegmentation as _;

@@ -1,4 +1,4 @@
-//! The whole desk, put together. The only place that names a concrete backend.
+//! Puts the server together. The only place that names a concrete backend.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -36,16 +36,16 @@ use crate::keys::{self, Keys};
 use crate::outcall::GuardedClient;
 use crate::work;
 
-/// The tenant that a fresh desk has, so that nothing needs to be configured to begin.
+/// The tenant of a new data folder, so that nothing needs to be configured to begin.
 pub const FIRST_TENANT: &str = "home";
 
-/// Files of one tenant that may be on their way in at once: what is not finished counts nowhere else.
+/// Uploads of one tenant in progress: their bytes are not counted by a quota yet.
 const UPLOADS_PER_TENANT: usize = 16;
 
-/// A lease that is not given up in this time runs out.
+/// A lease that is not given up in this time runs out by itself.
 const RESIGN_TIME: Duration = Duration::from_secs(5);
 
-/// A desk that listens but does not serve yet.
+/// A server that listens but does not serve yet.
 pub struct Frontdesk {
     pub app: App,
     pub address: SocketAddr,
@@ -61,12 +61,12 @@ impl Frontdesk {
         Self::open_by(config, Arc::new(SystemEnv)).await
     }
 
-    /// By another clock than the machine's, which a test can move.
+    /// With another clock than the machine's, which a test can move.
     pub async fn open_by(config: &Config, env: Arc<dyn Env>) -> anyhow::Result<Self> {
         Self::open_with(config, env, Vec::new()).await
     }
 
-    /// With platforms besides those in the box.
+    /// With platforms besides the built-in ones.
     pub async fn open_with(config: &Config, env: Arc<dyn Env>, more: Vec<Arc<dyn Platform>>) -> anyhow::Result<Self> {
         let is_shared = !config.store.url.is_empty();
         let may_be_new = is_shared || SqliteStore::is_in(&config.data_dir) || config.fresh;
@@ -138,12 +138,12 @@ impl Frontdesk {
         let drain_time = config.server.drain_time();
         let desk = Self { app, address, url, listener, limits, retention, drain_time };
         desk.first_start(config.chat.open_locally).await?;
-        // Where the verbs of the command line find us.
+        // The command line finds the server by this file.
         keys::write_private(&config.data_dir.join("url"), &desk.url)?;
         Ok(desk)
     }
 
-    /// A fresh desk has one tenant, and its chat opens on this machine.
+    /// A new data folder gets one tenant, and its chat opens on this machine.
     async fn first_start(&self, open_locally: bool) -> anyhow::Result<()> {
         let desk = &self.app.desk;
         if desk.directory().read(|view| view.tenants().len() == 0 && view.unreadable().is_empty()) {
@@ -167,12 +167,13 @@ impl Frontdesk {
         &self.app.admin_token
     }
 
-    /// Serves until `app.drain` is asked to leave, or `app.stop` is cancelled, and everything in hand is finished.
+    /// Serves until `app.drain` is asked to leave, or `app.stop` is cancelled, and all requests and tasks in progress
+    /// have ended.
     pub async fn serve(self) {
         let app = self.app.clone();
         let AppParts { desk, sessions, stop, drain, .. } = &*app;
         let duties = work::begin(desk, self.retention, sessions, stop, drain.leaving());
-        // The lease is kept until everything in hand is finished: until then no other desk may take over.
+        // The lease is kept until all work in progress has ended: until then no other desk may take over.
         tokio::select! {
             () = edge::serve(self.listener, self.app, self.limits) => {}
             never = work::keep_lease(desk) => match never {},
@@ -193,7 +194,7 @@ fn embedded_store(config: &Config, env: &dyn Env) -> anyhow::Result<Backend> {
     Ok((Arc::new(store).into(), Arc::new(NoBus)))
 }
 
-/// A database that several servers use. They must have the same keys: what one seals, the others open.
+/// A database that several servers use. They must have the same keys, so that each can open what the others seal.
 fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<Backend> {
     let url = &config.store.url;
     if !config.fresh {
@@ -226,8 +227,8 @@ fn shared_store(config: &Config, keys: &Keys, env: &dyn Env) -> anyhow::Result<B
 /// In the data folder: the epoch of the shared database that the server used last.
 const DATABASE_FILE: &str = "database";
 
-/// In an empty or another database all known gateways are unknown, and take that for a revocation. A typing error in the
-/// address, or a fail-over to an empty server, must not begin a new one.
+/// In an empty or another database all gateways are unknown, and they take that for a revocation. A typing error in the
+/// address, or a fail-over to an empty server, must not create a new one.
 fn check_same_database(config: &Config) -> anyhow::Result<()> {
     let known = std::fs::read_to_string(config.data_dir.join(DATABASE_FILE)).unwrap_or_default();
     if known.is_empty() {
@@ -258,7 +259,7 @@ fn epoch(env: &dyn Env) -> u32 {
     u32::from_be_bytes(seed)
 }
 
-/// Mends what a start refuses, in a data folder that no desk uses. Returns what was done, a sentence each.
+/// Repairs problems that a start refuses, in a data folder that no server uses. Returns a sentence for each repair.
 pub fn repair(config: &Config) -> anyhow::Result<Vec<String>> {
     SqliteStore::repair(&config.data_dir).context("repairing the database failed")
 }
@@ -276,7 +277,7 @@ pub fn export(config: &Config, to: &Path, report: Report) -> anyhow::Result<(Pro
     done.context("the export failed")
 }
 
-/// Fills an empty store from a file. The file is read once before, so that nothing is begun with one that is damaged.
+/// Fills an empty store from a file. The file is checked first, so that nothing is written from a damaged one.
 pub fn import(config: &Config, from: &Path, mut report: impl FnMut(&str) -> Report) -> anyhow::Result<Progress> {
     ImportFile::open(from, report("checked"))?.check()?;
     let file = ImportFile::open(from, report("imported"))?;

@@ -1,6 +1,6 @@
-//! How a server stops that shares its store with others: it says so, gives up its duties, lets its sockets go one slice
-//! after another, and only then closes its listener. So others take over while it still answers, and not all clients come
-//! to them at once.
+//! How a server stops that shares its store with others: it reports that, gives up its duties, closes its sockets in
+//! steps, and only then closes its listener. So others take over while it still answers, and its clients do not
+//! reconnect all at once.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,12 +10,12 @@ use frontdesk_core::Desk;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Sockets are closed in so many steps.
+/// Sockets are closed in this many steps.
 const SLICES: usize = 50;
-/// Time for the loops with duties to end before the duties are given up. Whatever they still write names their old token.
+/// Time for the loops with duties to end before the duties are given up. Their later writes name the old token.
 const DUTIES_TIME: Duration = Duration::from_secs(2);
 
-/// Time for the store to say who else is there.
+/// Time for the store to list the other servers.
 const LOOK_TIME: Duration = Duration::from_secs(1);
 
 pub struct Drain {
@@ -44,14 +44,14 @@ impl Drain {
         self.leaving.is_cancelled()
     }
 
-    /// Cancelled when this socket or stream has to end. One that begins while the server is stopping stays to the end: its
-    /// client would come back at once.
+    /// Cancelled when this socket or stream has to end. One that begins while the server is stopping stays until the
+    /// end: its client would reconnect at once.
     pub(crate) fn slice(&self) -> CancellationToken {
         let next = self.next.fetch_add(1, Ordering::Relaxed) % SLICES;
         self.slices.get(next).filter(|_| !self.is_leaving()).unwrap_or(&self.stop).clone()
     }
 
-    /// Once the server is asked to stop. A server without others stops at once: nobody could take over.
+    /// Runs once the server is asked to stop. A server without others stops at once: none could take over.
     pub(crate) async fn run(&self, desk: &Desk, duties: Vec<JoinHandle<()>>, time: Duration) -> Infallible {
         self.leaving.cancelled().await;
         if !time.is_zero() && !self.stop.is_cancelled() && has_others(desk).await {
@@ -72,7 +72,7 @@ impl Drain {
     }
 }
 
-/// Asks the store: one that began a moment ago, to take over from this one, is not known from the last renewal.
+/// Asks the store: a server that has just started, to replace this one, is missing in the last renewal.
 async fn has_others(desk: &Desk) -> bool {
     if !desk.cluster().has_others() {
         return false;

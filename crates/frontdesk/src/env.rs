@@ -14,7 +14,7 @@ impl Env for SystemEnv {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Goes on while the machine sleeps, where the system has such a clock: others have taken over meanwhile.
+    /// Counts while the machine sleeps, where the system has such a clock: other servers have taken over meanwhile.
     #[allow(clippy::disallowed_methods)] // see above
     fn steady_ms(&self) -> u64 {
         #[cfg(target_os = "linux")]

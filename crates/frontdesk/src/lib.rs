@@ -1,6 +1,6 @@
-//! Frontdesk: the desk that never sleeps in front of agents that do.
+//! The Frontdesk server: HTTP and WebSocket edge, loops, command line, configuration.
 
-// They panic when the reader of a pipe goes away; `print` does not.
+// They panic when the reader of a pipe closes it; `print` does not.
 #![deny(clippy::print_stdout)]
 
 pub mod app;

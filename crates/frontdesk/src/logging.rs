@@ -1,4 +1,4 @@
-//! `log`: the format of the logs, and where they begin. They go to stderr.
+//! `log`: the format of the logs, which go to stderr, and their setup.
 
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
@@ -14,7 +14,7 @@ pub enum LogForm {
 
 pub(crate) fn begin(form: LogForm) {
     let filter = EnvFilter::try_from_env("FRONTDESK_LOG_FILTER").unwrap_or_else(|_| EnvFilter::new("info"));
-    // Where nobody reads the log, a message about that would panic, and with it whatever logs: a server could not be stopped.
+    // If stderr is closed, reporting that would panic in the code that logs, and the server could not be stopped.
     let builder = tracing_subscriber::fmt().log_internal_errors(false);
     let builder = builder.with_env_filter(filter).with_writer(std::io::stderr);
     let begun = match form {

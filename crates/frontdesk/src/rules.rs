@@ -1,4 +1,4 @@
-//! The sections of the settings that only set rules of the core, each as the rules that it sets.
+//! The sections of the settings that only set rules of the core.
 
 use anyhow::bail;
 use frontdesk_core::{Rules, WakeRules};

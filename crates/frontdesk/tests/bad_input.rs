@@ -1,5 +1,5 @@
-//! What strangers may send to the doors of vendors: every refusal has a reason, nothing of it is stored, and the door still
-//! takes the next good message.
+//! Requests of unauthenticated clients to the routes of vendors: every refusal has a reason, nothing of it is stored,
+//! and the route still takes the next valid message.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 const TEN_MINUTES_MS: u64 = 600_000;
 
-/// A server with a bot of every vendor, and one agent that gets what is said.
+/// A server with a bot of every vendor, and one agent that gets the messages.
 struct Scene {
     harness: Harness,
     agent: GatewayAccount,

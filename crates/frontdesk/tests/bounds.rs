@@ -99,7 +99,8 @@ async fn go_on(stalled: &mut [TcpStream]) {
     }
 }
 
-/// `server.requests_per_tenant_kib`. Bodies that stall take memory of their tenant only; those of strangers, of their door.
+/// `server.requests_per_tenant_kib`. Bodies that stall take memory of their tenant only; those of unauthenticated
+/// clients, of their route.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_bodies_take_the_memory_of_nobody_else() {
     let harness = Harness::with(|config| {
@@ -402,7 +403,7 @@ async fn answers_of_agents_that_are_not_read_count() {
         json!({ "kind": "augment", "content": "?", "meta": meta, "timeout_ms": 60_000 })
     };
     let text = "x".repeat(1 << 20);
-    // Repeated until somebody has asked.
+    // Repeated until a request has come.
     let answer = async |id: &str| {
         let reply = json!({ "correlation_id": id, "content": text });
         while harness.post("/v1/agents/alice/replies", &token, &reply).await.status != 200 {}
@@ -450,8 +451,8 @@ async fn answers_of_agents_that_are_not_read_count() {
     harness.finish().await;
 }
 
-/// Strangers can reach these routes: their body is read before it is known who sent it. The limit is the one for bodies
-/// without progress, 15 s; the clock is moved beyond it.
+/// These routes read a body before its sender is authenticated. The limit is the one for bodies without progress, 15 s;
+/// the clock is moved beyond it.
 #[tokio::test]
 async fn a_stalled_body_of_a_stranger_is_answered_and_its_connection_is_closed() {
     const GO_ON: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -463,7 +464,7 @@ async fn a_stalled_body_of_a_stranger_is_answered_and_its_connection_is_closed()
              Content-Length: 100\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        // The server says so when it begins to read the body, and from then on the limit runs.
+        // The server answers `100 Continue` when it begins to read the body, and from then on the limit runs.
         let mut told = vec![0; GO_ON.len()];
         timeout(PATIENCE, stream.read_exact(&mut told)).await.expect("the body is not read").unwrap();
         assert_eq!(String::from_utf8_lossy(&told), String::from_utf8_lossy(GO_ON), "{path}");

@@ -331,7 +331,7 @@ async fn nothing_is_lost_or_doubled_when_the_socket_breaks() {
     seen.sort_by_key(|text| text.rsplit(' ').next().unwrap().parse::<usize>().unwrap());
     assert_eq!(seen, wanted);
 
-    // After a restart of the server the session goes on where it was.
+    // After a restart of the server the session is resumed.
     let before = scene.last_call();
     let Scene { harness, server, ann: account, ben } = scene;
     ann.hang_up().await;

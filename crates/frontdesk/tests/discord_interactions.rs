@@ -107,7 +107,7 @@ impl Scene {
         socket
     }
 
-    /// Somebody does something; returns its id, token, and what became of it.
+    /// A user does something; returns its id, token and result.
     async fn interact(&self, fields: Value) -> (u64, String, Value) {
         let mut act = json!({"act": "interact", "bot": BOT, "channel": GENERAL});
         act.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -523,7 +523,7 @@ async fn a_prompt_is_answered_by_a_button_or_a_menu() {
         }
         assert_eq!((ann.unread().await, ben.unread().await), (0, 0));
 
-        // The button of one agent is not a command to the agent of somebody else.
+        // The button of one agent is not a command to the agent of another user.
         let message = ask(&mut ann, 2).await;
         let press = json!({"kind": "button", "custom_id": "hp1:p1:o1", "message": number(&message)});
         let mut of_ben = press.clone();

@@ -138,7 +138,7 @@ impl Scene {
         self.harness.send(request.body(body)).await
     }
 
-    /// Ends the scene; no secret was sent to anybody.
+    /// Ends the scene; no request contained a secret.
     async fn finish(self) {
         let received = String::from_utf8_lossy(&self.harness.received.lock().unwrap()).into_owned();
         for secret in [SECRET, TOKEN, KEY, "t-fake"] {

@@ -1,5 +1,5 @@
-//! A server that shares its database is asked to stop: it says so first, gives its duties to another one, lets its sockets
-//! go over time, and nothing is lost meanwhile.
+//! A server that shares its database is asked to stop: it reports that first, gives its duties to another one, closes
+//! its sockets over time, and nothing is lost meanwhile.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod process;

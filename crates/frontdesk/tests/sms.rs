@@ -136,7 +136,7 @@ async fn what_is_not_signed_for_this_url_is_refused() {
     let post = |signature: Option<&str>| {
         let request = scene.harness.request("POST", "/twilio/phone").body(body);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
-        // A proxy's word about the URL is not believed.
+        // Headers of a proxy about the URL are not used.
         let request = request.header("x-forwarded-host", "evil.example").header("x-forwarded-proto", "https");
         scene.harness.send(match signature {
             Some(signature) => request.header("x-twilio-signature", signature),
@@ -264,7 +264,7 @@ async fn two_numbers_are_two_bots_and_long_texts_are_parts() {
         "secrets": { "auth_token": TOKEN } });
     scene.harness.admin("POST", "/bots", &ask).await.expect(201);
     let mut agent = scene.agent().await;
-    // It is for the other number: recorded, and for nobody.
+    // It is for the other number: recorded, and without a receiver.
     let (status, _) = scene.server.fake.say(ANN, "+15559990001", "wrong door", &[]).await.unwrap();
     assert_eq!(status, 200);
     scene.server.fake.set_webhook(&format!("{}/twilio/second", scene.harness.url));

@@ -1,5 +1,5 @@
-//! One folder a platform. A platform verifies, strips credentials, normalizes and acts; it decides nothing about who may
-//! have what, and never sees another platform.
+//! One folder per platform. A platform verifies, removes credentials, normalizes and acts; it does not decide who may
+//! receive what, and does not use another platform.
 
 pub mod chat;
 pub mod discord;
@@ -21,8 +21,8 @@ use frontdesk_core::port::platform::Platform;
 
 pub use kit::{Kit, Listed, NoMedia, SettingsError};
 
-/// What is in the box, besides the built-in chat, which the edge serves itself. A new platform is one line here and one
-/// above.
+/// The bundled platforms, besides the built-in chat, which the edge serves itself. A new platform is one line here and
+/// one above.
 const LISTED: &[Listed] = &[
     discord::LISTED,
     feishu::LISTED,
@@ -42,7 +42,7 @@ pub fn samples() -> Vec<Box<dyn shared::sample::Sample>> {
     LISTED.iter().filter_map(|it| it.sample).map(|make| make()).collect()
 }
 
-/// All platforms of the box, with their settings.
+/// All bundled platforms, with their settings.
 pub fn in_the_box(kit: &Kit) -> Result<Vec<Arc<dyn Platform>>, SettingsError> {
     kit::open_all(LISTED, kit)
 }

@@ -1,4 +1,4 @@
-//! The contract of platforms, for every one in the box.
+//! The contract of platforms, for every bundled one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;

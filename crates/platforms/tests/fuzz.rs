@@ -1,4 +1,4 @@
-//! The parsers of platforms that strangers reach, for `FUZZ_SECONDS` each (two by default).
+//! The parsers of platforms that unauthenticated clients reach, for `FUZZ_SECONDS` each (two by default).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::{Arc, LazyLock};
@@ -53,7 +53,7 @@ fn webhook(input: &[u8]) -> Outcome {
         let hooks = Hooks::new(hooks::Settings { max_bytes: 256 << 10 });
         hooks.receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
     };
-    // Nobody else has the key.
+    // The fuzzer does not know the key.
     let strange = receive(&stamp, &signature).err().map(|reply| reply.status);
     assert_eq!(strange, Some(401), "{id:?} {stamp:?} {signature:?}");
     // What is signed is taken as it is, if it can be an event at all.
@@ -134,7 +134,7 @@ fn transaction(input: &[u8]) -> Outcome {
         let _inside = CLOCK.enter();
         platform.receive(bot, &request).now_or_never().expect("it waits for nothing")
     };
-    // Nobody else has the token.
+    // The fuzzer does not know the token.
     let header = |token: &str| vec![("authorization".to_owned(), format!("Bearer {token}"))];
     for refused in [push(header(&token), ""), push(Vec::new(), &format!("access_token={token}"))] {
         assert!(matches!(refused, Err(reply) if matches!(reply.status, 401 | 403)), "{token:?}");
@@ -396,7 +396,7 @@ fn interaction(input: &[u8]) -> Outcome {
         let request = RawRequest { headers, body: body.clone(), now_ms: NOW_S * 1_000, ..RawRequest::default() };
         platform.receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
     };
-    // Nobody else has the key.
+    // The fuzzer does not know the key.
     let strange = post([("x-signature-ed25519", signature), ("x-signature-timestamp", NOW_S.to_string())]);
     assert_eq!(strange.err().map(|reply| reply.status), Some(401));
     let Ok(received) = post(signature_headers(DISCORD_APPLICATION, NOW_S * 1_000, &body)) else {
@@ -526,7 +526,7 @@ fn slack(input: &[u8]) -> Outcome {
         let _clock = CLOCK.enter();
         Slack::new(&kit).receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
     };
-    // Nobody else has the key.
+    // The fuzzer does not know the key.
     assert_eq!(receive(&stamp, &signature).err().map(|reply| reply.status), Some(401), "{stamp:?} {signature:?}");
     let genuine = slack::signature::sign(&Secret::new(KEY), NOW_S, &body);
     match receive(&NOW_S.to_string(), &genuine) {

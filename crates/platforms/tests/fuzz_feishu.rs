@@ -1,5 +1,5 @@
-//! What strangers can send to the door of Feishu, and what its socket can say: verifier, decryptor, frames and their parts,
-//! normalizer and card callbacks, for `FUZZ_SECONDS` each (two by default).
+//! Requests of unauthenticated clients to the route of Feishu, and frames of its socket: verifier, decryptor, frames
+//! and their parts, normalizer and card callbacks, for `FUZZ_SECONDS` each (two by default).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::{Arc, LazyLock};
@@ -99,7 +99,7 @@ fn strangers(input: &[u8]) -> Outcome {
     let body = Bytes::copy_from_slice(parts.next().unwrap_or_default());
     let headers =
         [("x-lark-request-timestamp", stamp.as_str()), ("x-lark-request-nonce", &nonce), ("x-lark-signature", &given)];
-    // Nobody else has the key.
+    // The fuzzer does not know the key.
     let refused = receive(&headers, &body).err().map(|reply| reply.status);
     assert!(matches!(refused, Some(400..500)), "{refused:?} {stamp:?} {nonce:?} {given:?}");
     let unsigned = receive(&[], &body).err().map(|reply| reply.status);

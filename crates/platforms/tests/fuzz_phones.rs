@@ -1,5 +1,5 @@
-//! What strangers can send to the doors of phone numbers: verifiers, decoders and normalizers, for `FUZZ_SECONDS` each (two
-//! by default).
+//! Requests of unauthenticated clients to the routes of phone numbers: verifiers, decoders and normalizers, for
+//! `FUZZ_SECONDS` each (two by default).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn sms(input: &[u8]) -> Outcome {
     };
     let mut seen = Vec::new();
     for mime in ["application/x-www-form-urlencoded", "application/json", ""] {
-        // Nobody else has the token.
+        // The fuzzer does not know the token.
         let strange = receive(mime, &signature).err().map(|reply| reply.status);
         assert!(matches!(strange, Some(400 | 403)), "{strange:?} {signature:?}");
         // What is signed as a form of these fields is read, whatever it says.
@@ -151,7 +151,7 @@ fn graph(input: &[u8]) -> Outcome {
         let request = RawRequest { door: "/whatsapp/{bot}", query, headers, body, ..RawRequest::default() };
         platform.receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
     };
-    // Nobody else has the secret or the token.
+    // The fuzzer knows neither the secret nor the token.
     let strange = receive(&query, &signature, &body).err().map(|reply| reply.status);
     assert!(matches!(strange, Some(401 | 403)), "{strange:?} {query:?} {signature:?}");
     let good = whatsapp::signature::sign("the secret of the app", &body);

@@ -1,4 +1,4 @@
-//! The stream of `signal-cli`, whose messages strangers write, for `FUZZ_SECONDS` (two by default).
+//! The stream of `signal-cli`, which contains messages of unknown users, for `FUZZ_SECONDS` (two by default).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::{Arc, Mutex};

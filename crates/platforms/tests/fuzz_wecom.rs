@@ -1,5 +1,5 @@
-//! What strangers can send to the door of an app, and what the vendor can send over the socket of a robot: verifier, decryptor,
-//! XML, frames and normalizers, for `FUZZ_SECONDS` each (two by default).
+//! Requests of unauthenticated clients to the route of an app, and frames of the vendor on the socket of a robot:
+//! verifier, decryptor, XML, frames and normalizers, for `FUZZ_SECONDS` each (two by default).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn callback(input: &[u8]) -> Outcome {
         };
         app.receive(Some(&bot), &request).now_or_never().expect("it waits for nothing")
     };
-    // Nobody else has the token.
+    // The fuzzer does not know the token.
     for body in [Bytes::copy_from_slice(inner), Bytes::new()] {
         let strange = receive(&query, body).err().map(|reply| reply.status);
         assert!(matches!(strange, Some(400 | 403)), "{strange:?} {query:?}");

@@ -1,4 +1,4 @@
-//! Who does something and how often something was tried, for the stores that one process has alone.
+//! Which server does a task and how often something was tried, for the stores of one process.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,19 +8,19 @@ use frontdesk_core::port::claims::{HANDOFF_HELD_MS, HANDOFFS_MAX, Handoff, PARKE
 use frontdesk_core::port::store::{DeskNo, Mark};
 use frontdesk_wire::{EventId, InstanceNo};
 
-/// Claims and counts are looked through for old ones when there are this many.
+/// Old claims and counts are removed when there are this many.
 const KEPT_MAX: usize = 10_000;
 
 #[derive(Default)]
 pub(crate) struct LocalClaims {
-    /// Who has it, and until when.
+    /// The holder, and the end of its claim.
     held: Mutex<HashMap<Mark, (DeskNo, u64)>>,
-    /// How often, and until when that counts.
+    /// The number of tries, and the end of their window.
     tries: Mutex<HashMap<Mark, (u32, u64)>>,
     /// Each with its server, and the time from which it may begin.
     handoffs: Mutex<Vec<(String, u64, Handoff)>>,
     last_handoff: AtomicU64,
-    /// Each with the time since when it is there.
+    /// Each with the time when it was stored.
     parked: Mutex<HashMap<InstanceNo, Vec<(u64, String)>>>,
 }
 
@@ -127,7 +127,7 @@ impl LocalClaims {
     }
 }
 
-/// Lets a store that has `claims: LocalClaims` be the port.
+/// Implements the trait for a store that has `claims: LocalClaims`.
 macro_rules! local_claims {
     ($store:ident) => {
         const _: () = {

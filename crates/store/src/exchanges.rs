@@ -1,4 +1,4 @@
-//! Questions that somebody waits for, for the stores that one process has alone.
+//! Questions whose askers wait, for the stores of one process.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ struct Row {
 }
 
 impl Row {
-    /// Nobody waits: its server is gone, or did not end it.
+    /// The asker does not wait any more: its server is gone, or did not end the exchange.
     fn is_left(&self, live: &[DeskNo], now_ms: u64) -> bool {
         !live.contains(&self.exchange.desk) || self.until_ms <= now_ms
     }
 }
 
-/// By tenant and correlation id. Bounded by the desk, which bounds those who wait.
+/// By tenant and correlation id. Bounded by the server, which limits the askers.
 #[derive(Default)]
 pub(crate) struct LocalExchanges(Mutex<HashMap<(TenantId, String), Row>>);
 
@@ -136,7 +136,7 @@ impl LocalExchanges {
     }
 }
 
-/// Lets a store that has `exchanges: LocalExchanges` be the port.
+/// Implements the trait for a store that has `exchanges: LocalExchanges`.
 macro_rules! local_exchanges {
     ($store:ident) => {
         const _: () = {

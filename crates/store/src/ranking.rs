@@ -29,7 +29,7 @@ impl Match {
     #[allow(clippy::cast_precision_loss, reason = "sizes of one text")]
     pub(crate) fn score(&self, phrases: usize) -> f64 {
         let once = phrases as f64;
-        // What is counted may be less than there is; a match contains every phrase at least once.
+        // The counted hits may be too few; a match contains every phrase at least once.
         let hits = self.hits.map_or(once, |hits| once.max(hits as f64));
         let often = hits / (hits + once);
         let dense = (hits * WORD_BYTES / (self.bytes as f64).max(1.0)).min(1.0);

@@ -34,7 +34,7 @@ struct Numbers {
 /// Whether it is an agent, and the key of its record.
 type Key = (bool, String);
 
-/// What changes of the directory say of them; `None`: it was deleted.
+/// Owners by changes of the directory; `None`: the record was deleted.
 pub(crate) struct Learned(Vec<(Key, Option<(u64, Owner)>)>);
 
 impl Learned {
@@ -90,7 +90,7 @@ impl Tenants {
     }
 }
 
-/// From so many on, work of an owner that nobody wants any more is removed before its turn.
+/// From this number on, reads whose callers are gone are removed before their turn.
 const UNWANTED_MIN: usize = 256;
 
 /// So many may read at a time.
@@ -109,7 +109,7 @@ pub(crate) struct ReadPermit(Option<ReadQueue>);
 
 /// Work that waits for its turn.
 pub(crate) trait Pending: Send {
-    /// False: whoever wants its result is gone.
+    /// False: the caller that wants its result is gone.
     fn is_wanted(&self) -> bool;
     /// Hands the work over, with its permit, which is dropped when the work has ended. Does not wait. `Err`: nothing can be handed
     /// over any more.
@@ -126,8 +126,8 @@ impl ReadQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the work when it is the turn of this owner: now, or when others have ended. A caller has no part in that, because
-    /// one that is not polled would keep a permit for which others wait.
+    /// Begins the work when its owner has a turn: now, or when others have ended. This does not depend on the caller,
+    /// because one that is not polled would keep a permit for which others wait.
     pub(crate) fn begin(&self, owner: Owner, work: Box<dyn Pending>) {
         let mut queue = self.queue();
         if queue.free == 0 {
@@ -166,7 +166,7 @@ impl Queue {
         if own.is_empty() {
             self.owners.push_back(owner);
         }
-        // Callers that disconnect leave their work behind.
+        // Callers that disconnect leave their work in the queue.
         if own.len() >= UNWANTED_MIN && own.len().is_power_of_two() {
             own.retain(|it| it.is_wanted());
         }

@@ -1,4 +1,4 @@
-//! Which server wakes which instance, for the stores that one process has alone.
+//! Which server wakes which instance, for the stores of one process.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

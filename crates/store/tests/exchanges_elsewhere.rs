@@ -108,7 +108,7 @@ async fn a_lost_hint_costs_time_and_nothing_else() {
     assert_eq!(answer.await.unwrap().content, "at noon");
 }
 
-/// No hint comes and nobody sweeps: the time limit comes, and the row has the answer.
+/// No hint comes and no server sweeps: the time limit comes, and the row has the answer.
 #[tokio::test(start_paused = true)]
 async fn whoever_gives_up_looks_once_more() {
     let pair = Pair::open().await;

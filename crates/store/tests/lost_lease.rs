@@ -125,7 +125,7 @@ async fn a_server_that_is_leaving_stays_so_under_a_new_number() {
     assert_eq!(one.lease().sharers(), 1, "the others do not count on it");
 }
 
-/// A revocation does not wait for a server whose lease has run out; so that one lets nobody in.
+/// A revocation does not wait for a server whose lease has run out, so that one authenticates no caller.
 #[tokio::test]
 async fn a_server_that_may_not_know_of_revocations_lets_nobody_in() {
     let cluster = Cluster::new();
@@ -157,7 +157,7 @@ async fn a_server_that_may_not_know_of_revocations_lets_nobody_in() {
     assert_eq!(refused, Some(Unproven::Unavailable), "the lease is good, but the change was not read");
 }
 
-/// A server that believed to be alone did not wait for one that had just begun.
+/// Regression: a server that did not know of others did not wait for one that had just begun.
 #[tokio::test(start_paused = true)]
 async fn a_revocation_waits_for_a_server_that_has_just_begun() {
     let cluster = Cluster::new();
@@ -195,7 +195,7 @@ async fn mail_of_an_instance_without_its_socket_is_found() {
     assert!(other.delivery().sockets().take_unserved().contains_key(&no));
 }
 
-/// A server that believed to be alone woke an agent without a claim, and so did one that had just begun.
+/// Regression: a server that did not know of others woke an agent without a claim, and so did one that had just begun.
 #[tokio::test]
 async fn a_server_that_believes_to_be_alone_claims_a_wake() {
     let cluster = Cluster::new();

@@ -175,7 +175,7 @@ async fn a_refusal_of_the_rules_writes_nothing() {
     registry.read(|view| assert!(view.tenants().len() == 0));
 }
 
-/// Two server versions side by side: the older one keeps aside what it cannot read, and goes on with the rest.
+/// Two server versions side by side: the older one sets aside records that it cannot read, and works with the rest.
 #[tokio::test]
 async fn an_unreadable_record_is_kept_aside_and_never_overwritten() {
     for json in ["{", "{}", r#"{"name": "acme", "created_ms": "yesterday"}"#] {

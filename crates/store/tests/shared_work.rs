@@ -246,7 +246,7 @@ fn ids(session: &mut Session) -> Vec<String> {
     results.map(|frame| frame["requestId"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The hint that says so was lost.
+/// The hint about it was lost.
 #[tokio::test]
 async fn a_replaced_socket_is_closed_by_the_next_sweep() {
     let pair = Pair::open().await;

@@ -211,7 +211,7 @@ fn counts_the_same_action_the_same(subject: &Subject<'_>) {
     }
 }
 
-/// No action succeeds at a vendor that nobody reaches, and only one that was sent is in doubt.
+/// No action succeeds at a vendor that cannot be reached, and only one that was sent is ambiguous.
 async fn claims_nothing_that_did_not_happen(subject: &Subject<'_>, way: Way) {
     let home = TenantId::from("home");
     for action in actions(subject) {

@@ -1,4 +1,4 @@
-//! A TCP proxy whose directions can be cut one by one: what is sent into a cut is gone, and nobody is told.
+//! A TCP proxy whose directions can be cut one by one: bytes that are sent into a cut are lost, without an error.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -288,8 +288,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Who knows less delivers no more: each answer taken away, then all; and nobody would get it who
-    /// would not if everybody saw everything. Says how often somebody got it no longer.
+    /// Less knowledge delivers to no more instances: each answer is taken away, then all; no instance gets an event
+    /// that it would not get if all users saw everything. Returns how often an instance did not get it any more.
     fn narrows(&self, verdict: &Verdict, answers: &[Answer], tenant: &str) -> usize {
         let before = receivers(verdict);
         let ask = |known: &KnownVisibility<'_>| match self.evaluate(tenant, known) {

@@ -46,7 +46,7 @@ const FILES: [(&str, &str); 10] = [
     ("tests/town", "tests/scenario"),
     ("tests/ears", "tests/agents"),
 ];
-/// Names that somebody else's specification gives, with the file: Unicode has a category "Letter".
+/// Names that another specification defines, with the file: Unicode has a category "Letter".
 const SPECIFIED: [(&str, &str); 1] = [("Letter", "crates/store/src/postgres/words.rs")];
 const HISTORY: &str = "CHANGELOG.md";
 

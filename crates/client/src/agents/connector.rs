@@ -45,8 +45,8 @@ impl AgentsClient {
         self.post("notify", post).await.map_err(|fault| broken(&post.agent, fault))
     }
 
-    /// Answers an exchange. A late answer goes to the inbox of the asking agent. `GoneError`: nobody waits, and no
-    /// agent asked.
+    /// Answers an exchange. A late answer goes to the inbox of the asking agent. `GoneError`: the caller does not wait
+    /// any more, and no agent asked.
     pub async fn reply(&self, agent_id: &str, correlation_id: &str, content: &str) -> Result<Replied, Fault> {
         let reply = ReplyPost { correlation_id: correlation_id.into(), content: content.into() };
         self.post(&agent_path(agent_id, "/replies")?, &reply).await

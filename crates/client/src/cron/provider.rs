@@ -24,7 +24,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Pauses before further attempts to arm the next alarm, while the caller of a job waits.
 const ARM_AGAIN_S: [u64; 3] = [1, 2, 4];
-/// Pauses when nobody waits.
+/// Pauses when no caller waits.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Longest sleep of the ticker, so that clock changes are noticed.

@@ -1,4 +1,4 @@
-//! What a server reports of itself in the store, for whoever asks another one.
+//! What a server reports of itself in the store, so that other servers can show it.
 
 use frontdesk_wire::BotId;
 use serde::{Deserialize, Serialize};

@@ -63,7 +63,7 @@ impl DirectoryPlane {
         };
         let decide = |view: &View, draft: &mut Draft| {
             known_tenant(view, tenant)?;
-            // Links to the chat page make one each, which nobody would remove.
+            // Each link to the chat page makes a token, which no operator would remove.
             let is_over = |it: &Token| {
                 it.tenant == fact.tenant
                     && it.scope == Scope::Chat

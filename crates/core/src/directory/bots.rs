@@ -1,4 +1,4 @@
-//! The bots of platforms: added by the admin, and opened for the adapters of their platforms.
+//! The bots of platforms: added by the admin, with their secrets opened for the adapters of their platforms.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -35,13 +35,13 @@ pub struct Bots {
     /// Bots that were opened, each beside the record that it was made from: a changed record is another one.
     opened: RwLock<HashMap<String, Opened>>,
     changed: Notify,
-    /// Listeners that ended by themselves, by bot and part, until they are well again.
+    /// Failures of listeners that ended by themselves, by bot and part, until they work again.
     failing: RwLock<HashMap<String, BTreeMap<Part, ListenerFailure>>>,
 }
 
 type Opened = (Arc<facts::Bot>, Arc<Bot>);
 
-/// Whether it is the name of a secret that a platform got for its bot, and not the operator.
+/// Whether it names a secret that the platform got for its bot, and not one that the operator gave.
 fn is_granted(name: &str) -> bool {
     name.contains(':')
 }
@@ -53,7 +53,7 @@ impl Bots {
         Self { env, registry, sealer, platforms, opened, changed: Notify::new(), failing }
     }
 
-    /// The bot as its adapter sees it. One that nobody added has neither settings nor secrets.
+    /// The bot as its adapter sees it. A bot that was never added has neither settings nor secrets.
     pub fn bot(&self, platform: &str, id: &BotId) -> Arc<Bot> {
         self.added(platform, id).unwrap_or_else(|| Arc::new(Bot::bare(id.clone())))
     }
@@ -73,7 +73,7 @@ impl Bots {
         drop(opened);
         let bot = Arc::new(self.open(&record));
         let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may have been quicker, and the bot may be gone by now.
+        // Another caller may have been quicker, and the bot may be gone by now.
         if let Some((_, bot)) = opened.get(&key).filter(|(of, _)| Arc::ptr_eq(of, &record)) {
             return Some(bot.clone());
         }
@@ -83,7 +83,7 @@ impl Bots {
         Some(bot)
     }
 
-    /// The listener of a part of a bot ended, or is well or no matter of this server any more (`None`).
+    /// The listener of a part of a bot failed. `None`: it works again, or this server does not run it any more.
     pub fn note_listener(&self, platform: &str, id: &BotId, part: Part, failure: Option<ListenerFailure>) {
         let mut failing = self.failing.write().unwrap_or_else(PoisonError::into_inner);
         let key = facts::key(&[platform, id]);
@@ -101,7 +101,7 @@ impl Bots {
     pub fn listener_failure(&self, platform: &str, id: &BotId) -> Option<ListenerFailure> {
         let failing = self.failing.read().unwrap_or_else(PoisonError::into_inner);
         let parts = failing.get(&facts::key(&[platform, id]))?;
-        // One that is not started again comes first: somebody must act.
+        // One that is not started again comes first: the operator must act.
         let (part, failure) = parts.iter().find(|(_, it)| it.is_final).or_else(|| parts.first_key_value())?;
         let others: Vec<_> =
             parts.keys().filter(|it| *it != part && !it.is_whole()).map(|it| (it.index + 1).to_string()).collect();
@@ -214,8 +214,8 @@ impl Bots {
         self.registry.write(decide).await.map_err(DeskError::from)
     }
 
-    /// Forgets such a secret, if it is the one with this hash. What is not there changes nothing, so that a repeated report
-    /// does not stop the listener.
+    /// Removes such a secret, if it has this hash. If it is not there, nothing changes, so that a repeated report does
+    /// not stop the listener.
     pub(crate) async fn end_grant(
         &self,
         platform: &str,
@@ -277,7 +277,7 @@ impl Bots {
         }
     }
 
-    /// Comes back when bots were added, changed or removed since it was called last. For one caller.
+    /// Returns when bots were added, changed or removed since the last call. For one caller.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

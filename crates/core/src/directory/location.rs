@@ -12,7 +12,7 @@ use super::view::View;
 pub fn tenant_of<'a>(view: &'a View, platform: &str, place: &ChatLocation<'_>) -> Option<&'a TenantId> {
     let keys = [place.scope_id, Some(place.chat_id.as_str()), place.parent_chat_id.map(ChatId::as_str)];
     if view.unreadable().bears_on_place(platform, &keys, place.person) {
-        return None; // it may be somebody else's
+        return None; // it may belong to another tenant
     }
     let routed = keys.into_iter().flatten().find_map(|key| view.route(platform, key));
     if let Some(route) = routed {

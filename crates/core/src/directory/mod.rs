@@ -113,7 +113,7 @@ impl DirectoryPlane {
         self.registry.read(|view| view.directory_version)
     }
 
-    /// Whether it has the changes that other servers made until a short while ago. If not, nobody is authenticated by it.
+    /// Whether it has all changes of other servers up to a short while ago. If not, it authenticates no caller.
     pub fn is_current(&self) -> bool {
         self.shared.as_ref().is_none_or(|lease| lease.knows_directory())
     }

@@ -1,4 +1,4 @@
-//! A chat that goes on under another id: what our records say about it goes with it.
+//! Moves the records of a chat whose id changed to the new id.
 
 use frontdesk_wire::{BotId, ChatId, TenantId};
 
@@ -9,8 +9,8 @@ use super::view::View;
 use crate::port::store::StoreError;
 
 impl Bots {
-    /// Routes, grants and policies that name the chat. A bot that belongs to a tenant moves only that tenant's. A place
-    /// that is routed to another tenant already stays with that tenant.
+    /// Moves routes, grants and policies that name the chat. For a bot of one tenant, only that tenant's. A place that
+    /// is routed to another tenant already stays with that tenant.
     pub(crate) async fn move_chat(
         &self,
         platform: &str,

@@ -6,8 +6,8 @@ use super::registry::Draft;
 use super::view::View;
 use crate::error::DeskError;
 
-/// Called at the end of each decision that a tenant causes. What makes its records smaller is never refused. `max_bytes` 0: no
-/// limit.
+/// Called at the end of each decision that a tenant causes. A change that makes its records smaller is never refused.
+/// `max_bytes` 0: no limit.
 pub(crate) fn check_room(view: &View, draft: &Draft, tenant: &TenantId, max_bytes: usize) -> Result<(), DeskError> {
     let (now, then) = draft.bytes_of(view, tenant);
     if max_bytes == 0 || then <= max_bytes || then <= now {

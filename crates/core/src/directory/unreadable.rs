@@ -80,7 +80,7 @@ impl Unreadable {
         }
         let there = [tenant, source.platform.as_str()];
         let of_author = |it: &[&str]| it.get(..3) == Some(&[there[0], there[1], author.as_str()]);
-        // Whoever is linked first is the owner, whose access to the channel counts.
+        // The user who was linked first is the owner, whose access to the channel counts.
         let of_holder = |it: &[&str]| {
             it.get(..2) == Some(&there) && grant.is_some_and(|grant| it.last() == Some(&grant.instance.as_str()))
         };
@@ -134,7 +134,7 @@ impl Unreadable {
     }
 }
 
-/// The tenant of records that give somebody access in it.
+/// The tenant of records that give a user or agent access in it.
 fn tenant_of(fact: &Fact) -> Option<&str> {
     match fact {
         Fact::Token(it) => Some(&it.tenant),

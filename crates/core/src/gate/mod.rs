@@ -28,7 +28,7 @@ pub struct GateInput<'a> {
     pub source: &'a Source,
     /// The bot was mentioned, replied to, or called by a command.
     pub addressed: bool,
-    /// Nobody in particular wrote it: every linked instance receives it.
+    /// It has no author: every linked instance receives it.
     pub to_every_link: bool,
 }
 
@@ -136,7 +136,7 @@ impl Verdict {
         if self.lines.iter().any(|line| line.delivered) { "delivered" } else { "withheld" }
     }
 
-    /// A button answers the agent that asked, whoever else would receive a message of that person.
+    /// A pressed button reaches only the agent that asked, not the others that would get a message of this person.
     pub fn only_for(&mut self, owner: InstanceNo) {
         let others = |line: &&mut VerdictLine| line.delivered && line.instance.as_ref().is_none_or(|it| it.no != owner);
         for line in self.lines.iter_mut().filter(others) {
@@ -144,13 +144,13 @@ impl Verdict {
         }
     }
 
-    /// A report on an action: for the instance that acted, whoever may write to it.
+    /// A report on an action: only for the instance that acted, whatever the links say.
     pub fn report(instance: Arc<Instance>) -> Self {
         let (layer, rule) = (Layer::Owner, "sender");
         Self { lines: vec![VerdictLine { instance: Some(instance), delivered: true, layer, rule, value: "".into() }] }
     }
 
-    /// Nobody gets it, and no instance was considered.
+    /// No instance gets it, and none was considered.
     pub fn withheld(layer: Layer, rule: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
         Self { lines: vec![VerdictLine { instance: None, delivered: false, layer, rule, value: value.into() }] }
     }

@@ -30,7 +30,7 @@ impl Verdict {
         serde_json::to_string(&(outcome, platform, &self.lines)).unwrap_or_default()
     }
 
-    /// For the sender of the event: who got it, or why nobody did.
+    /// For the sender of the event: who got it, or why no agent did.
     pub fn brief(&self, tenant: &TenantId, platform: &str) -> VerdictBrief {
         let decisive = self.lines.iter().find(|line| line.delivered).or_else(|| self.lines.first());
         let nobody = InstanceId::default();

@@ -79,7 +79,7 @@ fn said_by(user: &str, chat_type: &str) -> Source {
     source
 }
 
-/// Decides like the server, where everybody sees everything except those named.
+/// Decides like the server, where all users see everything except those named.
 fn ruled(view: &View, source: &Source, addressed: bool, blind: &[(&str, Option<bool>)]) -> Verdict {
     let input = GateInput { tenant: &TenantId::from(TENANT), source, addressed, to_every_link: false };
     let mut known = KnownVisibility::default();

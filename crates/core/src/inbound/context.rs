@@ -1,6 +1,6 @@
-//! Context: what was said nearby and was no turn of its own rides along, read-only, on an addressed
-//! turn. Only from the same chat and thread, which its receivers can see, and only what an instance has
-//! not had already: neither as an event, nor as context of an earlier turn.
+//! Context: earlier messages of a chat that were not addressed to the bot are sent along with an addressed one. Only
+//! from the same chat and thread, which the receivers can see, and only messages that an instance has not received:
+//! neither as an event, nor as context of an earlier one.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const BYTES_MAX: usize = 16 * 1024;
 /// The context lines of each receiver.
 pub(super) enum Context {
     None,
-    /// It could not be read; the event says so.
+    /// It could not be read, which is marked in the event.
     Failed,
     Of(Vec<(InstanceNo, Vec<ContextLine>)>),
 }

@@ -1,4 +1,4 @@
-//! Files of an event. Those at the platform get an id of this desk, and their handles are sealed.
+//! Files of an event. Those at the platform get an id of this server, and their handles are sealed.
 
 use frontdesk_wire::event::{Media, media_kind, media_message_type};
 use frontdesk_wire::{MessageEvent, TenantId};
@@ -35,7 +35,7 @@ impl InboundPlane {
             let id = self.env.random_hex(16);
             let mime = clean_mime(&mime).unwrap_or(UNKNOWN_MIME).to_owned();
             let filename = filename.as_deref().and_then(clean_filename);
-            // The platform's own kind wins: it knows stickers and voice notes.
+            // The kind that the platform gave wins: it tells stickers and voice notes apart.
             if event.message_type.is_empty() || event.message_type == "text" {
                 event.message_type = media_message_type(&mime).into();
             }

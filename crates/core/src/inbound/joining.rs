@@ -1,8 +1,8 @@
 //! Joins the fragments of events that come in several requests.
 //!
-//! A fragment is stored before its request is answered, and the event is made when the group is complete: nothing more
-//! came for a while, or something else was said in its chat. Whoever makes it claims the group first. A claim that was
-//! left by a crash is taken again; it makes the same event, which the ledger knows.
+//! A fragment is stored before its request is answered. The event is made when the group is complete: no fragment came
+//! for a while, or another message came in its chat. The server that makes it claims the group first. A claim that was
+//! left by a crash is taken again; it makes the same event, which the ledger recognises.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::error::DeskError;
 use crate::port::platform::{Bot, Inlet as _, ReceivedFragment};
 use crate::port::store::{ChatGroups, Claim, Fragment, Held, StoreError};
 
-/// Nothing new of a group for this long: it is complete.
+/// A group without a new fragment for this long is complete.
 const QUIET_MS: u64 = 1_000;
-/// A claim of this age was left.
+/// A claim of this age was left by a crash.
 const CLAIM_MS: u64 = 10_000;
-/// Between two looks while groups are open, and otherwise.
+/// Time between two checks while groups are open, and otherwise.
 const LOOK_SOON: Duration = Duration::from_millis(250);
 const LOOK_LATER: Duration = Duration::from_mins(1);
 const SEAL_KIND: &str = "fragment";
@@ -44,7 +44,7 @@ impl InboundPlane {
         Ok(held != Held::Full)
     }
 
-    /// Something else was said in this chat: the groups that wait there come before it.
+    /// Another message came in this chat: the groups that wait there are stored before it.
     pub async fn complete_groups(
         self: &Arc<Self>,
         platform: &str,
@@ -79,7 +79,7 @@ impl InboundPlane {
         let (quiet_since_ms, claimed_until_ms) = (now_ms.saturating_sub(QUIET_MS), now_ms.saturating_sub(CLAIM_MS));
         match self.fragments.claim_quiet(quiet_since_ms, claimed_until_ms, now_ms).await {
             Ok((claims, is_more)) => {
-                // A bot whose vendor does not answer holds up no other.
+                // A bot whose vendor does not answer must not delay the others.
                 let joins = claims.into_iter().map(|claim| async move {
                     if let Err(error) = self.join(claim).await {
                         tracing::warn!(%error, "joining the fragments of an event failed; trying again later");

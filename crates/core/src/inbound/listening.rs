@@ -20,7 +20,7 @@ pub struct BotInlet {
     bot: BotId,
     account: String,
     part: Part,
-    /// Of the duty to listen as this bot, in this part.
+    /// The token of the duty to listen as this bot, in this part.
     token: u64,
 }
 
@@ -107,8 +107,8 @@ fn is_final(error: &DeskError) -> bool {
 }
 
 impl BotInlet {
-    /// Tells the agent that a message of it failed: once for an action, whatever part of it failed and however often the
-    /// vendor says so.
+    /// Notifies the agent that a message of it failed: once for an action, however many parts failed and however often
+    /// the vendor reports it.
     async fn report(&self, entry: &JournalEntry, mut event: MessageEvent) -> Result<(), StoreError> {
         let inbound = &self.inbound;
         if !inbound.reports.may_report(&self.platform, &self.bot, &entry.chat_id, inbound.env.now_ms()) {
@@ -156,7 +156,7 @@ impl Inlet for BotInlet {
                     }
                     Err(error) if is_final(&error) => {
                         let (platform, bot, message_id) = (&self.platform, &self.bot, &refused.delivery.message_id);
-                        // What a platform refuses, people cause; it is recorded like the rest.
+                        // Events that a platform refuses are caused by users; they are recorded like the others.
                         if is_by_platform {
                             tracing::debug!(%error, platform, bot = bot.as_str(), message_id = message_id.as_str(), "an event was refused");
                         } else {

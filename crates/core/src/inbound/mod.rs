@@ -155,7 +155,7 @@ impl InboundPlane {
             batch.push(acceptance);
         }
         let accepted = self.lease.accept(&*self.ledger, batch).await.inspect_err(|error| {
-            // A chat line that changed in the meantime is not a fault: its platform reads it again.
+            // A chat line that changed in the meantime is no error: the platform reads it again.
             if *error != StoreError::Conflict {
                 self.meters.store_faults.inc();
                 tracing::error!(%error, "storing events failed");
@@ -215,7 +215,7 @@ impl InboundPlane {
         Some(handover.into())
     }
 
-    /// Fields for the event stream, copied only if somebody watches it.
+    /// Fields for the event stream, copied only if a client watches it.
     fn watch(&self, it: &Acceptance) -> Option<(TenantId, String, ChatId, MessageId)> {
         let d = &it.delivery;
         (self.tail.is_watched())
@@ -315,7 +315,7 @@ impl InboundPlane {
         Ok(Evaluated { acceptance, verdict, brief, stops, press, pending })
     }
 
-    /// The running turns of these that it stops. It is nothing else then.
+    /// The running turns that the event stops. If there are any, it is delivered to no agent.
     async fn stops(
         &self,
         event: &MessageEvent,
@@ -330,7 +330,7 @@ impl InboundPlane {
         Ok(self.delivery.interrupts().live_turns(&numbers, session_key, names, now_ms).await?)
     }
 
-    /// After the commit, so that a `/stop` that comes again interrupts no later turn.
+    /// After the commit, so that a repeated `/stop` does not interrupt a later turn.
     async fn interrupt(&self, stops: &LiveTurns) -> Result<(), &'static str> {
         match self.delivery.interrupts().send(stops).await {
             Ok(true) => Ok(()),
@@ -347,7 +347,7 @@ impl InboundPlane {
         found.map_or_else(|| Verdict::withheld(Layer::Owner, "sender", instance.to_string()), Verdict::report)
     }
 
-    /// A press of a button reaches the agent that asked, and no other one of that person.
+    /// A pressed button reaches the agent that asked, and no other agent of that person.
     async fn keep_to_owner(
         &self,
         verdict: &mut Verdict,
@@ -432,7 +432,7 @@ impl InboundPlane {
     }
 
     /// The JSON to send: one form for all receivers, and another for those whose context differs. Without a receiver
-    /// the event is not stored, only its verdict.
+    /// only the verdict is stored.
     async fn forms(
         &self,
         tenant: &TenantId,
@@ -578,7 +578,7 @@ impl InboundPlane {
 /// What is known of an event before the platform is asked who sees its chat.
 #[derive(Clone, Copy)]
 struct Asking {
-    /// Somebody waits for the answer: look-ups are kept short.
+    /// A user waits for the answer: look-ups are kept short.
     is_interaction: bool,
     author_sees: bool,
 }
@@ -601,7 +601,7 @@ fn discriminator(tenant_source: &TenantSource, source: &Source) -> String {
     }
 }
 
-/// The line of an event in the built-in chat. It answers a prompt only if it reaches somebody.
+/// The line of an event in the built-in chat. It answers a prompt only if the event has a receiver.
 fn line_of(line: ChatLine, delivery: &Delivery, reaches: bool) -> ChatWrite {
     ChatWrite {
         chat_id: delivery.chat_id.clone(),

@@ -1,4 +1,4 @@
-//! What may happen once, whichever server does it.
+//! Events that may happen once, whichever server handles them.
 
 use frontdesk_wire::api::VerdictBrief;
 use frontdesk_wire::{BotId, EventId, InstanceNo, MessageEvent, MessageId, TenantId};
@@ -9,7 +9,7 @@ use crate::gate;
 use crate::hash::short_hash;
 use crate::port::store::{Acceptance, Delivery, StoreError};
 
-/// For a person who answers a prompt after somebody else.
+/// For a person who answers a prompt after another one did.
 const ANSWERED: &str = "This was answered already.";
 /// For a `/stop` that comes again: whether the first one reached the agent is not stored.
 const STOP_REPEATED: &str =
@@ -17,8 +17,8 @@ const STOP_REPEATED: &str =
 const NOT_KNOWN: &str = "It is not known who has answered this.";
 
 impl InboundPlane {
-    /// Whether nobody has claimed this name before. It is kept as the dedup key of an event that nobody receives, and
-    /// forgotten with those: names are for things that end within hours.
+    /// Whether this name was not claimed before. It is kept as the dedup key of an event without receivers, and deleted
+    /// with those: use it for names that are needed for hours only.
     pub async fn claim_once(&self, tenant: &TenantId, kind: &str, name: &str) -> Result<bool, StoreError> {
         let delivery = Delivery {
             event: EventId::default(),
@@ -37,8 +37,8 @@ impl InboundPlane {
         Ok(accepted.first().is_some_and(|accepted| accepted.fresh))
     }
 
-    /// The dedup key of an event, and the id of a press that has the key of its prompt. Of presses that reach an agent the
-    /// first one counts; one that reaches nobody leaves the prompt open. What a vendor repeats keeps the key that it had.
+    /// The dedup key of an event, and the id of a press that has the key of its prompt. Of presses that reach an agent
+    /// the first one counts; one that reaches none leaves the prompt open. A repetition by the vendor has the same key.
     pub(super) async fn key_of(
         &self,
         own: Vec<u8>,
@@ -57,8 +57,8 @@ impl InboundPlane {
         Ok(if counts { (of_prompt, Some(id.clone())) } else { (own, None) })
     }
 
-    /// What is to be said of an event that is not new. All is committed: whatever fails here must not make the platform
-    /// send it again. `press` is the id of a press; another one may have answered the prompt.
+    /// The brief of an event that is not new. All is committed: an error here must not make the platform send it again.
+    /// `press` is the id of a press; another one may have answered the prompt.
     pub(super) async fn brief_of_repeated(
         &self,
         event: EventId,

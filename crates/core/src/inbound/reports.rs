@@ -1,5 +1,5 @@
-//! How often agents are notified of messages that failed late. An agent may answer such a report in the same chat, and
-//! that message fails as well: without a limit this would go on for ever.
+//! Limits how often agents are notified of messages that failed late. An agent may answer such a report in the same
+//! chat, and that message fails as well: without a limit this would repeat for ever.
 //!
 //! In memory and per server: it only has to slow down a loop.
 
@@ -13,7 +13,7 @@ use crate::hash::short_hash;
 /// Reports about one chat in a window.
 const REPORTS_MAX: u32 = 5;
 const WINDOW_MS: u64 = 10 * 60 * 1_000;
-/// Chats that are remembered. When they are too many, the ones whose window is over are forgotten, then all.
+/// Chats that are remembered. Above this number, those whose window has ended are removed, then all.
 const CHATS_MAX: usize = 10_000;
 
 #[derive(Default)]

@@ -1,5 +1,6 @@
-//! Which parts of a bot this server listens to while others are live: at first as many as are its share, the others only if
-//! nobody takes them. A server that has more for a while gives one away, so that one that was started later gets its share.
+//! Which parts of a bot this server listens to while others are live: at first as many as its share, others only if no
+//! server takes them. A server that has more for a while gives one away, so that one that was started later gets its
+//! share.
 //!
 //! Example: a bot of Discord has 4 shards, and a second server starts. The first one has 4, and its share is 2 now: after 30 s
 //! it gives one away, which the second one takes, and 30 s later another one.
@@ -10,11 +11,11 @@ use frontdesk_wire::BotId;
 
 use crate::port::platform::{Part, PlatformBot};
 
-/// How long a part is left to the others.
+/// How long a part is left to the other servers.
 const LEFT_MS: u64 = 5_000;
 /// How long a server has more than its share before it gives one part away.
 const GIVE_AFTER_MS: u64 = 30_000;
-/// That time is doubled if nobody takes what is given, up to this.
+/// That time is doubled if no server takes what was given away, up to this.
 const GIVE_AFTER_MAX_MS: u64 = 3_600_000;
 
 /// A part of a bot, which one server at a time listens to.
@@ -27,7 +28,7 @@ pub struct PartName {
 }
 
 impl PartName {
-    /// The part stands where no id of a bot can stand, so that no other bot has this duty.
+    /// The part stands where an id of a bot cannot stand, so that no other bot has this duty.
     pub fn duty(&self) -> String {
         let Self { platform, bot, part } = self;
         if part.is_whole() { format!("listen {platform} {bot}") } else { format!("listen {part} {platform} {bot}") }
@@ -43,7 +44,7 @@ impl PartName {
     }
 }
 
-/// Times are those of the steady clock.
+/// Times are on the steady clock.
 #[derive(Default)]
 pub struct Share {
     /// Parts that are left to the others, since when.
@@ -86,7 +87,7 @@ impl Share {
         is_due
     }
 
-    /// It was tried.
+    /// Reports whether the part was taken.
     pub fn tried(&mut self, name: &PartName, is_taken: bool) {
         if self.given.remove(name)
             && let Some(over) = self.over.get_mut(&bot_of(name))

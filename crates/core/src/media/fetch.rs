@@ -113,7 +113,7 @@ fn unavailable(why: &str) -> FetchError {
 async fn ask(platform: &dyn Platform, bot: &Bot, handle: &Secret) -> Result<RemoteMedia, FetchError> {
     let asked = timeout(ANSWER_TIME, platform.fetch_media(bot, handle)).await;
     let answer = asked.map_err(|_| unavailable(&format!("the platform did not answer within {ANSWER_TIME:?}")))?;
-    // An adapter must not repeat the handle in its reason. If one does, nobody sees it.
+    // An adapter must not repeat the handle in its reason. If one does, it is removed here.
     let redacted = |fault: &MediaFault| fault.to_string().replace(handle.expose(), "...");
     answer.map_err(|fault| match fault {
         MediaFault::Gone(_) => FetchError::Gone(redacted(&fault)),

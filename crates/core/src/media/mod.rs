@@ -1,5 +1,5 @@
-//! Files that pass through the desk. Ids cannot be guessed, and only the tenant that a file belongs to may get it. A
-//! file of a platform is fetched from there when somebody asks for it first.
+//! Files that pass through the server. Ids cannot be guessed, and only the tenant of a file may get it. A file of a
+//! platform is fetched from there by the first request for it.
 
 mod error;
 mod fetch;
@@ -122,14 +122,14 @@ pub fn id_in<'a>(base_url: &str, url: &'a str) -> Option<&'a str> {
     url.strip_prefix(base_url).unwrap_or(url).strip_prefix(PATH)
 }
 
-/// The type of a file as strangers give it, if it can be sent in a header.
+/// The type of a file as an untrusted sender gives it, if it can be sent in a header.
 pub fn clean_mime(mime: &str) -> Option<&str> {
     let mime = mime.trim();
     let is_plain = mime.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     (mime.contains('/') && mime.len() <= MIME_MAX_BYTES && is_plain).then_some(mime)
 }
 
-/// The name of a file as strangers give it, without folders and control characters.
+/// The name of a file as an untrusted sender gives it, without folders and control characters.
 pub fn clean_filename(name: &str) -> Option<String> {
     let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let name: String = name.chars().filter(|c| !c.is_control()).take(FILENAME_MAX_CHARS).collect();

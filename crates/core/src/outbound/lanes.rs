@@ -1,4 +1,4 @@
-//! Works off the actions of a session, lane by lane. Each is answered: on its socket, or on the next.
+//! Carries out the actions of a session, one queue (lane) per chat. Each result goes to its socket, or to the next one.
 
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{ActionResult, Code};
@@ -10,7 +10,7 @@ use crate::delivery::sockets::{Mailbox, Order};
 use crate::directory::Caller;
 
 impl OutboundPlane {
-    /// Does the actions of a lane until there is none.
+    /// Carries out the actions of a lane until it is empty.
     pub async fn work_off(&self, caller: &Caller, mailbox: &Mailbox, lane: &Lane) {
         while let Some((job, replaced)) = lane.next() {
             let Job { request_id, identity, alternatives, identities, action, asked_ms, room, memory } = job;
@@ -29,7 +29,7 @@ impl OutboundPlane {
                 let asked = RequestTiming { ms: asked_ms, replaced: replaced.len() };
                 self.act_for(caller, meant, &identities, action, asked).await
             };
-            // An edit that a later one replaced ends as that one does.
+            // An edit that was replaced by a later one gets its result.
             for request_id in replaced.into_iter().chain([request_id]) {
                 let line = DeskFrame::OutboundResult { request_id, result: result.clone() }.line();
                 if !mailbox.order(Order::Result(line.clone())) {

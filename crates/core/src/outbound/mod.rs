@@ -1,5 +1,5 @@
-//! Out: descriptor, egress guard, vault, journal, then the platform. Every action ends in exactly
-//! one of three ways: delivered, rejected with a code, or unknown. Unknown is never tried again.
+//! Outgoing actions: descriptor, egress guard, vault, journal, then the platform. Every action ends as delivered,
+//! rejected with a code, or unknown. An unknown action is not retried.
 
 mod lanes;
 mod pacing;
@@ -32,9 +32,9 @@ use crate::tail::Tail;
 use crate::vault::{Sealer, answer_key};
 use sharing::Sharing;
 
-/// Is given what agents send, before it goes out. It may be the answer that somebody waits for.
+/// Gets each action of an agent before it is sent. The action may be the answer that a caller waits for.
 pub trait Listener: Send + Sync {
-    /// `None`: it is of no interest. If the future fails, the message is not sent.
+    /// `None`: the action is of no interest. If the future fails, it is not sent.
     fn sending<'a>(&'a self, caller: &'a Caller, action: &'a Action) -> Option<BoxFuture<'a, Result<(), StoreError>>>;
 }
 
@@ -97,8 +97,8 @@ impl OutboundPlane {
         self.journal.entries(tenant, limit).await
     }
 
-    /// Which identity is meant by a gateway that does not say: of several, the only one that was reached from the chat, else
-    /// the first.
+    /// The identity that a gateway means if its action names none: of several, the only one that was reached from the
+    /// chat, else the first.
     pub async fn speaking_as<'a>(
         &self,
         caller: &Caller,
@@ -119,8 +119,8 @@ impl OutboundPlane {
         known.unwrap_or(first)
     }
 
-    /// Does one action as one of the identities that the caller's socket said hello for. `asked_ms` is when the caller
-    /// asked, on the steady clock: it waits for a result only so long.
+    /// Carries out one action as one of the identities of the caller's hellos. `asked_ms` is the time of the request on
+    /// the steady clock: the caller waits a limited time for the result.
     pub async fn act(
         &self,
         caller: &Caller,
@@ -173,8 +173,8 @@ impl OutboundPlane {
         }
     }
 
-    /// Counts a refused action, tells whoever watches, and says how it is written down. `None`: this
-    /// instance had many refusals in this second, and this one is only counted.
+    /// Counts and reports a refused action, and returns the future that writes it to the journal. `None`: this instance
+    /// had many refusals in this second, and this one is only counted.
     pub fn note_refused(&self, caller: &Caller, refused: &Refused) -> Option<impl Future<Output = ()> + Send + use<>> {
         let outcome = outcome_name(outcome_of(&refused.result));
         self.meters.actions.get_or_create(&ActionLabels { op: refused.op, outcome }).inc();
@@ -249,8 +249,8 @@ impl OutboundPlane {
         self.send(&sending, action).await
     }
 
-    /// What the vendor waits for in this chat, if this agent got it and the platform has such a thing. Without it the message
-    /// goes out all the same.
+    /// The capability that the vendor needs for an answer in this chat, if this agent got it and the platform has such
+    /// a thing. Without it the message is sent as usual.
     async fn answering(
         &self,
         caller: &Caller,
@@ -266,7 +266,7 @@ impl OutboundPlane {
         opened.ok().filter(|_| is_ours)
     }
 
-    /// Wields a capability that the caller never sees. Absent, expired and foreign look the same.
+    /// Uses a capability that the caller never sees. Absent, expired and foreign look the same.
     async fn follow_up(
         &self,
         caller: &Caller,
@@ -300,7 +300,8 @@ impl OutboundPlane {
         self.send(&sending, action).await
     }
 
-    /// The bot, if the tenant may still use it: it may have been removed, or given to somebody else, since the hello.
+    /// The bot, if the tenant may still use it: since the hello it may have been removed, or assigned to another
+    /// tenant.
     #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
     fn own_bot(&self, caller: &Caller, platform: &str, bot: &BotId) -> Result<Arc<Bot>, ActionResult> {
         let found = self.directory.bots().resolve(&caller.tenant, platform, bot);
@@ -332,7 +333,7 @@ impl OutboundPlane {
         }
     }
 
-    /// This server sends as the bot now. Returns how many servers do, which divide its budget.
+    /// Notes that this server sends as the bot. Returns how many servers do; they divide its budget.
     pub fn share_bot(&self, platform: &str, bot: &BotId) -> u32 {
         self.sharing.servers(platform, bot)
     }
@@ -342,22 +343,22 @@ impl OutboundPlane {
         self.sharing.note_use(desk, platform, bot);
     }
 
-    /// Lets go the actions whose time has come. Returns when the next one's does, on the steady clock.
+    /// Starts the actions that are due. Returns the time of the next one, on the steady clock.
     pub fn release_due(&self) -> Option<u64> {
         self.pacer.release_due()
     }
 
-    /// Comes back when `release_due` must be asked earlier than it said.
+    /// Returns when `release_due` must be called earlier than it said.
     pub async fn due_earlier(&self) {
         self.pacer.earlier().await;
     }
 
-    /// The server stops: actions that wait are refused, those at a platform go on.
+    /// The server stops: waiting actions are refused, those at a platform go on.
     pub fn stop_waiting(&self) {
         self.pacer.close();
     }
 
-    /// Actions of desks that are gone: their outcome is unknown. Returns how many.
+    /// Marks open actions of desks that are gone as unknown. Returns how many.
     pub async fn mark_orphaned_entries_unknown(&self, live: Vec<DeskNo>) -> Result<u64, StoreError> {
         let marked = self.journal.mark_open_entries_unknown(live).await?;
         if marked > 0 {
@@ -366,9 +367,9 @@ impl OutboundPlane {
         Ok(marked)
     }
 
-    /// The egress guard: only chats that this tenant was reached from, or that are its own: its scopes,
-    /// the direct chats of its people, threads of either. Whose a chat is, the platform says and our
-    /// records resolve; what the action's metadata claims about it is not asked.
+    /// The egress guard: only chats from which this tenant was reached, or that are its own: its scopes, the direct
+    /// chats of its users, and threads of either. The platform and the directory say whose a chat is; metadata of the
+    /// action is not used.
     async fn may_speak(
         &self,
         found: &Arc<dyn Platform>,

@@ -1,5 +1,5 @@
 //! Waits for the scheduler of a bot, one future per action. One loop of the server (`release_due`) is the timer of all
-//! bots: whoever waits for a token is let go by it, whoever waits for another action is let go by its end.
+//! bots: it starts actions that wait for a token. An action that waits for another one is started when that one ends.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::scheduler::{Admission, Ask, Refusal, Scheduler, Ticket};
 use crate::env::Env;
 use crate::port::platform::{Acted, Pace, PlatformBot};
 
-/// Bots without a waiting action are forgotten when there are this many.
+/// Above this number, bots without a waiting action are removed.
 const BOTS_MAX: usize = 1_024;
 
 /// (platform, bot)
@@ -27,7 +27,7 @@ pub(super) struct Pacer {
 #[derive(Default)]
 struct AllBots {
     by_platform: HashMap<String, HashMap<BotId, Arc<BotQueue>>>,
-    /// Queues that are made from now on are closed as well.
+    /// Queues that are created from now on are closed as well.
     is_closed: bool,
 }
 
@@ -55,7 +55,7 @@ struct BotQueue {
 struct Queue {
     scheduler: Scheduler,
     waiters: HashMap<Ticket, oneshot::Sender<WaitEnd>>,
-    /// Results that others wait for: their actions were superseded by this one.
+    /// Waiting results of actions that this one superseded.
     followers: HashMap<Ticket, Vec<oneshot::Sender<ActionResult>>>,
     again_ms: Option<u64>,
     is_closed: bool,
@@ -64,7 +64,7 @@ struct Queue {
 /// How waiting for a turn ended.
 enum WaitEnd {
     Go,
-    /// A later action of the same kind goes instead; its result comes here.
+    /// A later action of the same kind is carried out instead; its result comes here.
     Superseded(oneshot::Receiver<ActionResult>),
     Closed,
 }
@@ -72,7 +72,7 @@ enum WaitEnd {
 /// An action on its way through the queue of its bot: `turn`, then the platform is asked, then `end`.
 pub(super) struct QueuedAction {
     slot: QueueSlot,
-    /// Nothing to wait for: it may go at once.
+    /// `None`: no wait is needed, it may be carried out at once.
     turn: Option<oneshot::Receiver<WaitEnd>>,
     asked_ms: u64,
     deadline_ms: u64,
@@ -81,7 +81,7 @@ pub(super) struct QueuedAction {
 
 pub(super) enum TurnOutcome {
     Go,
-    /// A later one was done instead, with this result.
+    /// A later one was carried out instead, with this result.
     Superseded(ActionResult),
     /// Nothing was sent.
     NotBegun(NotBegun),
@@ -100,7 +100,7 @@ pub(super) enum NotBegun {
 }
 
 pub(super) enum Next {
-    /// It was done, after waiting so long for its turn.
+    /// It was carried out, after this time in the queue.
     Over { waited_ms: u64 },
     /// The platform refused it for its rate: wait for another turn.
     Again,
@@ -142,7 +142,7 @@ impl Pacer {
         Ok(QueuedAction { slot, turn, asked_ms, deadline_ms, waited_ms: 0 })
     }
 
-    /// Lets go the actions whose time has come. Returns when the next one's does.
+    /// Starts the actions that are due. Returns the time of the next one.
     pub(super) fn release_due(&self) -> Option<u64> {
         let now_ms = self.timer.env.steady_ms();
         loop {
@@ -164,12 +164,12 @@ impl Pacer {
         }
     }
 
-    /// Comes back when `release_due` must be asked earlier than it said.
+    /// Returns when `release_due` must be called earlier than it said.
     pub(super) async fn earlier(&self) {
         self.timer.earlier.notified().await;
     }
 
-    /// The server stops: what waits is refused now, and what comes later too. What is at a platform goes on.
+    /// The server stops: waiting and later actions are refused. Actions at a platform go on.
     pub(super) fn close(&self) {
         let mut bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
         bots.is_closed = true;
@@ -212,7 +212,7 @@ impl QueuedAction {
         }
     }
 
-    /// The platform has answered. What it refused for its rate is tried again while there is time.
+    /// The platform has answered. An action that was refused for its rate is tried again while there is time.
     pub(super) fn end(&mut self, acted: &Acted) -> Next {
         let Acted { result, pace, .. } = acted;
         let now_ms = self.slot.now_ms();
@@ -260,7 +260,7 @@ impl BotQueue {
         Ok((QueueSlot { bot: self, ticket, is_over: false }, turn))
     }
 
-    /// Lets go what may. True: `own` is among them, which nobody waits for yet.
+    /// Starts what is due. True: `own` is among it, which has no waiter yet.
     fn grant(&self, queue: &mut Queue, now_ms: u64, own: Option<Ticket>) -> bool {
         let mut own_goes = false;
         let again_ms = loop {
@@ -270,7 +270,7 @@ impl BotQueue {
                 if Some(ticket) == own {
                     own_goes = true;
                 } else if queue.waiters.remove(&ticket).is_none_or(|waiter| waiter.send(WaitEnd::Go).is_err()) {
-                    queue.scheduler.withdraw(ticket); // whoever asked is gone
+                    queue.scheduler.withdraw(ticket); // the caller is gone
                     is_gone = true;
                 }
             }
@@ -308,7 +308,7 @@ impl Queue {
     }
 }
 
-/// A slot in a queue. Dropped before it is over, it is given up and the queue moves on.
+/// A slot in a queue. If it is dropped before its end, it is given up and the queue moves on.
 struct QueueSlot {
     bot: Arc<BotQueue>,
     ticket: Ticket,
@@ -352,7 +352,7 @@ impl Drop for QueueSlot {
         }
         let now_ms = self.now_ms();
         let mut queue = self.bot.lock();
-        // A ticket that was granted to nobody is not there any more: it was not sent.
+        // A ticket whose caller was gone when it was granted is not in flight any more: it was not sent.
         let result = if queue.scheduler.is_in_flight(self.ticket) {
             unknown()
         } else {

@@ -220,8 +220,8 @@ impl Scheduler {
         }
     }
 
-    /// The tenant's first action of this priority whose chat is free and whose buckets have a token. One that waits
-    /// for its bucket holds up its chat, so that the order within a chat is kept.
+    /// The tenant's first action of this priority whose chat is free and whose buckets have a token. An action that
+    /// waits for its bucket blocks its chat, so that the order within a chat is kept.
     fn first_ready(&self, line: usize, name: &str, now_ms: u64, again_ms: &mut Option<u64>) -> Option<Ticket> {
         let tenant = self.tenants.get(name).filter(|tenant| tenant.in_flight < IN_FLIGHT_MAX)?;
         let mut held_up: HashSet<&str> = HashSet::new();
@@ -274,7 +274,7 @@ impl Scheduler {
     }
 
     /// A granted action was refused for its rate and not sent: it waits again, before all others of its tenant.
-    /// `false`: its time would not come before its deadline, and it is over.
+    /// `false`: it could not start before its deadline, and is dropped.
     pub fn again(&mut self, ticket: Ticket, pace: &Pace, now_ms: u64) -> bool {
         self.obey(pace, now_ms);
         self.end_flight(ticket);
@@ -288,7 +288,7 @@ impl Scheduler {
             return false;
         }
         if let Some(key) = held.ask.cost.replaces.clone() {
-            // If a later one waits already, that one remains replaceable.
+            // If a later edit waits already, that one remains replaceable.
             let tenant = self.tenants.entry(held.ask.tenant.clone()).or_default();
             tenant.replaceable.entry(key).or_insert(ticket);
         }

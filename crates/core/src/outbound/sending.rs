@@ -55,7 +55,8 @@ struct PartResult {
 }
 
 impl OutboundPlane {
-    /// What is not worth a journal entry, unless it was dropped: `Err`, which the caller writes down.
+    /// Sends an action that is not journaled. `Err`: it was not sent (refused, or dropped for its rate), and the caller
+    /// journals that.
     pub(super) async fn send_unjournaled(
         &self,
         sending: &Sending<'_>,
@@ -91,7 +92,8 @@ impl OutboundPlane {
         }
     }
 
-    /// A long text goes in parts, one after another. `Err`: the journal did not take it, so it was not sent.
+    /// Sends an action; a long text in parts, one after another. `Err`: the journal could not store it, so it was not
+    /// sent.
     pub(super) async fn send(&self, sending: &Sending<'_>, action: Action) -> Result<ActionResult, ActionResult> {
         let chats_of = sending.platform.common_bot().map(|_| &sending.caller.tenant);
         let (op, prompt) = (action.act.op(), prompts::by_id(chats_of, sending.chat_id, &action.act));
@@ -107,7 +109,7 @@ impl OutboundPlane {
             notes.push(format!("replaced {} earlier edits of the same message", sending.asked.replaced));
         }
         for (index, part) in parts.iter().enumerate() {
-            // With the time, so that a store that begins anew does not use the keys of the old one again.
+            // With the time, so that a new store does not use the keys of an old one again.
             let key = format!("{at_ms}.{id}.{index}");
             let acting_as = ActingAs { idempotency_key: Some(&key), ..sending.acting_as };
             // Of a plain text only the first part can be an answer.

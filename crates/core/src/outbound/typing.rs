@@ -1,5 +1,5 @@
-//! Typing indicators that stay. Vendors show one for seconds, and an agent that works asks rarely: it is repeated until
-//! the agent has written, has cleared it, or has not asked again for a minute.
+//! Repeats typing indicators. Vendors show one for some seconds, and agents rarely repeat it: the server does until the
+//! agent has written, has cleared it, or has not asked again for a minute.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,11 @@ use frontdesk_wire::{Act, Action, BotId, ChatId, TenantId};
 
 use crate::directory::Caller;
 
-/// An agent that asks for it and then is silent may have died.
+/// An agent that asks for an indicator and then is silent may have failed.
 const REPEATED_FOR_MS: u64 = 60_000;
-/// Repeated this long before the vendor would remove it.
+/// It is repeated this long before the vendor would remove it.
 const EARLY_MS: u64 = 1_000;
-/// More of one tenant are shown once, and not repeated.
+/// Further ones of the tenant are shown once, and not repeated.
 const TENANT_MAX: usize = 256;
 /// Of chat and thread together; ids of vendors are shorter.
 const PLACE_MAX_BYTES: usize = 1_024;
@@ -84,7 +84,7 @@ impl Typing {
         }
     }
 
-    /// Those whose time has come.
+    /// Indicators that are due.
     pub(super) fn due(&self, now_ms: u64) -> Vec<TypingAgain> {
         let mut due = Vec::new();
         self.lock().retain(|_, shown| {
@@ -99,8 +99,8 @@ impl Typing {
     }
 }
 
-/// An indicator as it is kept: where it is shown, and nothing else that the agent wrote. `None`: it is none, it ends one,
-/// or its place is too long for an id of a vendor.
+/// The part of an indicator that is kept: where it is shown. `None`: the action is no indicator, ends one, or its ids
+/// are too long to be those of a vendor.
 pub(super) fn to_repeat(action: &Action) -> Option<Action> {
     let Act::Typing { chat_id, .. } = &action.act else { return None };
     let thread_id = action.meta("thread_id");
@@ -113,7 +113,7 @@ pub(super) fn to_repeat(action: &Action) -> Option<Action> {
     Some(kept)
 }
 
-/// Whether people see an answer instead of the indicator from this action on. An edit does not change it.
+/// Whether users see an answer instead of the indicator from this action on. An edit does not change it.
 pub(super) fn ends_typing(act: &Act) -> bool {
     match act {
         Act::Typing { content, .. } => content.as_deref() == Some(""),

@@ -7,8 +7,8 @@ use super::stored::Stored;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
-    /// Given by the store, anew for every arming and never again: what is said of an old one cannot
-    /// touch the one that replaced it.
+    /// Assigned by the store for every arming, and never reused: a late result for an old alarm cannot affect the one
+    /// that replaced it.
     pub id: u64,
     pub instance: InstanceNo,
     pub job_id: String,
@@ -28,7 +28,7 @@ pub struct Alarm {
     pub state: AlarmState,
     /// Why the last try failed.
     pub note: String,
-    /// How often it was claimed: the token of whoever has it now.
+    /// How often it was claimed. Serves as the token of the current claim.
     pub claim: u64,
 }
 
@@ -36,12 +36,12 @@ pub struct Alarm {
 #[serde(rename_all = "lowercase")]
 pub enum AlarmState {
     Armed,
-    /// The agent took it. Kept, so that the same time again is not another alarm.
+    /// The agent accepted it. Kept, so that arming the same time again is recognised.
     Fired,
     Dead,
 }
 
-/// An alarm's place in time, and whose turn it would be.
+/// When an alarm is due, and which instance and callback it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlarmTime {
     pub next_ms: u64,
@@ -50,14 +50,14 @@ pub struct AlarmTime {
     pub callback: String,
 }
 
-/// What an arming led to.
+/// The result of an arming.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arming {
     pub id: u64,
     pub schedule_id: String,
-    /// False: this very alarm was armed, or fired, already.
+    /// False: this alarm was armed, or fired, before.
     pub fresh: bool,
-    /// An armed alarm of the same job ended for it.
+    /// It replaced an armed alarm of the same job.
     pub replaced: bool,
 }
 
@@ -70,7 +70,7 @@ pub enum Conclusion {
     Skipped { note: String },
 }
 
-/// An alarm that is over, for whoever asks what became of it.
+/// A finished alarm, for the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedAlarm {
     pub id: u64,
@@ -85,20 +85,20 @@ pub struct EndedAlarm {
     pub note: String,
 }
 
-/// Whether the end of a try counted.
+/// Whether the result of a try was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concluded {
     /// The alarm is in its new state.
     Ended,
-    /// It was replaced or cancelled meanwhile: only what happened is noted.
+    /// It was replaced or cancelled meanwhile: the result is only noted.
     Noted,
-    /// It is over, or somebody else has claimed it since: nothing was written.
+    /// It is over, or was claimed again since: nothing was written.
     Stale,
 }
 
 pub trait Alarms: Send + Sync {
-    /// Upsert by (instance, job). The same `fire_at` while armed or after it fired is the same alarm; its
-    /// callback and misfire rule follow the latest word. Another `fire_at`, or a dead alarm, is replaced.
+    /// Upsert by (instance, job). The same `fire_at`, while armed or after it fired, is the same alarm; its callback
+    /// and misfire rule are updated. Another `fire_at`, or a dead alarm, is replaced.
     fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>>;
     /// The armed alarm of a job ends as cancelled. False: there was none.
     fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
@@ -109,11 +109,11 @@ pub trait Alarms: Send + Sync {
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>>;
     /// Armed alarms in order of (`next_ms`, id), after this one, not beyond `until_ms`.
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>>;
-    /// Takes those that are armed, due by `due_by_ms` and not taken by somebody else at `now_ms`, until `until_ms`.
+    /// Claims those that are armed, due by `due_by_ms` and not claimed at `now_ms`, until `until_ms`.
     fn claim_alarms(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Alarm>>;
-    /// Ends tries, and says of each whether it counted. An alarm that was replaced or cancelled meanwhile stays as it is;
-    /// what happened is noted. That an alarm was taken is a fact, whoever reports it; everything else is believed only of
-    /// whoever holds the claim, so that nobody who was slow arms again what is over.
+    /// Ends tries, and returns for each whether it was applied. An alarm that was replaced or cancelled meanwhile stays
+    /// as it is; the result is noted. That the agent accepted an alarm is applied whoever reports it; any other result
+    /// only from the holder of the claim, so that a slow server does not arm a finished alarm again.
     fn conclude(&self, ends: Vec<(Alarm, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>>;
     /// A dead alarm is armed again, from now. `None`: it is not dead, or not there.
     fn revive_alarm(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Alarm>>;

@@ -1,7 +1,7 @@
 //! The bus between servers that share a store: hints, which say that something changed.
 //!
-//! A hint may be lost, late or doubled. The store has the facts; whoever receives a hint looks there, and sweeps find
-//! what no hint announced. So nothing depends on a hint but speed.
+//! A hint may be lost, late or doubled. The store has the facts: a server that receives a hint reads there, and sweeps
+//! find changes without a hint. So only speed depends on hints.
 
 use frontdesk_wire::{BotId, ChatId, DeskNo, InstanceNo, Seq, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub enum Hint {
     Rows(Vec<InstanceNo>),
     /// The directory has this version.
     Directory(u64),
-    /// Another server has the session of an instance now; the one named is over.
+    /// Another server has the session of an instance now; this session is over.
     Replaced(InstanceNo, SessionNo),
     /// New messages in the inboxes of these agents.
     Inboxes(Vec<InstanceNo>),
@@ -34,17 +34,17 @@ pub enum Hint {
     Results(InstanceNo),
     /// Answers to these exchanges, whose askers wait at the server.
     Answered(Vec<u64>),
-    /// What a platform tells its counterparts at other servers, in its own words.
+    /// A message of a platform to its counterparts at other servers, in its own format.
     Platform(String, String),
-    /// Interrupt this session (its key and chat) on the socket of the instance. Nobody else has it, so it may get lost with
-    /// the hint. One that is late is not sent: it would stop another turn.
+    /// Interrupt this session (its key and chat) on the socket of the instance. It is stored nowhere, so it is lost
+    /// with the hint. A late one is not sent: it would stop another turn.
     Interrupt(InstanceNo, String, ChatId),
     /// Interrupt the session of this tenant that has this key, on whichever instance runs it. It may get lost, too.
     InterruptTurn(TenantId, String),
-    /// The operator dropped a row, which the socket of the instance may still hold. If the hint is lost, the agent gets the row
-    /// as one that was on its way already.
+    /// The operator dropped a row that the socket of the instance may still hold. If the hint is lost, the agent may
+    /// still get the row.
     Dropped(InstanceNo, Seq),
-    /// Somebody at this server watches what all servers do; it wants their events for some seconds.
+    /// A client of this server watches the events of all servers; it wants theirs for some seconds.
     AskTail(DeskNo),
     /// What a server did, for one that asked.
     Tail(TailPart),
@@ -70,12 +70,12 @@ pub enum To {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BusEvent {
     Hint(Hint),
-    /// Some hints may have been lost: everything is to be looked at.
+    /// Some hints may have been lost: sweep.
     Missed,
 }
 
 impl BusEvent {
-    /// Whether taking it writes to the store, which may last: other hints must not wait for it.
+    /// Whether handling it writes to the store, which may take long: other hints must not wait for it.
     pub fn is_slow(&self) -> bool {
         matches!(self, Self::Hint(Hint::Answered(_) | Hint::Results(_)))
     }
@@ -84,11 +84,12 @@ impl BusEvent {
 pub trait Bus: Send + Sync {
     /// The number of this server, to which others send. It changes if the lease was lost.
     fn listen_as(&self, me: DeskNo);
-    /// Does not wait. Hints that are not sent yet are merged where they can be; the oldest are dropped if there are too many.
+    /// Does not wait. Hints that wait to be sent are merged where possible; if there are too many, the oldest are
+    /// dropped.
     fn send(&self, to: To, hint: Hint);
     /// The next hint. For one caller.
     fn next_event(&self) -> BoxFuture<'_, BusEvent>;
-    /// False: there are no other servers, and nobody sends hints.
+    /// False: there are no other servers.
     fn has_others(&self) -> bool {
         true
     }

@@ -1,24 +1,24 @@
-//! What servers on one store share for a short while: who does something, how often something was tried. A store that one
-//! server has alone keeps it in memory.
+//! State that servers on one store share for a short while: which one does a task, and how often something was tried. A
+//! store of one process keeps it in memory.
 
 use frontdesk_wire::{DeskNo, EventId, InstanceNo};
 
 use super::stored::Stored;
 
-/// Results that are kept for the next socket of an instance, in count and bytes, and for how long: a gateway does not wait
-/// longer for them.
+/// Bounds of the results that are kept for the next socket of an instance, in count, bytes and time: a gateway does not
+/// wait longer for them.
 pub const PARKED_MAX: usize = 1_024;
 pub const PARKED_MAX_BYTES: usize = 1 << 20;
 pub const PARKED_MS: u64 = 30_000;
 
-/// A hash of what is meant.
+/// A hash that names a task.
 pub type Mark = [u8; 16];
 
 /// Messages that may wait for the connectors of one server.
 pub const HANDOFFS_MAX: usize = 10_000;
 
-/// Whoever adds an handoff stores the receipts of its own connectors first. If it does not come to that, the handoff begins
-/// after this time.
+/// The server that adds a handoff stores the receipts of its own connectors first. If it fails before that, the handoff
+/// begins after this time.
 pub const HANDOFF_HELD_MS: u64 = 60_000;
 
 /// A message that a server hands to its connectors on behalf of another one.
@@ -29,14 +29,14 @@ pub struct Handoff {
 }
 
 pub trait Claims: Send + Sync {
-    /// This server does what is meant, and no other one (within the server its own memory decides) until `release`, for `limit_ms` at most, or until this one is gone.
-    /// `live` are the servers that are known to be live; the list may be some seconds old, so a store that several servers
-    /// share looks at their leases as well.
+    /// This server does the task, and no other one (within the server its own memory decides), until `release`, for
+    /// `limit_ms` at most, or until this one is gone. `live` are the servers that are known to be live; the list may be
+    /// some seconds old, so a store that several servers share looks at their leases as well.
     fn claim(&self, mark: Mark, me: DeskNo, live: Vec<DeskNo>, limit_ms: u64, now_ms: u64) -> Stored<'_, bool>;
     fn release(&self, marks: Vec<Mark>, me: DeskNo) -> Stored<'_, ()>;
-    /// How often this was tried in its window.
+    /// How often the task was tried in its window.
     fn tries(&self, mark: Mark, now_ms: u64) -> Stored<'_, u32>;
-    /// Counts one more; the first one begins a window.
+    /// Counts one try more; the first one begins a window.
     fn note_try(&self, mark: Mark, window_ms: u64, now_ms: u64) -> Stored<'_, ()>;
     /// The server with this name hands the message to its connectors, once, however often it is added: after it was released,
     /// or after [`HANDOFF_HELD_MS`]. False: too many wait.

@@ -6,12 +6,12 @@ use frontdesk_wire::InstanceId;
 use frontdesk_wire::agents::{AgentConnector, ConnectorSpec, Fault};
 
 pub trait Connectors: Send + Sync {
-    /// The way that a specification describes, to this one agent. What can be told to be wrong without
-    /// going there is refused here: a URL that is no allowed destination, a folder outside the base.
+    /// Opens a connector of this one agent. Errors that show without a call are refused here: a URL that is no allowed
+    /// destination, a folder outside the base.
     fn open(&self, agent_id: &InstanceId, spec: &ConnectorSpec) -> Result<Arc<dyn AgentConnector>, Fault>;
 }
 
-/// A desk that knows no other ways.
+/// No connectors.
 pub struct NoConnectors;
 
 impl Connectors for NoConnectors {

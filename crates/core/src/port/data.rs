@@ -11,24 +11,23 @@ use super::stored::Stored;
 pub const FILTERS: [&str; 7] =
     ["domain_tags", "agent_id", "vault", "payload_type", "knowledge_type", "thread_status", "pinned"];
 
-/// Details that one answer may hold. Rows beyond it come without theirs: what they are is known, and each can
-/// be got by its id.
+/// Bytes of details in one answer. Further rows come without theirs, and can be read by their ids.
 pub const ANSWER_MAX_BYTES: usize = 16 << 20;
 
-/// A query, checked.
+/// A validated query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DataQuery {
     /// All of them must occur; each is one or more words in a row. Empty is everything, newest first.
     pub phrases: Vec<String>,
-    /// A key of [`FILTERS`], and the values that will do.
+    /// A key of [`FILTERS`], and the accepted values.
     pub filters: Vec<(String, Vec<Value>)>,
     pub limit: usize,
-    /// Rows that expired by then are not seen.
+    /// Rows that have expired by then are left out.
     pub now_s: u64,
 }
 
 pub trait Data: Send + Sync {
-    /// `row.id` is new; `score` is nothing that is kept.
+    /// `row.id` is new; `score` is not stored.
     fn data_put<'a>(&'a self, tenant: &'a TenantId, row: PortableData) -> Stored<'a, ()>;
     fn data_get<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>>;
     /// Best first: among the newest that match, ranked by how often and how densely the words occur. `score`

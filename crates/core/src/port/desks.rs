@@ -4,7 +4,7 @@ use frontdesk_wire::DeskNo;
 
 use super::stored::Stored;
 
-/// How long a lease is good without being renewed.
+/// How long a lease is valid without being renewed.
 pub const LEASE_MS: u64 = 5_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Renewal {
 }
 
 /// The lease decides who tries; the row decides who may. So each duty has a token that rises with every holder, and
-/// what a holder writes names it.
+/// each write of a holder names it.
 ///
 /// `now_ms` is the caller's wall clock; a store that has a clock of its own uses that one.
 pub trait Desks: Send + Sync {
@@ -57,11 +57,12 @@ pub trait Desks: Send + Sync {
     /// Takes or keeps a duty that no live desk has. `None`: another live desk has it.
     fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>>;
     fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()>;
-    /// The desk is stopping: its duties are free at once, and it takes no more. It keeps its lease while it serves sessions.
+    /// The desk is stopping: its duties are free at once, and it takes no more. It keeps its lease while it serves
+    /// sessions.
     fn leave(&self, me: DeskNo) -> Stored<'_, ()>;
     /// The desk ends: its lease and its duties are free at once.
     fn resign(&self, me: DeskNo) -> Stored<'_, ()>;
-    /// What the desk reports of itself, for those who ask another one.
+    /// Stores what the desk reports of itself, for requests at other desks.
     fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()>;
     /// Desks whose lease ran out in the last [`ABSENT_MS`], unless one of the same name is live, each with how many
     /// milliseconds ago. Of each name the last one.

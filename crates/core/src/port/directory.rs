@@ -1,4 +1,4 @@
-//! Who is who, as records under one version: every commit raises it, and many desks may write.
+//! Tenants, gateways and the like as records under one version: every commit raises it, and many desks may write.
 
 use super::stored::Stored;
 
@@ -22,17 +22,17 @@ pub struct Change {
     pub json: Option<String>,
 }
 
-/// What happened to the directory since somebody looked.
+/// Changes of the directory since a version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// The directory is at this version now.
     pub version: u64,
     pub records: Vec<Record>,
-    /// These are all records that there are: deletions from before were forgotten meanwhile.
+    /// These are all records: deletions from before are no longer stored.
     pub whole: bool,
 }
 
-/// What follows from a commit, in memory. It is told the new version.
+/// Called with the new version after a commit, to update memory.
 pub type Applied = Box<dyn FnOnce(u64) + Send>;
 
 pub trait Directory: Send + Sync {
@@ -42,8 +42,8 @@ pub trait Directory: Send + Sync {
     /// it is a conflict, and the decision must be made again. Two records of instances or agents with the same number
     /// (`no`) are a conflict, whatever their keys. Returns the new version.
     ///
-    /// `applied` is called where the commit is made, before anybody hears of it: a caller that is dropped while it
-    /// waits leaves both done or neither. It must not block.
+    /// `applied` is called where the commit is made, before other servers are notified: if the caller is dropped while
+    /// it waits, both are done or neither. It must not block.
     fn amend(&self, seen: u64, changes: Vec<Change>, applied: Applied) -> Stored<'_, u64>;
     /// Draws this many numbers for ledgers of instances: the first of a run. A number is never given twice, also
     /// if it was not used.

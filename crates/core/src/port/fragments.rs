@@ -1,8 +1,8 @@
 //! Fragments of events: a vendor that delivers an album one photo per request, and each only after the last was answered.
 //! They are kept until the event is complete.
 //!
-//! A group is open until somebody claims it. A claim fixes which fragments it has, so that every attempt to make an event
-//! of it makes the same one, and a fragment that comes later begins another.
+//! A group is open until a server claims it. A claim fixes its fragments, so that every attempt makes the same event,
+//! and a later fragment begins another group.
 
 use frontdesk_wire::{BotId, ChatId};
 
@@ -18,7 +18,7 @@ pub const FRAGMENTS_MAX_BYTES: usize = 16 << 20;
 pub struct Fragment {
     pub platform: String,
     pub bot: BotId,
-    /// The chat. What comes in it later than a group comes after it.
+    /// The chat. Messages in it that come later than a group are stored after it.
     pub chat_id: ChatId,
     /// Names the event, among all of the bot.
     pub group: String,
@@ -31,7 +31,7 @@ pub struct Fragment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     New,
-    /// It came before.
+    /// It was stored before.
     Known,
     /// The bot has as many as it may have. It was not stored.
     Full,
@@ -44,7 +44,7 @@ pub struct Claim {
     pub fragments: Vec<Fragment>,
 }
 
-/// The groups of a bot that are complete because something else was said in their chat.
+/// The groups of a bot that are complete because another message came in their chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatGroups {
     pub platform: String,
@@ -57,8 +57,8 @@ pub struct ChatGroups {
 pub trait Fragments: Send + Sync {
     fn hold(&self, fragment: Fragment) -> Stored<'_, Held>;
 
-    /// Claims the open groups of a chat. Those that were claimed and not joined come first: whoever has them may have
-    /// failed, and it does no harm to make an event twice.
+    /// Claims the open groups of a chat. Those that were claimed and not joined come first: their claimer may have
+    /// failed, and making an event twice does no harm.
     fn claim_chat(&self, groups: ChatGroups, now_ms: u64) -> Stored<'_, Vec<Claim>>;
 
     /// Claims some open groups that got nothing after `quiet_since_ms`, and again those that were claimed up to

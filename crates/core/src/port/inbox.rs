@@ -1,5 +1,5 @@
-//! What one agent says to another, kept in the receiver's inbox. A message is written by
-//! `Ledger::accept`, in one commit with the rows of the sockets that it goes to.
+//! Messages between agents, kept in the receiver's inbox. A message is written by `Ledger::accept`, in one commit with
+//! the rows of the sockets that it goes to.
 
 use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 
@@ -21,7 +21,7 @@ pub struct InboxMessage {
     pub meta: Option<String>,
     /// The one session that it is for.
     pub session_id: Option<String>,
-    /// How every connector took it, as JSON.
+    /// The result of every connector, as JSON.
     pub receipts: String,
 }
 
@@ -31,9 +31,10 @@ impl InboxMessage {
     }
 }
 
-/// A message in its place. Places rise within an inbox in the order in which messages become readable, so that a reader
-/// that goes on behind the last one misses nothing: a store with several writers draws them under the inbox's lock, and
-/// not from the numbers of events. An agent that is deleted and made again gets an inbox with higher places.
+/// A message at its position (`place`). Positions rise within an inbox in the order in which messages become readable,
+/// so that a reader that continues after the last one misses none: a store with several writers draws them under the
+/// inbox's lock, and not from the numbers of events. An agent that is deleted and made again gets an inbox with higher
+/// positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
     pub place: InboxSeq,
@@ -53,12 +54,12 @@ pub struct PlannedWake {
 pub trait Inbox: Send + Sync {
     /// Messages of an inbox with `place > after`, in order: at most `limit`, and no more after `PAGE_MAX_BYTES`.
     fn messages(&self, agent: InstanceNo, after: InboxSeq, limit: usize) -> Stored<'_, Vec<StoredMessage>>;
-    /// The place of the newest message, 0 for none.
+    /// The position of the newest message, 0 for none.
     fn newest_message(&self, agent: InstanceNo) -> Stored<'_, InboxSeq>;
     /// The message that an event became.
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>>;
-    /// Notes how the connectors took it, and what it has become: its kind, its session, its receipts. With `seen`, only if the
-    /// receipts still are these: another server may have added some. Returns whether it was noted.
+    /// Stores the results of the connectors, and the new kind and session of the message. With `seen`, only if the
+    /// receipts still are these: another server may have added some. Returns whether it was stored.
     fn note_receipts(&self, event: EventId, seen: Option<String>, message: InboxMessage) -> Stored<'_, bool>;
     /// The newest messages of a tenant, newest first. At least the first 1,000 characters of each are there.
     fn recent_messages<'a>(&'a self, tenant: &'a TenantId, limit: usize) -> Stored<'a, Vec<StoredMessage>>;

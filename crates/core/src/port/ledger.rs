@@ -43,13 +43,13 @@ pub struct Acceptance {
     /// Receivers that get another JSON than `delivery.json`.
     pub own_json: Vec<(InstanceNo, String)>,
     pub capabilities: Vec<SealedCapability>,
-    /// The chat becomes one that the tenant may answer in.
+    /// The tenant may write to the chat from now on.
     pub reaches: bool,
     /// It goes into an agent's inbox as well.
     pub message: Option<InboxMessage>,
     /// Its line in the built-in chat. Boxed: most events have none, and acceptances are moved often.
     pub chat: Option<Box<ChatWrite>>,
-    /// Kept while one of its rows is owed. Nothing is stored where nobody receives the event.
+    /// Kept while one of its rows is unsettled. Nothing is stored for an event without receivers.
     pub files: Vec<EventFile>,
 }
 
@@ -79,7 +79,7 @@ pub struct Accepted {
     /// False: a duplicate; nothing was written.
     pub fresh: bool,
     pub rows: Vec<MadeRow>,
-    /// The place in the agent's inbox, if it went into one; 0 is none.
+    /// The position in the agent's inbox, if it went into one; 0 is none.
     pub place: InboxSeq,
     /// The number of the chat line that was written with it.
     pub line: Option<u64>,
@@ -208,7 +208,7 @@ pub trait RowListener: Send + Sync {
     fn rows_committed(&self, rows: &[NewRow]);
 }
 
-/// A session of which an instance got rows.
+/// A session of an instance that got rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentTurn {
     pub session_key: String,
@@ -219,7 +219,7 @@ pub struct SentTurn {
 
 /// Rows of one instance that are looked through for its turns.
 pub const TURN_ROWS_MAX: usize = 20_000;
-/// Older rows among them that may be passed over: a replayed message is a new row with its old time.
+/// Older rows among them that may be skipped: a replayed message is a new row with its old time.
 pub const TURN_ROWS_OLD_MAX: usize = 256;
 /// Sessions of one instance that are remembered.
 pub const TURN_SESSIONS_MAX: usize = 4_096;
@@ -240,7 +240,7 @@ pub trait Ledger: Send + Sync {
     fn position(&self, instance: InstanceNo) -> Stored<'_, Position>;
     /// Unsettled rows with `seq > after`, in order.
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>>;
-    /// Whether a row of this message is still owed to an instance.
+    /// Whether a row of this message is unsettled for an instance.
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool>;
     /// The instances that this server serves, the sessions that do, and their newest rows.
     fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>>;
@@ -254,8 +254,9 @@ pub trait Ledger: Send + Sync {
     -> Stored<'_, bool>;
     /// Puts the same delivery at the end of the ledger again.
     fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>>;
-    /// The sessions of which rows that were accepted since then were written to a socket of this instance, newest first.
-    /// Looks through its last [`TURN_ROWS_MAX`] rows, up to the [`TURN_ROWS_OLD_MAX`]th that is older, and returns at most [`TURN_SESSIONS_MAX`].
+    /// The sessions of which rows that were accepted since then were written to a socket of this instance, newest
+    /// first. Reads its last [`TURN_ROWS_MAX`] rows, up to the [`TURN_ROWS_OLD_MAX`]th that is older, and returns at
+    /// most [`TURN_SESSIONS_MAX`].
     fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>>;
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>>;
     /// The newest event of this tenant that carries this message id and was marked under a dedup key
@@ -267,7 +268,7 @@ pub trait Ledger: Send + Sync {
         message_id: &'a MessageId,
         chat_id: Option<&'a ChatId>,
     ) -> Stored<'a, Option<EventRecord>>;
-    /// The events marked under these dedup keys, in the same order, whosever they are. This tenant asks.
+    /// The events marked under these dedup keys, in the same order, of any tenant. This tenant asks.
     fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>>;
     /// Whether something from this chat was ever accepted for this tenant.
     fn reached<'a>(

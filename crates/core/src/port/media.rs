@@ -1,4 +1,4 @@
-//! Media: files that pass through the desk. Their bytes come and go in pieces; none is held whole in memory.
+//! Media: files that pass through the server. Their bytes are streamed; none is held whole in memory.
 
 use std::pin::Pin;
 
@@ -47,7 +47,7 @@ pub struct SealedMedia {
     pub expires_ms: u64,
 }
 
-/// A file that an event refers to. It is kept while mail of the event is owed, whatever its age.
+/// A file that an event refers to. It is kept while a row of the event is unsettled, whatever its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventFile {
     /// Id of a file in the store. A file of another tenant is not touched.

@@ -1,4 +1,4 @@
-//! The ports: what the desk asks of the world, in the desk's own words.
+//! The ports: interfaces to stores, platforms, agents and other servers, in the terms of the core.
 
 pub mod alarms;
 pub mod bus;

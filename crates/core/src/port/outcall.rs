@@ -1,4 +1,4 @@
-//! The guarded client for URLs that other people named (wake URLs, media, callbacks), and for the APIs of vendors.
+//! The guarded client for URLs that others chose (wake URLs, media, callbacks), and for the APIs of vendors.
 
 use std::time::Duration;
 
@@ -90,13 +90,13 @@ pub struct Call<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// The base URL that the operator set for a bot. A URL of the same scheme, host and port may be private.
     pub trusted: Option<&'a str>,
-    /// Instead of the client's own limit, and never over its longest.
+    /// Instead of the client's own limit, and at most its longest.
     pub time: Option<Duration>,
-    /// The answer is a stream of events that goes on until it breaks off: only its beginning is limited in time. For `open`.
+    /// The answer is an endless stream of events: only its beginning is limited in time. For `open`.
     pub endless: bool,
-    /// The answer is read no further than this.
+    /// The answer is read up to this length.
     pub max_bytes: usize,
-    /// What is over that, or breaks off, is left out instead of refused: the status is what counts.
+    /// A longer or interrupted answer is cut off instead of refused: only the status matters.
     pub cut: bool,
 }
 
@@ -152,7 +152,7 @@ fn header_of<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str>
 pub enum SocketMessage {
     Text(String),
     Binary(Bytes),
-    /// A ping or a pong: the other side is there. Pings are answered by the socket itself.
+    /// A ping or a pong: the peer is alive. Pings are answered by the socket itself.
     Alive,
 }
 
@@ -177,7 +177,7 @@ pub struct Dial<'a> {
 }
 
 pub trait Outcall: Send + Sync {
-    /// What can be told from the URL alone, without a lookup. Asked when a URL is given to us.
+    /// Checks that need no lookup. Called when a URL is configured.
     fn check(&self, url: &str) -> Result<(), OutcallError>;
 
     /// Checked again, address pinned, no redirect followed, bounded in size and time.

@@ -1,4 +1,4 @@
-//! Which session serves which instance, and what is known of an instance while it has none.
+//! Which session serves which instance, and what is stored of an instance without one.
 
 use frontdesk_wire::{DeskNo, GatewayId, InstanceNo, Seq, SessionNo};
 
@@ -8,7 +8,7 @@ use super::stored::Stored;
 /// What is known of an instance's sessions. Every verb below writes its own columns only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Presence {
-    /// The desk that has its session; 0 is none. A desk that is not live any more left it so when it crashed.
+    /// The desk that has its session; 0 is none. A desk that crashed may still be named.
     pub served_by: DeskNo,
     pub session: SessionNo,
     /// Whose session that is, or was. Empty in a store of one server, which knows its sockets.
@@ -26,19 +26,19 @@ pub struct Presence {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
     pub session: SessionNo,
-    /// Where it goes on.
+    /// Where it continues.
     pub position: Position,
     /// What was known before.
     pub before: Presence,
 }
 
 pub trait Sessions: Send + Sync {
-    /// A new session serves the instance, whoever did until now.
+    /// A new session serves the instance, and replaces any other one.
     fn attach(&self, instance: InstanceNo, me: DeskNo, gateway: GatewayId, now_ms: u64) -> Stored<'_, Attached>;
     /// The session ends. False: another one serves the instance already, and nothing was written.
     fn detach(&self, instance: InstanceNo, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool>;
-    /// A desk that lost its lease goes on under this number, with those of its sessions that were not replaced meanwhile.
-    /// Returns the instances of these.
+    /// A desk that lost its lease continues under this number, with those of its sessions that were not replaced
+    /// meanwhile. Returns the instances of these.
     fn adopt(&self, me: DeskNo, sessions: Vec<(InstanceNo, SessionNo)>) -> Stored<'_, Vec<InstanceNo>>;
     /// With a session: only while that one serves the instance.
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool>;

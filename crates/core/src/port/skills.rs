@@ -9,7 +9,7 @@ use crate::hash::short_hash;
 /// Heads are read in pages, and may be large: a page that has this much ends.
 pub const PAGE_MAX_BYTES: usize = 16 << 20;
 
-/// What must be true of the present head for a write to happen.
+/// A condition on the current head for a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
     /// The name is free.
@@ -33,7 +33,7 @@ pub struct SkillWrite {
 /// A query, checked and in the form in which it is asked.
 #[derive(Debug, Clone, Default)]
 pub struct SkillQuery {
-    /// Any of these; `None` does not ask for a status, an empty list finds nothing.
+    /// Any of these; `None` does not filter by status, an empty list matches nothing.
     pub statuses: Option<Vec<SkillStatus>>,
     pub author: Option<String>,
     pub name: Option<regex::Regex>,
@@ -100,14 +100,14 @@ impl<'a> HeadPage<'a> {
     }
 }
 
-/// Of what a writer makes long.
+/// The length of the fields whose length a writer chooses.
 fn size(head: &SkillMeta) -> usize {
     let bag = head.metadata_bag.as_ref().map_or(0, |bag| serde_json::to_string(bag).map_or(0, |json| json.len()));
     bag + head.description.as_ref().map_or(0, String::len) + head.tags.iter().map(String::len).sum::<usize>()
 }
 
-/// A tenant's token after one more change of a head: what `name` is now, or that it is gone. A chain, so that
-/// a store put back from an older copy does not come by a token that once meant something else.
+/// A tenant's token after one more change of a head: the new state of `name`, or that it is gone. A chain, so that a
+/// restored older copy does not produce a token that once meant something else.
 pub fn next_token(token: &str, name: &str, now: Option<(SkillStatus, &str)>) -> String {
     let (status, hash) = now.map_or(("", ""), |(status, hash)| (status.name(), hash));
     hex::encode(short_hash(&[token, name, status, hash]))

@@ -25,7 +25,7 @@ pub use super::stored::{PAGE_MAX_BYTES, StoreError, Stored};
 pub use super::upkeep::{Purged, Retention, StoreReport, Upkeep};
 pub use super::vault::{SealedCapability, Vault};
 
-/// Everything that a backend is.
+/// All traits of a backend.
 pub trait Store:
     Directory
     + Ledger

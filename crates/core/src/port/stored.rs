@@ -1,4 +1,4 @@
-//! What every verb of a store answers.
+//! Results of the verbs of a store.
 
 use super::BoxFuture;
 
@@ -15,13 +15,13 @@ pub enum StoreError {
     /// A record that this version cannot read is in the way: nothing was written.
     #[error("{0}")]
     Newer(String),
-    /// Somebody else changed the record in between.
+    /// Another writer changed the record in between.
     #[error("the record was changed concurrently")]
     Conflict,
 }
 
 impl StoreError {
-    /// The text for whoever asked, without details of the store. A real failure is logged with them.
+    /// The text for the caller, without details of the store. A real failure is logged with them.
     pub fn refusal(&self) -> String {
         let text = match self {
             Self::Conflict => return "the record was changed concurrently; try again".into(),
@@ -36,6 +36,6 @@ impl StoreError {
 
 pub type Stored<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// What people and agents wrote is read in pages: one that has this many bytes ends, however few rows it has. Somebody
-/// who asks for pages and does not read them holds no more than this.
+/// Texts of users and agents are read in pages: a page with this many bytes ends, however few rows it has. A client
+/// that asks for pages and does not read them holds no more than this.
 pub const PAGE_MAX_BYTES: usize = 512 << 10;

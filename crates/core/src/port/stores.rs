@@ -1,4 +1,4 @@
-//! The traits of one store, apart.
+//! The traits of one store, one field each.
 
 use std::sync::Arc;
 

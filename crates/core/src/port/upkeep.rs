@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
 
-/// What may be forgotten, and from when on.
+/// What may be deleted, by age.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Retention {
     pub now_ms: u64,
     /// Settled mail and the events behind it.
     pub events_before_ms: u64,
     pub verdicts_before_ms: u64,
-    /// What agents were told, read or not. 0: it is kept.
+    /// Messages of inboxes, read or not. 0: they are kept.
     pub inbox_before_ms: u64,
-    /// What agents sent out. 0: it is kept.
+    /// Actions of agents in the journal. 0: they are kept.
     pub journal_before_ms: u64,
     /// Lines of the built-in chat. 0: they are kept.
     pub chat_before_ms: u64,
@@ -38,9 +38,9 @@ pub struct StoreReport {
     pub backend: String,
     pub rows_waiting: u64,
     pub bytes: u64,
-    /// What the integrity check found; empty is well.
+    /// What the integrity check found; empty: no faults.
     pub faults: Vec<String>,
-    /// What may lose accepted data although all is well now, each with what to do.
+    /// Risks of losing accepted data although there is no fault now, each with what to do.
     pub risks: Vec<String>,
 }
 
@@ -50,6 +50,6 @@ pub trait Upkeep: Send + Sync {
     fn report(&self) -> Stored<'_, StoreReport>;
     /// A consistent copy, made while the desk works.
     fn backup<'a>(&'a self, to: &'a Path) -> Stored<'a, u64>;
-    /// One small step of forgetting what is old. Call it until it says that there is no more.
+    /// One small step that deletes what is old. Call it until it says that there is no more.
     fn purge(&self, retention: Retention) -> Stored<'_, Purged>;
 }

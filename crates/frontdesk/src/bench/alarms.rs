@@ -1,4 +1,4 @@
-//! `bench alarms`: a million armed alarms. What they cost, how late they are, how a storm and a restart go.
+//! `bench alarms`: a million armed alarms: memory, lateness, a burst and a restart.
 //!
 //! Every fire carries a token that was signed for it, and is claimed and ended durably.
 
@@ -76,7 +76,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let rate = plan.rate;
     arm(&running.desk, &instances, &url, "wait", waiting, move |n| from_ms + n * 1000 / rate).await?;
     let arm_per_s = waiting as f64 / began.elapsed().as_secs_f64();
-    tokio::time::sleep(Duration::from_secs(1)).await; // let the last buffers go
+    tokio::time::sleep(Duration::from_secs(1)).await; // lets the last buffers be freed
     let bytes_per_alarm = rss_bytes().saturating_sub(before) / waiting.max(1);
 
     eprintln!("{due} alarms at {rate}/s");

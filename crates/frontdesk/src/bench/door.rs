@@ -1,4 +1,4 @@
-//! The load of a real door: one HTTP request a message, over connections that are kept open.
+//! Load through a real route: one HTTP request per message, over connections that are kept open.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ pub(super) const CONNECTIONS: usize = 64;
 /// The paced run starts requests at these times.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Where the messages go in.
+/// The route that takes the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Door {
@@ -116,7 +116,7 @@ impl DoorOrders {
         Ok(Connection { stream, read: Vec::with_capacity(4096) })
     }
 
-    /// As fast as the door answers.
+    /// As fast as the route answers.
     pub(super) async fn flood(&self, span: std::ops::Range<u64>, now_us: impl Fn() -> u128) -> anyhow::Result<()> {
         let mut connection = self.connect().await?;
         for number in span {
@@ -125,8 +125,8 @@ impl DoorOrders {
         Ok(())
     }
 
-    /// At a fixed rate, whatever the door does: a request that finds no free connection waits, and its age counts.
-    /// Returns the vendor of each request and the microseconds until its answer.
+    /// At a fixed rate: a request that finds no free connection waits, and its latency includes the wait. Returns the
+    /// vendor of each request and the microseconds until its answer.
     pub(super) async fn pace(
         &self,
         messages: u64,

@@ -24,7 +24,7 @@ const CHANNELS: usize = 1_000;
 /// Of each other tenant.
 const OTHER_INSTANCES: usize = 2;
 const OTHER_PEOPLE: usize = 20;
-/// Different events, asked in turn.
+/// Different events, decided in turn.
 const CASES: usize = 8_192;
 
 pub(super) fn run(decisions: u64, rounds: usize) -> Value {

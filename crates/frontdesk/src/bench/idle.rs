@@ -1,4 +1,4 @@
-//! `bench idle`: what a desk costs that has nothing to do.
+//! `bench idle`: the cost of an idle server.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(super) async fn run(sockets: usize) -> anyhow::Result<Value> {
         open == sockets,
         "only {open} of {sockets} sockets are open; raise the limit of open files (ulimit -n)"
     );
-    tokio::time::sleep(Duration::from_secs(3)).await; // let buffers of the handshakes go
+    tokio::time::sleep(Duration::from_secs(3)).await; // lets buffers of the handshakes be freed
     let after = rss_bytes();
     load.end().await;
     stage.close().await;

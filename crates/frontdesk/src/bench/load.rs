@@ -1,5 +1,5 @@
-//! The load process: many gateways that take and ack, and a feed that sends. It measures; it must be
-//! cheap itself, so it reads just what it needs out of each line.
+//! The load process: many gateways that take and ack, and a feed that sends. It must not disturb what it measures, so
+//! it reads only what it needs of each line.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -137,7 +137,7 @@ async fn through_door(run: &Arc<Run>, door: &DoorOrders, orders: &LoadOrders) ->
     if let Some(rate) = orders.rate {
         let took_us = door.pace(orders.messages, rate, now_us).await?;
         if orders.gateways.is_empty() {
-            return say(&answered(run, began, &took_us, door.platforms.len())); // nobody takes the messages
+            return say(&answered(run, began, &took_us, door.platforms.len())); // no agent takes the messages
         }
         return finish(run, began).await;
     }
@@ -154,7 +154,7 @@ async fn through_door(run: &Arc<Run>, door: &DoorOrders, orders: &LoadOrders) ->
     finish(run, began).await
 }
 
-/// Every message was taken: says how long that took, and how old they were.
+/// All messages were taken: reports the time of that and their latencies.
 async fn finish(run: &Run, began: Duration) -> anyhow::Result<()> {
     while run.taken.load(Ordering::Relaxed) < run.messages {
         run.all.notified().await;
@@ -232,7 +232,7 @@ async fn take(run: Arc<Run>, mut socket: Socket) {
     }
 }
 
-/// As fast as the desk takes them, two batches ahead of its answers.
+/// As fast as the server accepts them, two batches ahead of its answers.
 async fn flood(
     run: Arc<Run>,
     feed: SocketAddr,
@@ -258,8 +258,8 @@ async fn flood(
     Ok(())
 }
 
-/// A fixed rate, whatever the desk does: lateness of the desk does not slow the source. Over several
-/// connections in turn, as many chats would: one batch does not wait for the commit of another.
+/// At a fixed rate, however late the server is. Over several connections in turn, as from many chats: one batch does
+/// not wait for the commit of another.
 async fn pace(run: &Run, feeds: &[SocketAddr], rate: u64, source: Source) -> anyhow::Result<()> {
     let (mut writers, mut answers) = (Vec::new(), Vec::new());
     for number in 0..usize::try_from(FEEDS)? {
@@ -287,7 +287,7 @@ async fn pace(run: &Run, feeds: &[SocketAddr], rate: u64, source: Source) -> any
         }
     }
     for mut write in writers {
-        write.shutdown().await?; // the desk answers what it has and hangs up
+        write.shutdown().await?; // the server answers all and closes the connection
     }
     for answer in answers {
         answer.await??;

@@ -1,4 +1,4 @@
-//! `bench relay`: how fast, and how soon.
+//! `bench relay`: throughput and latency of deliveries.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     }))
 }
 
-/// A fresh desk each time. Ends when every event was acked and the acks are saved.
+/// A new server for each run. Ends when every event was acked and the acks are saved.
 async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Result<LoadDone> {
     let Shared { desks, store, bus } = &plan.shared;
     let mut stage = Stage::open_shared(*desks, store, bus).await?;
@@ -122,7 +122,7 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
     Ok(done)
 }
 
-/// The credential of a door; for webhooks a bot `h0`... for each agent.
+/// The credential of a route; for webhooks a bot `h0`... for each agent.
 async fn open_door(stage: &Stage, door: Door, plan: &Plan) -> anyhow::Result<DoorOrders> {
     let directory = stage.app.desk.directory();
     let secret = match door {

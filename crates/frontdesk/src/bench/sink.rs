@@ -1,5 +1,5 @@
-//! The sink process: an agent's door that takes every fire at once and notes how late it is. Cheap, so
-//! that it measures the desk and not itself.
+//! The receiver process: the HTTP server of an agent, which accepts every fire at once and notes its lateness. It uses
+//! little processor time, so that the server is measured and not itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

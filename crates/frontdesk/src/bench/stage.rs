@@ -1,4 +1,4 @@
-//! A desk to measure, with agents that may join, and the load process beside it.
+//! A server to measure, with agents, and the load process beside it.
 
 use std::path::PathBuf;
 use std::process::Stdio;

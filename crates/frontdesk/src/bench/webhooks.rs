@@ -63,7 +63,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     }))
 }
 
-/// A fresh desk each time.
+/// A new server for each run.
 async fn one_run(plan: &Plan, platforms: &[String]) -> anyhow::Result<LoadDone> {
     let mut stage = Stage::open().await?;
     stage.provision(plan.agents).await?;

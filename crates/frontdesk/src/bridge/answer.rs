@@ -1,4 +1,4 @@
-//! An answer in a chat: shown while it grows, if the platform can edit messages, and certain at its end.
+//! An answer in a chat: shown while it grows, if the platform can edit messages, and sent as a whole at its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const LENGTH: usize = 2000;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     Surely,
-    /// The server does not know it, and repeating it could show it twice.
+    /// The server does not know it, and repeating the answer could show it twice.
     Perhaps,
 }
 
@@ -125,7 +125,7 @@ impl Answer {
         Ok(written)
     }
 
-    /// Sends or edits, and repeats what was certainly not carried out.
+    /// Sends or edits, and retries what was certainly not carried out.
     async fn write(&self, edited: Option<&str>, text: &str) -> Result<(), ActError> {
         let mut attempt = 1;
         loop {

@@ -116,9 +116,9 @@ struct Limits {
 /// Why there is no answer.
 #[derive(Debug)]
 enum Trouble {
-    /// Worth another attempt.
+    /// A retry may succeed.
     Again(String),
-    /// Another attempt would not help.
+    /// A retry would not help.
     Final(String),
     /// The user said /stop.
     Stopped,
@@ -142,7 +142,7 @@ enum Reported {
     /// It may remember those of an earlier process.
     #[default]
     Unknown,
-    /// On the connection with this number. A server that was restarted knows nothing.
+    /// On the connection with this number. A server that was restarted has forgotten them.
     Known(u64, Option<String>),
 }
 
@@ -337,7 +337,7 @@ impl Bridge {
         unfinished.insert(key, answer);
     }
 
-    /// The final text, and the problem that the operator should know of. `Err`: worth another attempt.
+    /// The final text, and the problem to report to the operator. `Err`: a retry may succeed.
     async fn outcome(&self, turn: &Turn, answer: &mut Answer) -> Result<(String, Option<String>), String> {
         let event = &turn.event;
         let working = async {

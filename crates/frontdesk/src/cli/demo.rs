@@ -55,7 +55,7 @@ pub(super) async fn demo(port: u16, data_dir: Option<PathBuf>) -> anyhow::Result
     Ok(())
 }
 
-/// Does the operator's steps: provisions the agent, and links the page's user to it.
+/// Carries out the operator's steps: provisions the agent, and links the page's user to it.
 async fn invite_agent(desk: &Frontdesk) -> anyhow::Result<(Dial, WakeListener)> {
     let listener = WakeListener::listen(([127, 0, 0, 1], 0).into())
         .await

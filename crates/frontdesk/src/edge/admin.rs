@@ -167,7 +167,7 @@ async fn add_bot(_: Admin, State(app): State<App>, Json(ask): Json<BotNew>) -> M
 /// Time for the vendor to say what it knows.
 const CHECK_TIME: Duration = Duration::from_secs(20);
 
-/// What the vendor says about a bot, and what its listener met.
+/// What the vendor says about a bot, and why its listener failed.
 async fn check_bot(
     _: Admin,
     State(app): State<App>,

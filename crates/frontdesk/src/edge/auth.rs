@@ -28,7 +28,7 @@ pub(crate) fn gateway(app: &App, token: Option<&str>) -> Result<Caller, Unproven
     token.map_or(Err(Unproven::Unauthorized), |token| app.desk.directory().prove_gateway(token))
 }
 
-/// Who is not known is unauthorized; a server that cannot know is asked again later.
+/// An unknown caller is unauthorized; a server that cannot tell asks for a later retry.
 fn refused(why: Unproven) -> Refusal {
     match why {
         Unproven::Unavailable => Refusal::new(Code::Unavailable, why.to_string()).plain(),

@@ -1,4 +1,4 @@
-//! Memory that the bodies of requests in progress may take, divided so that nobody can take that of others.
+//! Memory for the bodies of requests in progress, divided so that one sender cannot use up the share of others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use tokio::time::timeout;
 
 use super::flow::Budgets;
 
-/// For all bodies of callers that have proven who they are.
+/// For all bodies of authenticated callers.
 const PROVEN_KIB: usize = 768 << 10;
 /// For all other bodies: a signature is checked over the whole body.
 const UNPROVEN_KIB: usize = 256 << 10;
-/// Of those, what the bodies of one door may take together: the first `SMALL_KIB` of each body, and as much again the rest
+/// Of those, what the bodies of one route of a bot may take together: the first `SMALL_KIB` of each body, and as much again the rest
 /// of the large ones. Large bodies that stall do not keep the ordinary messages of a vendor out, and a flood leaves room
-/// for other doors.
+/// for other routes.
 const DOOR_KIB: usize = 32 << 10;
 const SMALL_KIB: usize = 64;
 /// How long a request waits for others to finish.
 const WAIT_TIME: Duration = Duration::from_secs(5);
 
-/// The memory. A body takes as much as has arrived: a peer that announces much and sends nothing holds nothing.
+/// The memory. A body takes as much as has arrived, not as much as its sender announces.
 #[derive(Clone)]
 pub(crate) struct BodyMemory(Arc<Pools>);
 
@@ -55,7 +55,7 @@ type Taken = [Option<OwnedSemaphorePermit>; 3];
 /// Whose memory it is.
 #[derive(Clone)]
 enum Owner {
-    /// Not proven, or not yet.
+    /// Not authenticated, or not yet.
     Unproven,
     /// Sent to this door of a bot.
     Door(String),
@@ -63,7 +63,7 @@ enum Owner {
     Operator,
 }
 
-/// Others took the memory, and kept it for the waiting time.
+/// Others kept the memory for the whole waiting time.
 #[derive(Debug, thiserror::Error)]
 #[error("too many requests in progress {0}; nothing was stored, try again")]
 pub(crate) struct BodyMemoryFull(String);
@@ -84,7 +84,7 @@ impl BodyMemory {
         }))
     }
 
-    /// For a request of somebody unproven. Whoever reads the body lets it [grow](BodyReservation::grow).
+    /// For an unauthenticated request. The reader of the body lets it [grow](BodyReservation::grow).
     pub(super) fn reservation(&self) -> BodyReservation {
         let held = Held { memory: self.clone(), owner: Owner::Unproven, kib: 0, taken: Taken::default() };
         BodyReservation(Arc::new(Mutex::new(held)))
@@ -137,7 +137,7 @@ impl BodyReservation {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sender has proven to belong to this tenant, before its body is read.
+    /// The sender was authenticated for this tenant, before its body is read.
     pub(super) fn prove(parts: &Parts, tenant: &TenantId) {
         Self::assign(parts, Owner::Tenant(tenant.clone()));
     }
@@ -181,7 +181,7 @@ impl BodyReservation {
         Ok(())
     }
 
-    /// A body that grows as it is read by somebody who does not know of this.
+    /// A body that grows while code reads it that does not count bytes.
     pub(super) fn counted(self, body: Body) -> Body {
         let begun = (body.into_data_stream(), 0, self);
         Body::from_stream(stream::try_unfold(begun, async |(mut pieces, bytes, held)| {

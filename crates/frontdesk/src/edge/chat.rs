@@ -181,7 +181,7 @@ struct Watch {
     signals: ChatWatcher,
     notices: Receiver<Arc<Notice>>,
     leave: CancellationToken,
-    /// Whose states come first. Each event is made when it is its turn: there may be thousands.
+    /// Agents whose states are sent first. Each event is made when it is sent: there may be thousands.
     agents: std::vec::IntoIter<Arc<Instance>>,
     /// Events that were read but not sent yet.
     ready: VecDeque<Event>,

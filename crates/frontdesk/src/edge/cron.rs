@@ -1,4 +1,4 @@
-//! The cron API: agents arm one alarm per job, list and cancel them; the public keys are open to everybody. The
+//! The cron API: agents arm one alarm per job, list and cancel them; the public keys need no authentication. The
 //! contract requires errors as `{"error": "..."}`.
 
 use axum::Json as Reply;

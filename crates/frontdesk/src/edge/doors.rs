@@ -70,7 +70,7 @@ async fn take(
     })
 }
 
-/// Signatures are of the bytes that a vendor wrote, and no vendor compresses them.
+/// Signatures are over the bytes that a vendor sent, and no vendor compresses them.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
@@ -148,7 +148,7 @@ async fn try_take(
     bots.keep_granted(name, &bot.id, &received.granted).await?;
     let inlet = app.desk.inbound().inlet(name, &bot);
     take_fragment(app, platform, &bot, &mut received).await?;
-    // A chat that moves takes its routes with it, so what was said in the old one is stored first.
+    // A chat that moves takes its routes with it, so messages from the old one are stored first.
     let is_move = |change: &Change| matches!(change, Change::ChatMoved { .. });
     let (moves, others): (Vec<Change>, Vec<Change>) = received.changes.into_iter().partition(is_move);
     for change in others {
@@ -184,7 +184,7 @@ async fn try_take(
     }
 }
 
-/// Keeps a fragment of an event until the rest is there. What waits in the same chat and is complete now comes first.
+/// Keeps a fragment of an event until the rest arrives. Complete events that wait in the same chat are stored first.
 async fn take_fragment(
     app: &App,
     platform: &dyn Platform,
@@ -204,7 +204,7 @@ async fn take_fragment(
     Ok(())
 }
 
-/// Everything that a request brought. An event that is refused does not stop the others.
+/// Stores the content of a request. An event that is refused does not stop the others.
 async fn store(
     inlet: &dyn Inlet,
     receipts: Vec<LateReceipt>,
@@ -224,8 +224,8 @@ async fn store(
     Ok((stored, refusal))
 }
 
-/// When the journal is looked at again for a message that failed. A vendor may report the failure before the answer to the
-/// action was written down, and most vendors report it once.
+/// Delays after which the journal is searched again for a message that failed. A vendor may report the failure before
+/// the answer to the action was stored, and most vendors report it once.
 const LOOK_AGAIN_MS: [u64; 3] = [100, 400, 1_000];
 
 async fn note_receipts(inlet: &dyn Inlet, receipts: &[LateReceipt]) -> Result<(), StoreError> {
@@ -255,7 +255,7 @@ async fn note_receipts(inlet: &dyn Inlet, receipts: &[LateReceipt]) -> Result<()
     Ok(())
 }
 
-/// Strangers can cause this as often as they like, so not every time is logged; the metric counts all.
+/// Unauthenticated clients can cause refusals at any rate, so not each is logged; the metric counts all.
 fn note_refusal(app: &App, platform: &str, door: &Door, reply: &Reply) {
     let count = app.doors_refused.fetch_add(1, Ordering::Relaxed) + 1;
     if count.is_power_of_two() {
@@ -269,7 +269,7 @@ fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
     headers.iter().filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?))).collect()
 }
 
-/// A refusal in plain text gets the form of all refusals; any other is what the vendor expects.
+/// A refusal in plain text is converted to the form of all refusals; any other is sent as the platform made it.
 fn respond(reply: Reply) -> Response {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let code = match status {

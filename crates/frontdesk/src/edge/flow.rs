@@ -1,4 +1,4 @@
-//! Limits for what a peer can make us hold: time to receive requests and send responses, and memory per tenant for
+//! Limits on the resources that a peer can hold: time to receive requests and send responses, and memory per tenant for
 //! responses that are not read yet.
 
 use std::collections::HashMap;
@@ -157,7 +157,7 @@ impl Answering {
 }
 
 impl Drop for Answering {
-    /// An upgraded connection stays so. A body may be dropped when the next request has begun; that one goes on.
+    /// An upgraded connection stays upgraded. A body may be dropped when the next request has begun, which then counts.
     fn drop(&mut self) {
         let own = self.request * PHASES;
         let _ = self.phase.0.compare_exchange(own + ANSWER, own + ANSWERED, Relaxed, Relaxed);
@@ -325,7 +325,7 @@ impl Budgets {
     }
 }
 
-/// Gives back what a response of this size does not need.
+/// Returns the budget that a response of this size does not need.
 pub(crate) fn shrunk(mut spent: Spent, bytes: usize) -> Spent {
     spent.split(bytes / 1024 + 1).unwrap_or(spent)
 }
@@ -351,7 +351,8 @@ impl<S: Unpin> HttpBody for HeldBody<S> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 
-    /// Hyper drops a body that says so as soon as it has buffered the last piece, long before the peer has read it.
+    /// Hyper drops a body that reports its end as soon as it has buffered the last piece, long before the peer has read
+    /// it.
     fn is_end_stream(&self) -> bool {
         false
     }

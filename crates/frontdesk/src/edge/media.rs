@@ -1,5 +1,6 @@
-//! Media routes: files that are stored for about an hour, and while mail that refers to them is owed. Ids are random, and
-//! only the tenant of a file can read it. A file of a platform is fetched from there by the first request for it.
+//! Media routes: files that are stored for about an hour, and while mail that refers to them is unsettled. Ids are
+//! random, and only the tenant of a file can read it. A file of a platform is fetched from there by the first request
+//! for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -44,7 +44,7 @@ pub use server::{ConnectionLimits, listen, serve};
 use crate::drain::Drain;
 use crate::identity::{AgentJwt, Verifier};
 
-/// Everything that handlers need. One pointer: each request clones it several times.
+/// What handlers need. One pointer: each request clones it several times.
 #[derive(Clone)]
 pub struct App(Arc<AppParts>);
 
@@ -73,7 +73,8 @@ pub struct AppParts {
     pub pages: page::Pages,
     /// KiB of responses that are not read yet, per tenant.
     pub answers: Budgets,
-    /// Answers of agents to questions, which come at any time: apart, so that they find no budget used up by what was asked for.
+    /// Answers of agents to questions, which come at any time: a budget of their own, which other responses cannot use
+    /// up.
     pub replies: Budgets,
     /// Uploads in progress, per tenant.
     pub uploads: Budgets,
@@ -167,7 +168,7 @@ fn refused(form: error::Form, code: Code, class: Class, text: &str) -> Response 
     }
 }
 
-/// They tell how the server is, and need no proof.
+/// Health and metrics: they need no authentication.
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 impl Edge {
@@ -182,7 +183,7 @@ impl Edge {
         let response = if is_misplaced_socket(&request) {
             (StatusCode::BAD_REQUEST, "WebSocket upgrades are accepted at /relay only").into_response()
         } else if !app.desk.directory().is_current() && !OPEN_PATHS.contains(&request.uri().path()) {
-            // Tokens may have been revoked at another server. Nobody is authenticated until that is known.
+            // Tokens may have been revoked at another server. No caller is authenticated until that is known.
             let text = "this server has not reached its database for some seconds; try again later";
             refused(form, Code::Unavailable, Class::UnavailableError, text)
         } else {

@@ -111,7 +111,7 @@ impl Pages {
     }
 }
 
-/// The token for the session that a code opens, if nobody has used the code. The operator can list and revoke it.
+/// The token for the session that a code opens, if the code was not used before. The operator can list and revoke it.
 async fn redeem(app: &App, code: &str) -> Result<Option<Arc<Token>>, Refusal> {
     let Some(pass) = app.pages.read(CODE, code, app.desk.env().now_ms()) else { return Ok(None) };
     if !app.desk.inbound().claim_once(&pass.tenant, "page code", &pass.nonce).await? {
@@ -150,7 +150,7 @@ pub(crate) async fn open(
             Ok(Some(token)) => {
                 (session_cookie(&app, &token.tenant, Some(&token)), Redirect::to("/chat")).into_response()
             }
-            // A used link must not lock out somebody who has a session.
+            // A used link must not lock out a user who has a session.
             Ok(None) if signed_in(&app, &headers) => Redirect::to("/chat").into_response(),
             Ok(None) => {
                 let text = "this link was already used or has expired; use the newest link that the server printed, or \

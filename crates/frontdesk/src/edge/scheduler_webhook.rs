@@ -8,7 +8,7 @@ use frontdesk_core::short_hash;
 use frontdesk_platforms::shared::standard_webhooks::{Forged, Keys, WINDOW_S};
 use frontdesk_wire::Secret;
 
-/// Ids that are remembered. No key of a scheduler has a reason to send more within the window.
+/// Ids that are remembered. A scheduler does not send more within the window.
 const IDS_MAX: usize = 100_000;
 
 /// Why a call was refused. The response is the same for all.

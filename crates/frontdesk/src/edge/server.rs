@@ -25,11 +25,11 @@ use tokio_util::task::TaskTracker;
 use super::flow::{HEAD_TIME, Phase, Received, TimedBody, TimedStream};
 use super::{App, Edge};
 
-/// A peer that disappeared without a word holds its connection for this time.
+/// A peer that disappeared without closing holds its connection for this time.
 const KEEP_ALIVE_MAX_S: u64 = 3600;
 /// Time for requests in progress to finish at shutdown.
 const DRAIN_TIME: Duration = Duration::from_secs(8);
-/// Service managers kill what takes too long to stop.
+/// Service managers kill a process that takes too long to stop.
 const DRAIN_MAX_S: u64 = 600;
 /// What a connection holds at most while the head of a request arrives.
 const HEAD_MAX_BYTES: usize = 16 << 10;

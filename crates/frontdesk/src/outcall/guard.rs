@@ -8,7 +8,7 @@ use url::{Host, Url};
 
 const URL_MAX_BYTES: usize = 2048;
 
-/// What the operator lets through although it is private.
+/// Private addresses that the operator allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allow {
     Net(IpNet),
@@ -46,7 +46,7 @@ impl Guard {
         self.allow.iter().any(|entry| matches!(entry, Allow::Host(host) if *host == name))
     }
 
-    /// What holds for every URL, whoever named it.
+    /// Checks for every URL, whoever configured it.
     pub(super) fn parse(text: &str) -> Result<Url, OutcallError> {
         if text.len() > URL_MAX_BYTES {
             return Err(OutcallError::BadUrl(format!("longer than {URL_MAX_BYTES} bytes")));
@@ -123,7 +123,7 @@ fn is_public_v4(v4: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(v6: Ipv6Addr) -> bool {
-    // Global unicast only, without what is carved out of it for documentation and tunnels.
+    // Global unicast only, without the ranges that are reserved for documentation and tunnels.
     let s = v6.segments();
     let global = s[0] & 0xe000 == 0x2000;
     let documentation = s[0] == 0x2001 && s[1] == 0x0db8;

@@ -28,11 +28,11 @@ pub use guard::Allow;
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const TOTAL_TIME: Duration = Duration::from_secs(15);
-/// What a call may ask for at most.
+/// The longest time limit that a call may ask for.
 const LONGEST_TIME: Duration = Duration::from_secs(30);
-/// Of an answer that does not end. Whoever reads it notices when nothing comes any more.
+/// For an answer that does not end. Its reader notices when no more data comes.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
-/// Connections that are kept for the next call: a storm of fires to one host should not dial for each.
+/// Idle connections per host that are kept for the next calls: many fires to one host should not connect for each.
 const IDLE_PER_HOST: usize = 128;
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
@@ -59,8 +59,8 @@ fn of_the_machine() -> Lookup {
     Arc::new(|host| Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), 0)).await?.collect()) }))
 }
 
-/// Resolves and keeps only what the guard admits; the connection goes to just these addresses. A name
-/// that means something else at its next lookup is judged by that one.
+/// Resolves names and keeps only addresses that the guard admits; the connection goes to just these. Each lookup of a
+/// name is checked again.
 struct GuardedResolver {
     guard: Arc<Guard>,
     lookup: Lookup,
@@ -90,9 +90,9 @@ pub struct GuardedClient {
     /// Instead of connecting, in tests.
     #[cfg(test)]
     dialer: Option<tests::Recorder>,
-    /// Made at the first call: reading the machine's certificates costs time and memory.
+    /// Created at the first call: reading the machine's certificates costs time and memory.
     client: OnceLock<Result<reqwest::Client, String>>,
-    /// For origins that the operator named: its names may resolve to anything.
+    /// For origins that the operator configured: their names may resolve to any address.
     trusting: OnceLock<Result<reqwest::Client, String>>,
 }
 
@@ -116,7 +116,7 @@ impl GuardedClient {
     }
 
     fn build(&self, is_trusted: bool) -> reqwest::Result<reqwest::Client> {
-        #[allow(clippy::disallowed_methods)] // this is the guarded client that everybody else must use
+        #[allow(clippy::disallowed_methods)] // this is the guarded client that all other code must use
         let builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -229,7 +229,7 @@ fn form_of(parts: Vec<Part<'_>>) -> Result<reqwest::multipart::Form, OutcallErro
     Ok(form)
 }
 
-/// A name that strangers chose, without what could end a header line.
+/// A name that others chose, without characters that could end a header line.
 fn plain_text(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
 }
@@ -246,7 +246,7 @@ fn failed(error: &reqwest::Error) -> OutcallError {
         .any(|e| e.downcast_ref::<OutcallError>() == Some(&OutcallError::Refused));
     match () {
         () if refused => OutcallError::Refused,
-        // Building the request and making the connection come before the first byte of it.
+        // Building the request and connecting come before its first byte.
         () if error.is_connect() || error.is_builder() => OutcallError::NotSent(plain(error)),
         () if error.is_timeout() => OutcallError::TimedOut,
         () => OutcallError::Failed(plain(error)),
@@ -304,7 +304,7 @@ impl Outcall for GuardedClient {
     }
 }
 
-/// What went wrong, without the URL: it may carry a capability.
+/// The error without the URL, which may contain a capability.
 fn plain(error: &reqwest::Error) -> String {
     let kind = match () {
         () if error.is_connect() => "the connection failed",

@@ -1,5 +1,5 @@
-//! Sockets to vendors, with the same rules as calls: no private address unless the operator named it, and the connection
-//! goes to the address that was checked.
+//! Sockets to vendors, with the same rules as calls: no private address unless the operator configured it, and the
+//! connection goes to the address that was checked.
 
 use std::net::SocketAddr;
 
@@ -55,7 +55,7 @@ impl GuardedClient {
     }
 }
 
-/// The same address with the scheme that the guard knows.
+/// The same address with the scheme that the guard expects.
 fn as_http(url: &str) -> Result<(String, bool), OutcallError> {
     if let Some(rest) = url.strip_prefix("wss://") {
         return Ok((format!("https://{rest}"), true));

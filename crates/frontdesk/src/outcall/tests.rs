@@ -57,7 +57,7 @@ fn recording(allow: &[&str]) -> (GuardedClient, Recorder) {
     (GuardedClient { dialer: Some(recorder.clone()), ..GuardedClient::new(&allow) }, recorder)
 }
 
-/// Hosts that no URL of a stranger may reach, in every spelling that we know.
+/// Hosts that no URL of a caller may reach, in every spelling that we know.
 const FORBIDDEN: [&str; 62] = [
     // this machine
     "127.0.0.1",
@@ -198,7 +198,7 @@ async fn a_name_is_judged_by_the_addresses_that_are_dialed() {
     }
 }
 
-/// One answer for whoever asks, written as it is.
+/// The same answer to every request, written as it is.
 async fn answering(answer: &'static [u8]) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -250,7 +250,7 @@ async fn headers_go_as_they_are_and_a_call_may_have_less_time() {
     for line in ["authorization: token abc def", "x-signature: sha256=00ff", "content-type: application/json"] {
         assert_eq!(seen.matches(&format!("\r\n{line}\r\n")).count(), 1, "{line} in {seen}");
     }
-    // Nobody accepts any more; the connection stays in the backlog and is never answered.
+    // The listener does not accept any more; the connection stays in the backlog and is never answered.
     let call = Call { time: Some(Duration::from_millis(20)), ..Call::get(&url, 99) };
     assert_eq!(client.call(call).await.err(), Some(OutcallError::TimedOut));
     let call = Call { headers: &[("X-Bad", "a\nb")], ..Call::get(&url, 99) };
@@ -355,7 +355,7 @@ async fn an_answer_that_does_not_end_is_limited_in_time_only_until_it_begins() {
     let time = Some(Duration::from_millis(200));
     let limited = client.open(Call { time, ..Call::get(&url, 99) }).await.unwrap();
     let endless = client.open(Call { time, endless: true, ..Call::get(&url, 99) });
-    // The first connection is held until its time is over, and only then goes on.
+    // The first connection is held until its time limit, and only then continues.
     assert!(read_whole(limited.body).await.is_err(), "an ordinary answer is over by then");
     go_on.notify_one();
     let endless = endless.await.unwrap();

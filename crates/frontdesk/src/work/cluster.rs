@@ -1,4 +1,4 @@
-//! Receives hints of the other servers on the same store, and looks at the store where none arrive.
+//! Receives hints of the other servers on the same store, and reads the store where none arrive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
     };
     let interrupts = desk.delivery().interrupts();
     let (asking, mut tenants) = mpsc::channel::<TenantId>(ASKING_TENANTS_MAX);
-    // Beside `receive`: what waits for its turn at a read must be polled whatever else is done, because it may have the turn.
+    // Beside `receive`: work that waits for a read must be polled in any case, because it may hold the permit.
     let interrupt = async {
         let mut working = FuturesUnordered::new(); // one of each tenant that has some
         loop {

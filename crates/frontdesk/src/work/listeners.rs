@@ -93,7 +93,7 @@ impl Listeners {
                 () = self.stop.cancelled() => break,
             }
         }
-        // Each has a child of that token. Whoever waits for this may give up the duties.
+        // Each has a child of that token. A caller that waits for this may give up the duties.
         for (name, listener) in self.running {
             let _ = listener.task.await; // also after a panic
             listener::note(&self.desk, &name, None); // the next one, elsewhere, says how it is

@@ -13,7 +13,7 @@ const TICK: Duration = Duration::from_millis(500);
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) async fn repeat(desk: Arc<Desk>, stop: CancellationToken) {
-    // A vendor that is slow with one holds up no other.
+    // A vendor that is slow with one does not delay the others.
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {

@@ -142,7 +142,7 @@ async fn rule_26_an_unknown_session_is_404_without_effect() {
         }
     }
     assert!(plane.inbox("alice").await.is_empty());
-    // The owner can still use the session: nobody else could end it.
+    // The owner can still use the session: no other token could end it.
     let mut client = Client::new(&plane, &plane.token);
     client.session = theirs;
     client.call("agent_deliver", json!({ "agent_id": "alice", "content": "hello" })).await;

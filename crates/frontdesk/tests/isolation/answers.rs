@@ -94,7 +94,7 @@ impl Scenario {
 
     // ---- files ---------------------------------------------------------------------------
 
-    /// Every file of an event can be read by its receiver, and by nobody of another tenant.
+    /// Every file of an event can be read by its receiver, and by no client of another tenant.
     pub(crate) async fn check_files(&mut self) {
         let by_id: HashMap<(usize, &str), &Said> =
             self.said.iter().map(|said| ((said.home, said.id.as_str()), said)).collect();

@@ -73,7 +73,7 @@ impl Scene {
         Intake { remote_media: files, ..Intake::new(Verified::by("a test"), tenant_source, "b".into(), event) }
     }
 
-    /// A message with one file; returns what became of it.
+    /// A message with one file; returns its outcome.
     async fn say(&self, message_id: &str, handle: &str) -> Receipt {
         let intake = self.intake(message_id, vec![file(handle)]);
         let receipt = self.harness.app.desk.inbound().receive(vec![intake]).await.unwrap().remove(0);

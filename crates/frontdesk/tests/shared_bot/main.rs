@@ -149,7 +149,7 @@ impl Scene {
         Ok(self.desk.inbound().receive(vec![intake]).await?.remove(0))
     }
 
-    /// Somebody presses the button of a prompt.
+    /// A user presses the button of a prompt.
     fn press(&self, user: &str, prompt_id: &str, prompt_message_id: Option<String>) -> MessageEvent {
         let prompt_response = Some(PromptResponse {
             prompt_id: prompt_id.into(),
@@ -297,7 +297,7 @@ async fn an_unknown_failing_or_hanging_visibility_check_withholds() {
     }
 }
 
-/// Regression: while the database changed hands, messages were accepted and withheld from everybody.
+/// Regression: while the database changed hands, messages were accepted and withheld from all agents.
 #[tokio::test]
 async fn an_event_is_not_accepted_while_the_store_cannot_say_who_sees_the_chat() {
     let scene = Scene::open().await;

@@ -114,7 +114,7 @@ impl World {
         self.desk.directory().prove_gateway(&token::mint(name, &secret, 0)).unwrap()
     }
 
-    /// Somebody who has begun a chat with the bot, and is linked to the tenant's agent.
+    /// A user who has begun a chat with the bot, and is linked to the tenant's agent.
     pub(crate) async fn person(&self, tenant: &str, user: i64) {
         self.act(json!({"act": "add_user", "id": user, "first_name": format!("U{user}")}));
         self.act(json!({"act": "say", "chat": user, "from": user, "text": "/start"}));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use frontdesk_testkit::fakes::telegram::CallRecord;
 use serde_json::Value;
 
-/// The description is not part of this project. Without it the check is skipped, and says so.
+/// The description is not part of this project. Without it the check is skipped, which is printed.
 fn description() -> Option<Value> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/schemas");
     let folder = std::env::var_os("FRONTDESK_SCHEMAS").map_or_else(|| PathBuf::from(beside), PathBuf::from);

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::paused::World;
 use super::{ANN, BOT};
 
-/// Until every pause that the fake has asked for is over.
+/// Until every pause that the fake has asked for has ended.
 const QUIET: Duration = Duration::from_secs(61);
 
 fn fault(method: &str, fault: Fault) -> FaultRule {

@@ -184,8 +184,8 @@ impl Discord {
         }
     }
 
-    /// The id of a thread of this channel, or of the thread itself. A private thread is not open to everybody who reaches
-    /// its channel.
+    /// The id of a thread of this channel, or of the thread itself. Access to a channel does not give access to its
+    /// private threads.
     async fn thread_in(&self, bot: &Bot, chat_id: &str, thread: &str) -> Result<String, Acted> {
         let thread = id(thread, "thread")?;
         if thread == chat_id {

@@ -22,7 +22,7 @@ pub(super) const WHOLE_BOT: &str = "*";
 /// Why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ApiError {
-    /// Discord refused it, and did nothing.
+    /// Discord refused it, and nothing was changed.
     Refused { status: u16, code: i64, message: String },
     /// Nothing was done. Without a bucket the whole bot has to wait.
     Limited { retry_after_ms: u64, is_global: bool },
@@ -40,7 +40,7 @@ impl ApiError {
         }
     }
 
-    /// Whoever only asks has done nothing.
+    /// A read has no effect at Discord.
     pub(super) fn of_question(self) -> Self {
         match self {
             Self::NoAnswer { why, .. } => Self::NoAnswer { may_be_done: false, why },
@@ -144,7 +144,7 @@ impl<'a> Api<'a> {
 
     /// With the pause that the route needs after it.
     pub(super) async fn get_paced<T: DeserializeOwned>(&self, path: &str) -> Result<Answered<T>, ApiError> {
-        // Whoever only asks has done nothing.
+        // A read has no effect at Discord.
         let asked = self.call(HttpMethod::Get, path, Body::Empty, None).await;
         asked.map_err(ApiError::of_question)
     }

@@ -1,4 +1,5 @@
-//! Questions to Discord that are repeated after a passing failure: what it asks to wait is waited, within a limit.
+//! Requests to Discord that are repeated after a temporary failure: the delays that it demands are kept, within a
+//! limit.
 
 use std::time::Duration;
 
@@ -23,10 +24,10 @@ impl RetryBudget {
     /// While messages wait for the answer.
     pub(super) const SHORT: Self = Self { attempts: 5, time: Duration::from_secs(3) };
     pub(super) const FEW: Self = Self { attempts: 5, time: Duration::from_secs(15) };
-    /// Nobody waits for it.
+    /// When no message waits for the answer.
     pub(super) const LONG: Self = Self { attempts: 8, time: Duration::from_mins(2) };
 
-    /// Waits for its turn. Returns the budget that is left; `None`: none is.
+    /// Waits for the lock. Returns the budget that is left; `None`: none is.
     pub(super) async fn lock(self, turn: &Mutex<()>) -> Option<(MutexGuard<'_, ()>, Self)> {
         let began = Instant::now();
         let held = timeout(self.time, turn.lock()).await.ok()?;
@@ -35,12 +36,12 @@ impl RetryBudget {
 }
 
 impl ApiError {
-    /// The same question may be answered later.
+    /// The same request may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self, Self::Limited { .. } | Self::NoAnswer { .. } | Self::TooManyRefused)
     }
 
-    /// Before it is asked again, after this many attempts. `None`: it is of no use.
+    /// The pause before the next attempt, after this many. `None`: another one would not help.
     fn pause(&self, attempts: u32) -> Option<Duration> {
         match self {
             Self::Limited { retry_after_ms, .. } => Some(Duration::from_millis(*retry_after_ms)),

@@ -1,7 +1,7 @@
-//! Reads back what was written while a session was lost. What is still to be read is part of the cursor, and leaves it
-//! only after its messages were stored: a restart in between goes on with it. What is not read in the end is reported.
-//!
-//! It goes on beside the sockets, so that new messages do not wait for old ones. What comes both ways is stored once.
+//! Reads back messages that were written while a session was lost. Places that are still to be read are part of the
+//! cursor, and leave it only after their messages were stored: after a restart reading continues with them. What is not
+//! read in the end is reported. It runs beside the sockets, so that new messages do not wait for old ones. A message
+//! that comes both ways is stored once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::mem::take;
@@ -61,7 +61,7 @@ impl Target {
 }
 
 enum Trouble {
-    /// It may work later.
+    /// A later attempt may succeed.
     Passing(String),
     /// The events could not be stored: the listener ends.
     Store(String),
@@ -84,7 +84,7 @@ struct Reading {
 }
 
 impl Listening<'_> {
-    /// Returns only if the listener cannot go on, with the reason.
+    /// Returns only if the listener cannot continue, with the reason.
     pub(super) async fn read_back(&self) -> String {
         let mut reading = Reading::default();
         // Resumed sessions do not list their guilds.

@@ -1,5 +1,5 @@
-//! What a shard has read and what is not yet stored, bounded in count and bytes. If there is more, the socket is dropped, and
-//! Discord sends the rest again after a resume.
+//! Frames that a shard has read and that are not yet stored, bounded in count and bytes. If there are more, the socket
+//! is dropped, and Discord sends the rest again after a resume.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ const QUEUE_MAX_BYTES: usize = 16 << 20;
 const ALONE_BYTES: usize = 64 << 10;
 const FRAME_MAX_BYTES: usize = 64 << 20;
 
-/// What a shard hands on.
+/// What a shard passes to its store.
 pub(super) enum Item {
     Frame(String),
     /// Discord does not have the session any more.
@@ -36,7 +36,7 @@ pub(super) fn is_event(frame: &str) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Full {
     ForNow(usize),
-    /// It is never taken.
+    /// It will never be taken.
     TooLarge(usize),
 }
 

@@ -1,10 +1,10 @@
-//! What a message says beside its text: embeds of programs, polls, stickers.
+//! The parts of a message beside its text: embeds of programs, polls, stickers.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// What is not as described is left out; it must not cost the message.
+/// An entry of an unexpected form is left out; the message is read all the same.
 pub(super) fn lenient<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: DeserializeOwned,

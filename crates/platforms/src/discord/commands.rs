@@ -26,7 +26,7 @@ const TYPED: u64 = 1;
 const TOP: u64 = 0;
 const SUBCOMMAND: u64 = 1;
 const SUBCOMMAND_GROUP: u64 = 2;
-/// Where commands of the server itself are of use: it takes them in direct chats.
+/// Commands of the server itself that work in direct chats only.
 const ONLY_DIRECT: [&str; 3] = ["link", "unlink", "whoami"];
 /// Commands of the server itself.
 const OWN: [&str; 4] = ["link", "unlink", "whoami", "stop"];
@@ -98,7 +98,7 @@ impl Discord {
         let is_same = |it: &Value| known.get(it["name"].as_str().unwrap_or_default()).is_some_and(|has| fits(has, it));
         let is_wanted = |name: &str| wanted.iter().any(|it| it["name"] == name);
         let foreign: Vec<&Value> = known.iter().filter(|(name, _)| !is_wanted(name)).map(|(_, it)| *it).collect();
-        // While no agent offers any, those that somebody else has made stay.
+        // While no agent offers any, the commands that another program has registered stay.
         let keeps_foreign = commands.iter().all(|command| OWN.contains(&command.name.as_str()));
         if (keeps_foreign || foreign.is_empty()) && wanted.iter().all(is_same) {
             return Ok(());
@@ -114,13 +114,13 @@ impl Discord {
                 "removing commands at Discord that no agent offers"
             );
         }
-        // Commands of menus, and the entry point of an activity, were made by somebody else: they stay.
+        // Commands of menus, and the entry point of an activity, were registered by another program: they stay.
         let stay: Vec<Value> =
             others.into_iter().chain(foreign.into_iter().filter(|_| keeps_foreign)).cloned().collect();
         let list = |of_agents: &[Value]| Value::Array(of_agents.iter().chain(&stay).cloned().collect());
         let mut put = api.send::<Value>(HttpMethod::Put, &path, &list(&wanted)).await;
         if let Err(ApiError::Refused { status: 400, message, .. }) = &put {
-            // One agent with an odd command must not keep those of all others away.
+            // One agent with an invalid command must not keep those of all others away.
             tracing::warn!(
                 bot = bot.id.as_str(),
                 message,
@@ -137,7 +137,7 @@ impl Discord {
     }
 }
 
-/// As Discord takes them. What it would refuse is left out: one bad command would be the end of all.
+/// In the form of Discord. Commands that it would refuse are left out: one of them would make it refuse the whole list.
 fn converted(commands: &[Command]) -> Vec<Value> {
     let mut made: BTreeMap<String, Value> = BTreeMap::new();
     let mut order = Vec::new();
@@ -285,7 +285,7 @@ fn choices(given: &Value, kind: u64) -> Vec<Value> {
     read.filter(|it| names.insert(it["name"].to_string())).take(CHOICES_MAX).collect()
 }
 
-/// Whether Discord has it as it is wanted. What Discord adds by itself does not count: ids, versions, defaults.
+/// Whether Discord's command equals the wanted one. Fields that Discord adds do not count: ids, versions, defaults.
 fn fits(has: &Value, wanted: &Value) -> bool {
     let is_same = |name: &str| has[name] == wanted[name];
     let contexts = wanted.get("contexts").is_none_or(|contexts| has["contexts"] == *contexts);

@@ -1,5 +1,5 @@
-//! Where the listener of a bot goes on, and what it still has to read back. It is saved after what is before it was
-//! stored, so that a restart forgets nothing of it.
+//! The position of a bot's listener, and what it still has to read back. It is saved after earlier events were stored,
+//! so that a restart loses none of them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -32,7 +32,7 @@ pub(super) struct Cursor {
     pub(super) missed: Missed,
     /// Direct chats of which something was delivered, the one with the latest message at the end.
     pub(super) directs: Vec<String>,
-    /// The others, as far as there is room: anybody can write to a bot.
+    /// The others, as far as there is room: any user of Discord can write to a bot.
     pub(super) strangers: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Missed {
         self.again.remove(id);
     }
 
-    /// It was read. What was missed of it in the meantime is still to be read.
+    /// It was read. Messages that were missed in the meantime are still to be read.
     pub(super) fn finish(&mut self, id: &str) {
         let again = self.again.remove(id);
         for places in [&mut self.guilds, &mut self.directs] {
@@ -103,7 +103,7 @@ impl Missed {
     }
 }
 
-/// What is to be read already begins where it began: that is older.
+/// A place that is to be read already begins at its older position.
 fn miss_in(places: &mut BTreeMap<String, u64>, again: &mut BTreeMap<String, u64>, id: String, after: u64) {
     match places.entry(id) {
         Entry::Vacant(place) => {
@@ -125,7 +125,7 @@ struct Former {
 }
 
 impl Cursor {
-    /// What cannot be read is a new start.
+    /// A cursor that cannot be read is a new start.
     pub(super) fn read(saved: Option<&str>) -> Self {
         let Some(saved) = saved else { return Self::default() };
         if let Ok(Former { session_id, sequence, resume_url, newest }) = serde_json::from_str(saved) {
@@ -185,7 +185,7 @@ impl Cursor {
         part
     }
 
-    /// For this many shards. Sessions of another count are of no use; what came since is read back.
+    /// For this many shards. Sessions of another count cannot be used; later messages are read back.
     pub(super) fn for_shards(mut self, count: u32) -> Self {
         if self.shards.len() != count as usize {
             // A shard that was quiet has an old one, so each guild is read from where its own shard was.
@@ -218,7 +218,7 @@ impl Cursor {
         }
     }
 
-    /// Somebody wrote in a direct chat.
+    /// A message was written in a direct chat.
     pub(super) fn note_direct(&mut self, channel_id: &str, is_delivered: bool) {
         let Self { directs, strangers, .. } = self;
         let is_known = is_delivered || directs.iter().any(|known| known == channel_id);

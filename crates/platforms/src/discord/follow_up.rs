@@ -120,8 +120,8 @@ impl Discord {
         }
     }
 
-    /// Which answer is the first one, Discord itself knows: also after a restart, and after an answer of which nobody knows
-    /// whether it arrived.
+    /// Discord itself knows which answer is the first one: also after a restart, and after an answer whose result was
+    /// lost.
     pub(super) async fn follow_up(
         &self,
         bot: &Bot,
@@ -172,7 +172,7 @@ async fn is_thinking(env: &dyn Env, api: &Api<'_>, held: &Held<'_>) -> Result<bo
             Err(ApiError::Refused { code: UNKNOWN_WEBHOOK | UNKNOWN_MESSAGE, .. }) if is_young => {
                 tokio::time::sleep(ASK_AGAIN).await;
             }
-            Err(ApiError::Refused { code: UNKNOWN_MESSAGE, .. }) => return Ok(false), // somebody has deleted it
+            Err(ApiError::Refused { code: UNKNOWN_MESSAGE, .. }) => return Ok(false), // it was deleted
             found => return found.map(|found| found.value.flags & LOADING != 0),
         }
     }

@@ -1,4 +1,4 @@
-//! An interaction as agents get it: what they need to know, and nothing that acts in the name of the bot.
+//! An interaction in the form for agents: what they need, and nothing that acts in the name of the bot.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::PLATFORM;
 
-/// What is kept of an interaction. A list of what is let through, so that a field that Discord adds does not get to
-/// agents before somebody has looked at it.
+/// Fields of an interaction that are kept. A list of allowed ones, so that a field that Discord adds does not reach
+/// agents before it was reviewed.
 const KEPT: [&str; 9] =
     ["id", "application_id", "type", "channel_id", "guild_id", "locale", "guild_locale", "context", "version"];
 const KEPT_OF_CHANNEL: [&str; 7] = ["id", "type", "name", "parent_id", "guild_id", "topic", "nsfw"];
@@ -105,7 +105,7 @@ pub(super) fn forward(bot: &str, data: &Value, token: &str) -> Option<Passthroug
     })
 }
 
-/// Values of options as somebody would type them, with the names of subcommands before theirs.
+/// Values of options as a user would type them, with the names of subcommands before theirs.
 pub(super) fn options_text(options: &Value) -> Vec<String> {
     let mut parts = Vec::new();
     add_options(options, DEPTH_MAX, &mut parts);

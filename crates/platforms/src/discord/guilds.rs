@@ -93,7 +93,7 @@ impl Guilds {
         self.lock().get(bot).is_some_and(|known| known.channels.len() >= CHANNELS_MAX)
     }
 
-    /// Whoever holds the lock of it asks; others wait for the answer.
+    /// The holder of this lock sends the request; others wait for its answer.
     pub(super) fn asking(&self, bot: &str, id: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut asking = locked(&self.asking);
         asking.retain(|_, lock| Arc::strong_count(lock) > 1);

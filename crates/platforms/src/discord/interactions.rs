@@ -1,8 +1,8 @@
 //! Commands, buttons, menus and forms: what they mean, and how they are answered. They come by the interactions endpoint,
 //! or by the socket where Discord knows no endpoint.
 //!
-//! Discord waits three seconds and never asks again. So nothing is asked from Discord here, and what could not be stored
-//! is said at once.
+//! Discord waits three seconds and does not retry. So no request is sent to Discord here, and a failure to store is
+//! reported to the user at once.
 
 use frontdesk_core::DeskError;
 use frontdesk_core::intake::{Handover, Intake, RawCapability, Receipt, Verified};
@@ -224,13 +224,13 @@ impl Discord {
         }
         match pressed(data).filter(|_| interaction.kind == COMPONENT) {
             Some(press) => self.press(bot, proof, &interaction, press),
-            // Some agents would take it for the answer to a prompt.
+            // Some agents would read it as the answer to a prompt.
             None if has_prompt_token(data) => unreadable(bot, proof, data, "its button does not belong to a prompt"),
             None => self.command(bot, proof, &interaction, data, sent_ms, now_ms),
         }
     }
 
-    /// What is not ours to understand goes to the agent as it is, without its token.
+    /// A command that the server does not interpret goes to the agent as it is, without its token.
     fn command(
         &self,
         bot: &Bot,

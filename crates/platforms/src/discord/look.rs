@@ -17,7 +17,7 @@ use super::{Discord, PLATFORM};
 /// A question that got no answer is not asked again for each message.
 const REST_MS: u64 = 30_000;
 
-/// Whoever wrote a message this lately sees its chat.
+/// The author of a message this recent sees its chat.
 const JUST_WRITTEN_MS: u64 = 60_000;
 
 impl Discord {
@@ -220,8 +220,7 @@ impl Discord {
         Ok(Some(absent::<Value>(self.ask(bot, &path, RetryBudget::SHORT).await)?.is_some()))
     }
 
-    /// The event of a message. What Discord does not return in time about its place is left out, and the message
-    /// goes on.
+    /// The event of a message. Facts about its place that Discord does not return in time are left out.
     pub(super) async fn intake(&self, bot: &Bot, me: &str, message: &Message, is_edit: bool) -> Option<Intake> {
         let log_failure = |error: &ApiError| {
             let (bot, channel, error) = (&bot.id, &message.channel_id, error.text());

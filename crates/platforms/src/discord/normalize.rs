@@ -12,7 +12,7 @@ use super::body::{Body, lenient};
 use super::places::{Channel, Guild, User};
 use super::snowflake::time_ms;
 
-/// Kinds of messages that somebody wrote: a text and a reply. The first message of a thread is shown there once more by
+/// Kinds of messages that users write: a text and a reply. The first message of a thread is shown there once more by
 /// another kind, which is left out like the notices of Discord itself.
 const WRITTEN: [u8; 2] = [0, REPLY];
 const REPLY: u8 = 19;
@@ -122,7 +122,7 @@ impl Message {
     }
 }
 
-/// `None`: nobody wrote it, or the bot itself.
+/// `None`: a notice of Discord, or a message of the bot itself.
 pub(super) fn normalize(place: &MessageLocation<'_>, message: &Message, is_edit: bool) -> Option<Intake> {
     if !WRITTEN.contains(&message.kind) || message.author.id == place.me || message.author.id.is_empty() {
         return None;
@@ -151,7 +151,7 @@ pub(super) fn normalize(place: &MessageLocation<'_>, message: &Message, is_edit:
     let bot = place.bot;
     let mut intake =
         Intake::new(Verified::by("the socket of the bot's token"), bot.tenant_source(), bot.id.clone(), event);
-    // Bots answer each other with a ping without meaning it.
+    // Bots ping each other in answers without meaning it.
     let is_answer = is_own == Some(true) && !is_bot;
     intake.addressed = is_mention || is_role || is_answer || place.channel.is_direct();
     // "What is this?" is about the files of the other message.
@@ -223,7 +223,7 @@ fn kind_of(message: &Message, replied: Option<&Message>, text: &str) -> &'static
     match (message.files().next(), of_other()) {
         _ if message.body.is_sticker() => "sticker",
         (Some(file), _) => file.kind(),
-        // What somebody else said is not transcribed as if the author had said it.
+        // A file of another author is not transcribed as if this author had spoken.
         (None, Some(file)) if file.kind() != "audio" => file.kind(),
         _ => "text",
     }

@@ -41,7 +41,7 @@ pub(super) struct Overwrite {
 #[serde(default)]
 pub(super) struct Member {
     pub(super) roles: Vec<String>,
-    /// Until then the member may only look on.
+    /// Until then the member may only read.
     pub(super) communication_disabled_until: Option<String>,
 }
 
@@ -66,7 +66,7 @@ fn effective(rights: &Rights<'_>, user_id: &str, member: &Member, overwrites: &[
     if rights.owner_id == user_id {
         return u64::MAX;
     }
-    // The role of everybody has the id of the guild.
+    // The role of all members (`@everyone`) has the id of the guild.
     let has = |role: &str| role == rights.guild_id || member.roles.iter().any(|own| own == role);
     let base = rights.roles.iter().filter(|role| has(&role.id)).fold(0, |all, role| all | bits(&role.permissions));
     if base & ADMINISTRATOR != 0 {

@@ -1,4 +1,4 @@
-//! Prompts of agents as buttons or menus, and who pressed what.
+//! Prompts of agents as buttons or menus, and presses on them.
 
 use std::collections::HashSet;
 
@@ -99,7 +99,7 @@ fn menu(prompt_id: &str, at: usize, part: &[PromptOption]) -> Value {
     json!({ "type": ROW, "components": [menu] })
 }
 
-/// Somebody chose an option of a prompt.
+/// A user chose an option of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pressed {
     pub(super) message_id: String,
@@ -108,8 +108,8 @@ pub(super) struct Pressed {
     label: Option<String>,
 }
 
-/// `None`: it is a button of somebody else, or none at all. Only what a message of the bot really shows counts: the
-/// option must be in it.
+/// `None`: the button is not of a prompt of this bot. The chosen option must be among those that the message really
+/// shows.
 pub(super) fn pressed(data: &Value) -> Option<Pressed> {
     let custom_id = data["data"]["custom_id"].as_str()?;
     let message_id = data["message"]["id"].as_str().filter(|id| !id.is_empty())?;

@@ -1,6 +1,6 @@
-//! The socket of a shard, opened again whenever it ends. Heartbeats go on only while it is read, so reading never
-//! waits for the store. Each connection is made anew from what is known here, because the library would send the token to
-//! whatever address the latest session named.
+//! The socket of a shard, opened again whenever it ends. Heartbeats are sent only while it is read, so reading never
+//! waits for the store. Each connection is made anew from the state here, because the library would send the token to
+//! any address that the latest session named.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,7 +37,7 @@ enum End {
     NotConnected(String),
     /// The session can be resumed when there is room for its next frame, of this size.
     Overflow(usize),
-    /// The listener cannot go on.
+    /// The listener cannot continue.
     Refused(ListenEnd),
 }
 
@@ -60,7 +60,7 @@ impl<'a> Line<'a> {
         Self { listening, backlog, session, resume_url, failures: 0, ends: VecDeque::new() }
     }
 
-    /// Until the listener cannot go on.
+    /// Runs until the listener cannot continue.
     pub(super) async fn keep_open(mut self, push: mpsc::Sender<Item>) -> ListenEnd {
         loop {
             let why = match self.connect(&push).await {
@@ -148,7 +148,7 @@ impl<'a> Line<'a> {
                 Ok(Message::Text(text)) => text,
                 Ok(Message::Close(frame)) => return closed(frame.map_or(1_006, |frame| frame.code)),
                 Err(error) => match error.kind() {
-                    // Whoever stores it reports it. After a resume it would be sent again, and those behind it never.
+                    // The store reports it. After a resume it would be sent again, and later events never.
                     ReceiveMessageErrorType::Deserializing { event }
                         if is_event(event) && shard.session().is_some() =>
                     {

@@ -1,5 +1,5 @@
-//! The listener of one shard of a bot: its socket, its store, and what reads back what it missed. They run until one of them
-//! says that the listener cannot go on.
+//! The listener of one shard of a bot: its socket, its store, and the task that reads back what it missed. They run
+//! until one of them reports that the listener cannot continue.
 
 use frontdesk_core::port::platform::{Bot, Inlet, ListenEnd, Part};
 use frontdesk_wire::Secret;
@@ -90,8 +90,8 @@ fn config(bot: &Bot, queue: InMemoryQueue) -> Result<Config, ListenEnd> {
     Ok(config.build())
 }
 
-/// What the socket reported is forgotten with it, also if the listener is dropped: nothing keeps it fresh here any
-/// more.
+/// Drops what the socket reported when it ends, also if the listener is dropped: without it nothing keeps this up to
+/// date.
 struct Forgotten<'a> {
     discord: &'a Discord,
     bot: &'a str,

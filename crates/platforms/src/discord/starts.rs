@@ -19,7 +19,7 @@ use super::cursor::Cursor;
 
 /// Connections of one bot. One more shard for each 1,000 guilds or so.
 const SHARDS_MAX: u32 = 64;
-/// What Discord said is believed so long.
+/// How long an answer of Discord is used.
 const FRESH_MS: u64 = 5_000;
 pub(super) const NO_INFO: &str = "Discord did not return the address of its gateway";
 
@@ -58,7 +58,7 @@ pub(super) struct Gateway {
     answer: tokio::sync::Mutex<Option<Answer>>,
     /// With the number of shards that may identify at the same time.
     queue: Mutex<Option<(u16, InMemoryQueue)>>,
-    /// Whoever holds it reads a page of messages: Discord counts the requests of a bot, not those of a shard.
+    /// Held while a page of messages is read: Discord counts the requests of a bot, not those of a shard.
     pub(super) page: tokio::sync::Mutex<()>,
 }
 
@@ -99,14 +99,14 @@ impl Gateway {
         self.answer(discord, bot, None).await.info()
     }
 
-    /// What it said a moment ago is good enough.
+    /// An answer of a moment ago is new enough.
     pub(super) async fn info(&self, discord: &Discord, bot: &Bot) -> Result<GatewayInfo, ApiError> {
         self.answer(discord, bot, Some(FRESH_MS)).await.info()
     }
 
-    /// Lets shards identify one after another, as far as Discord demands it: shards on other servers are not known here,
-    /// and whoever is too early is told so, and tries again. The day's count is not its matter: it would wait for the next
-    /// day without a word.
+    /// Lets shards identify one after another, as far as Discord demands it. Shards on other servers are not known
+    /// here: one that is too early is refused and tries again. The daily limit is not counted here: the queue would
+    /// silently wait for the next day.
     pub(super) fn queue(&self, info: Option<&GatewayInfo>) -> InMemoryQueue {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let at_once = match (info, &*queue) {

@@ -34,13 +34,13 @@ struct Frame {
 struct Stage {
     cursor: ShardCursor,
     me: String,
-    /// Direct chats in which somebody wrote, and whether that was delivered.
+    /// Direct chats with new messages, and whether these were delivered.
     directs: Vec<(String, bool)>,
     /// The bot listens for the first time, from this id on.
     since: Option<u64>,
     /// Sessions that were lost: each after this message, with these guilds.
     missed: Vec<(u64, Vec<String>)>,
-    /// A guild became known, or a session goes on: reading back can go on too.
+    /// A guild became known, or a session was resumed: reading back can continue too.
     is_news: bool,
     intakes: Vec<Intake>,
 }
@@ -75,7 +75,7 @@ pub(super) async fn take(
 }
 
 impl Listening<'_> {
-    /// Returns why it cannot go on.
+    /// Returns why it cannot continue.
     pub(super) async fn store(&self, mut items: mpsc::Receiver<Item>, backlog: &Backlog) -> String {
         let mut batch = Vec::new();
         loop {
@@ -124,7 +124,7 @@ impl Listening<'_> {
         Ok(())
     }
 
-    /// Those after it are taken. The error is not reported in full: it may hold what somebody wrote.
+    /// Later events are taken. The error is not reported in full: it may contain text of a user.
     fn not_understood(&self, text: &str, error: &serde_json::Error) {
         let (bytes, column, now_ms) = (text.len(), error.column(), self.discord.env.now_ms());
         let reason = format!("an event of {bytes} bytes could not be read (at column {column}), and was skipped");
@@ -149,7 +149,7 @@ impl Listening<'_> {
                 self.discord.take_interaction(self.bot, data, self.inlet, &self.answers).await?;
             }
             kind => {
-                // What was said before is judged by what was known before.
+                // Earlier messages are decided with what was known then.
                 stage.take(self.inlet).await?;
                 self.discord.guilds.take(&self.bot.id, &stage.me, kind, data);
                 for change in changes(kind, data) {

@@ -25,7 +25,7 @@ pub(super) fn is_blank(text: &str) -> bool {
     render(Dialect::Discord, text, MESSAGE_MAX, Unit::Chars).is_empty()
 }
 
-/// Who is pinged: people whom the text names, and whom it answers. Never everybody, and no roles.
+/// Who is pinged: users whom the text names, and the author it answers. Never `@everyone`, and no roles.
 pub(super) fn allowed_mentions() -> Value {
     json!({ "parse": ["users"], "replied_user": true })
 }

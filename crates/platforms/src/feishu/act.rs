@@ -35,7 +35,7 @@ fn done(outcome: Result<Value, ApiError>, fine: &[i64]) -> Acted {
 }
 
 impl Feishu {
-    /// A limit that is reached is that of the kind of action: the others go on.
+    /// A limit that is reached is that of the kind of action: other kinds continue.
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.retry_after_ms.is_some() {

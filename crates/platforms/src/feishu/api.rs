@@ -25,7 +25,7 @@ const TOKEN_MAX_BYTES: usize = 4 << 10;
 /// What is read of an answer that is no file.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
-/// After a failure nobody asks for a token again for as long as this.
+/// After a failure no token is requested for this time.
 const TOKEN_FAILED_MS: u64 = 3_000;
 /// One request for a token, and the whole wait for one, which is behind those of others. With the call itself that is less
 /// than the 25 s of an action, so that the action ends with what happened.

@@ -20,7 +20,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// `None`: a note of Feishu that nobody wrote.
+    /// `None`: a notice of Feishu itself.
     pub(super) fn of(kind: &str, raw: &str, mentions: &[Value], me: &Me) -> Option<Self> {
         let kind = kind.trim().to_lowercase();
         let payload = match serde_json::from_str::<Value>(raw) {

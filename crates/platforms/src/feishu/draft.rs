@@ -140,7 +140,7 @@ impl Cards {
             };
         }
         let content = card(&[text_element(&out.card)]).to_string();
-        state.may_be_sent = true; // also if nobody waits for the end of this action
+        state.may_be_sent = true; // also if the caller is gone when the action ends
         let acted = Sending::acted(sending.post("interactive", &content, None).await);
         state.may_be_sent = acted.result.ambiguous;
         if acted.result.success {

@@ -43,7 +43,7 @@ pub fn open(bot: &Bot, request: &RawRequest) -> Result<Value, Reply> {
             (plain.ok_or_else(|| Reply::text(401, why))?, true)
         }
     };
-    // The check of the address comes without a signature; whoever encrypted it knows the key.
+    // The check of the address has no signature; its sender knows the key if it is encrypted with it.
     if key.is_some() && !is_signed && !(was_encrypted && is_challenge(&payload)) {
         return Err(Reply::text(401, "the request is not signed, and the bot has an encrypt_key"));
     }
@@ -89,7 +89,7 @@ pub fn decrypt(key: &Secret, sealed: &str) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-/// Encrypts as Feishu does, for tests. Everybody knows that this vector is used.
+/// Encrypts as Feishu does, for tests. The vector may be known.
 pub fn encrypt(key: &Secret, iv: [u8; BLOCK], plain: &[u8]) -> Option<String> {
     use aws_lc_rs::cipher::{AES_256, EncryptingKey, EncryptionContext, UnboundCipherKey};
     let pad = BLOCK - plain.len() % BLOCK;

@@ -14,10 +14,10 @@ use super::value::text_of;
 
 /// The event of a button or a menu.
 pub(super) const PRESS: &str = "card.action.trigger";
-/// Whoever wrote a message this lately sees its chat.
+/// The author of a message this recent sees its chat.
 const JUST_WRITTEN_MS: u64 = 60_000;
 
-/// Events of another app are not for this bot, whoever sends them.
+/// Events of another app are not for this bot, even with a valid signature.
 pub(super) fn check_app(bot: &Bot, payload: &Value) -> Result<(), String> {
     match text_of(&payload["header"], "app_id") {
         id if id == app_id(bot) => Ok(()),

@@ -15,7 +15,7 @@ const SCOPES_MAX: usize = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ApiError {
-    /// Feishu refused it, and did nothing.
+    /// Feishu refused it, and nothing was changed.
     Refused {
         code: i64,
         text: String,
@@ -75,7 +75,7 @@ impl ApiError {
         }
     }
 
-    /// For a call that only asks: whatever became of it, nothing was sent.
+    /// For a read: whatever its result, nothing was sent.
     pub(super) fn of_question(self) -> Self {
         match self {
             Self::NoAnswer { text, .. } => Self::NoAnswer { may_be_done: false, text },

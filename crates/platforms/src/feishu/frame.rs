@@ -76,7 +76,7 @@ pub const BYTES_MAX: usize = 8 << 20;
 /// After this time the rest of a message does not come any more; the vendor's library waits for 5 s.
 pub const PARTS_LAST_MS: u64 = 30_000;
 
-/// What became of a frame.
+/// The result of adding a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Joined {
     Whole(Bytes),

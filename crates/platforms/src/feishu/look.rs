@@ -1,4 +1,4 @@
-//! What is asked from Feishu about chats, and who sees them.
+//! Look-ups at Feishu about chats and their members.
 
 use frontdesk_core::port::platform::{Bot, Look, LookFault};
 use frontdesk_wire::{ChatInfo, UserId};

@@ -70,7 +70,7 @@ impl Feishu {
     ) -> Result<Acted, ActionResult> {
         let (key, kind) = match self.uploaded(sending, media_kind, source_url, filename).await? {
             Ok(uploaded) => uploaded,
-            // Nobody sees a file before a message names it.
+            // Users do not see a file before a message names it.
             Err(error) => return Ok(error.of_question().into()),
         };
         let caption = caption.filter(|caption| !caption.trim().is_empty());

@@ -1,4 +1,4 @@
-//! What is asked about the bot, people, chats and messages, and remembered for a while.
+//! Look-ups of the bot, users, chats and messages, cached for a while.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ impl Feishu {
         self.names.forget(&Self::key(bot, user_id));
     }
 
-    /// The name that people see. What is not known in time is `None`, and the message goes on.
+    /// The name that users see. `None` if it is not known in time.
     pub(super) async fn name_of(&self, bot: &Bot, person: &Person<'_>) -> Option<String> {
         let id = first([person.id(), person.union_id]);
         if id.is_empty() {

@@ -104,7 +104,7 @@ fn cut(text: &str, max: usize) -> String {
     }
 }
 
-/// An option that somebody chose.
+/// An option that a user chose.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pressed {
     pub(super) prompt_id: String,

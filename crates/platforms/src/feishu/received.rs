@@ -11,7 +11,7 @@ const NOT_LINKED: &str = "No agent gets this: you are not linked to one here. Wh
                           send it with /link in a direct message to the bot.";
 const TOAST_MAX_CHARS: usize = 300;
 
-/// Makes the answer from what became of the events.
+/// Makes the answer from the receipts of the events.
 pub(super) type AnswerMaker = Box<dyn FnOnce(&[Receipt]) -> Value + Send>;
 
 #[derive(Default)]

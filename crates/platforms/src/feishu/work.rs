@@ -1,4 +1,4 @@
-//! What came over the socket and is being stored: presses at once, everything else in its order.
+//! Events of the socket that are being stored: presses at once, all others in their order.
 
 use std::collections::VecDeque;
 use std::time::Duration;

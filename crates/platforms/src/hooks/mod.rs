@@ -113,7 +113,7 @@ fn keys_of(text: &Secret) -> Vec<Secret> {
     }
 }
 
-/// What became of the event: also that nobody gets it, and why.
+/// The outcome of the event: who gets it, or why no agent does.
 fn answer(receipts: &[Receipt]) -> Reply {
     let body = receipts.first().map(|receipt| {
         json!({
@@ -170,7 +170,7 @@ impl Platform for Hooks {
         Box::pin(std::future::ready(refused.into()))
     }
 
-    /// A hook is one chat, which everybody sees who is linked to it.
+    /// A hook is one chat, which all users see who are linked to it.
     fn look<'a>(
         &'a self,
         acting_as: ActingAs<'a>,

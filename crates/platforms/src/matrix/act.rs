@@ -65,7 +65,7 @@ impl Homeservers {
         }
     }
 
-    /// An agent takes its turn, so it has read what was said. Nothing depends on it.
+    /// The agent answers, so it has read the room. Nothing depends on it.
     async fn mark_read(&self, client: &Client<'_>, room_id: &str) {
         let Some(event_id) = self.rooms.take_unread(&client.account.bot.id, room_id) else { return };
         let parts = ["client", "v3", "rooms", room_id, "receipt", "m.read", &event_id];

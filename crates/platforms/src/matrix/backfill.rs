@@ -75,7 +75,7 @@ impl Homeservers {
         self.read_back(reading, from, into).await
     }
 
-    /// What was said between the invitation and the join: only what comes after the join is pushed. What comes both ways
+    /// Reads messages between the invitation and the join: only later ones are pushed. A message that comes both ways
     /// is stored once.
     pub(super) async fn earlier(
         &self,

@@ -127,7 +127,7 @@ pub(super) fn edit(message_id: &str, new: Map<String, Value>) -> Map<String, Val
     let mut content = Map::new();
     content.insert("msgtype".into(), new.get("msgtype").cloned().unwrap_or_default());
     content.insert("body".into(), format!("* {fallback}").into());
-    content.insert("m.mentions".into(), json!({})); // an edit mentions nobody again
+    content.insert("m.mentions".into(), json!({})); // an edit does not mention users again
     content.insert("m.relates_to".into(), json!({ "rel_type": "m.replace", "event_id": message_id }));
     content.insert("m.new_content".into(), Value::Object(new));
     content

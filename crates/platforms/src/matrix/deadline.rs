@@ -1,4 +1,4 @@
-//! How long look-ups may take, and what an attempt does without them.
+//! Time limits of look-ups, and what an attempt does without them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::client::Fault;
 
 /// For all look-ups of one room together, while other rooms wait.
 pub(super) const FIRST_LIMIT: Duration = Duration::from_secs(5);
-/// The same when nobody waits.
+/// The same when no room waits.
 const LATER_LIMIT: Duration = Duration::from_mins(5);
 
 /// One attempt to understand some events of a room.

@@ -121,7 +121,7 @@ impl Homeservers {
         }
     }
 
-    /// Rooms are read at the same time, so that a slow one holds up no other.
+    /// Rooms are read at the same time, so that a slow one does not delay the others.
     async fn take_events(&self, client: &Client<'_>, events: Vec<Value>, is_last: bool) -> Result<Gathered, Fault> {
         let mut rooms: Vec<(String, Vec<Value>)> = Vec::new();
         for event in events {
@@ -176,7 +176,7 @@ impl Homeservers {
         let mut gathered = Gathered::default();
         let read = self.gather(client, room_id, events, Origin::Pushed, Deadline::last_now(), &mut gathered).await;
         match token_checked(client, read).await {
-            // What will never be answered must not come again for ever.
+            // A transaction that can never be answered must not come again for ever.
             Err(fault @ Fault::Final(_)) => gathered.gaps.push(behind.loss(&fault, self.env.now_ms())),
             other => other?,
         }

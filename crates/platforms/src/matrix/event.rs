@@ -1,4 +1,4 @@
-//! Events of rooms as the homeserver sends them. Anybody may put anything into the content, so it is read leniently.
+//! Events of rooms as the homeserver sends them. Users may put anything into the content, so it is read leniently.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -63,7 +63,7 @@ impl RoomEvent {
         relation(&self.content)
     }
 
-    /// The event that must be at hand to understand this one.
+    /// The event that is needed to understand this one.
     pub(super) fn needs(&self) -> Option<&str> {
         let relates = &self.content["m.relates_to"];
         match self.kind.as_str() {
@@ -94,7 +94,7 @@ pub(super) fn relation(content: &Value) -> Relation<'_> {
     }
 }
 
-/// Whether somebody came or went. Without the earlier state that is not known, and counts as yes.
+/// Whether a member came or left. Without the earlier state that is not known, and counts as yes.
 pub(super) fn is_new_member(event: &RoomEvent) -> bool {
     let is_in = |membership: &str| membership == "join";
     event.membership_before().is_empty() || is_in(event.membership()) != is_in(event.membership_before())

@@ -119,7 +119,7 @@ impl Homeservers {
         if event.sender == account.user_id {
             return Ok(());
         }
-        // Recorded, so that `explain` can say why nobody got it.
+        // Recorded, so that `explain` can say why no agent got it.
         let refused = |reason: &str, into: &mut Gathered| {
             let known = Known { account, room_id, room: &Room::unknown(room_id), related: None };
             if let Some(mut intake) = normalize(&known, event, origin.proof()) {
@@ -172,7 +172,7 @@ impl Homeservers {
         Ok(())
     }
 
-    /// A notice that does not go out is tried again by the listener, and the record of the message says so.
+    /// A notice that is not sent is retried by the listener, and the record of the message reports that.
     async fn answer_encrypted(&self, stage: &Stage<'_>, intake: &mut Intake, into: &mut Gathered) {
         let Stage { client, room_id, deadline, .. } = *stage;
         let bot = &client.account.bot.id;

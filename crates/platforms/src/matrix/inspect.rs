@@ -40,8 +40,8 @@ pub(super) async fn check_account(client: &Client<'_>) -> Result<(), Fault> {
     }
 }
 
-/// A fault about the token counts only if the homeserver also says so when it is asked about the token. What another
-/// server answers to a join comes as the answer of ours, so a stranger can choose its error code.
+/// A fault about the token counts only if the homeserver confirms it when it is asked about the token. The answer of
+/// another server to a join arrives as one of ours, so that server can choose its error code.
 pub(super) async fn token_checked<T>(client: &Client<'_>, answered: Result<T, Fault>) -> Result<T, Fault> {
     match answered {
         Err(fault) if fault.is_token() => {

@@ -1,4 +1,4 @@
-//! The listener of a bot: polls, and does its tasks beside that.
+//! The listener of a bot: polls, and runs its tasks beside that.
 //!
 //! A plain account gets everything by polls. To an application service the homeserver pushes, and a rare poll finds what it
 //! did not push: Synapse forgets events that it was about to push when it stops, and after a failure it may wait minutes.
@@ -58,7 +58,7 @@ fn begun(tasks: Vec<Task>, cursor: &mut Cursor) -> Vec<Try> {
     free.into_iter().map(|task| Try::new(task, cursor)).collect()
 }
 
-/// Tasks that run at once. Joins have their own, because strangers can make them take long.
+/// Tasks that run at once. Joins have their own slots, because users of other servers can make them take long.
 struct Slots {
     reads: Semaphore,
     others: Semaphore,
@@ -139,7 +139,7 @@ impl Homeservers {
         }
     }
 
-    /// Goes on until something fails.
+    /// Runs until something fails.
     async fn run(&self, client: &Client<'_>, mut cursor: Cursor, inlet: &dyn Inlet) -> Stop {
         let mut handed = self.tasks.open(&client.account.bot.id);
         let slots = Slots::new();

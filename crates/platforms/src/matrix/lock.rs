@@ -1,4 +1,4 @@
-//! A lock whose holder cannot leave half a change behind.
+//! Locks a mutex, also after a panic of an earlier holder.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

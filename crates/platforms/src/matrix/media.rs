@@ -77,7 +77,7 @@ impl Homeservers {
     }
 }
 
-/// The file at the homeserver, as an `mxc:` URI. A file that nobody refers to does no harm, so this may be repeated.
+/// The file at the homeserver, as an `mxc:` URI. A file without references does no harm, so this may be repeated.
 pub(super) async fn upload(client: &Client<'_>, file: SourceFile, filename: &str) -> Result<String, Failed> {
     let url = client.url(&["media", "v3", "upload"], &[("filename", filename)]);
     let mime = file.mime.clone();

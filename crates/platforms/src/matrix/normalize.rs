@@ -1,4 +1,4 @@
-//! From an event of a room to an `Intake`. No I/O: what it needs to know is at hand.
+//! From an event of a room to an `Intake`. No I/O: the caller passes what it needs.
 
 use frontdesk_core::intake::{Intake, RemoteFile, Verified};
 use frontdesk_wire::event::{PromptResponse, ReplyTo, media_message_type};

@@ -1,4 +1,4 @@
-//! What the homeserver says of a room, asked now.
+//! The state of a room, read from the homeserver.
 
 use futures_util::future;
 use serde_json::Value;
@@ -82,7 +82,7 @@ pub(super) async fn successor(client: &Client<'_>, room_id: &str) -> Result<Opti
     Ok(text_of(tombstone.as_ref(), "replacement_room"))
 }
 
-/// Anybody can give a name of any length.
+/// A name may have any length.
 pub(super) fn cut(name: &str) -> String {
     name.chars().take(NAME_MAX_CHARS).collect()
 }

@@ -1,4 +1,4 @@
-//! What is known of rooms. Asked when it is needed and kept for a short time; an event that changes it makes it forgotten.
+//! Cache of rooms. A room is read when it is needed and kept for a short time; an event that changes it removes it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::room_state::{cut, fetch, mark_direct};
 const ROOMS_MAX: usize = 4_096;
 const ROOMS_MAX_BYTES: usize = 64 << 20;
 const KEPT_MS: u64 = 300_000;
-/// If somebody came or went while it was asked for.
+/// If members came or left while it was read.
 const KEPT_BRIEFLY_MS: u64 = 5_000;
 /// Messages that are known as own ones.
 const NOTED_MAX: usize = 10_000;
@@ -147,7 +147,7 @@ impl Rooms {
         let Some(room) = fetch(client, room_id).await?.map(Arc::new) else { return Ok(None) };
         let kept_ms = match asking.meanwhile() {
             Meanwhile::Nothing => KEPT_MS,
-            // Strangers come and go as they like: that must not make every message a question.
+            // Users come and go as they like: that must not cause a look-up for every message.
             Meanwhile::Members => KEPT_BRIEFLY_MS,
             Meanwhile::State => 0,
         };
@@ -170,7 +170,7 @@ impl Rooms {
         }
     }
 
-    /// Somebody came, went, or has another name.
+    /// A member came, left, or has another name.
     pub(super) fn apply_member(&self, bot: &str, room_id: &str, user_id: &str, is_in: bool, name: Option<&str>) {
         let key = key(bot, room_id);
         let mut memory = locked(&self.memory);

@@ -54,8 +54,8 @@ impl Homeservers {
         }
     }
 
-    /// The room was upgraded: its users go on in another one. The new room must name the old one as its predecessor, so
-    /// that nobody can pass the rights of a room to any other one.
+    /// The room was upgraded: its users continue in another one. The new room must name the old one as its predecessor,
+    /// so that the rights of a room cannot be passed to any other one.
     async fn follow(
         &self,
         client: &Client<'_>,
@@ -75,7 +75,7 @@ impl Homeservers {
             );
             return Ok(());
         }
-        // Our homeserver may know nobody in the new room, so the servers to ask are named.
+        // Our homeserver may know no user of the new room, so the servers to ask are named.
         let via: BTreeSet<&str> = [to, sender, room_id].into_iter().filter_map(server_of).collect();
         match token_checked(client, client.join(to, &via).await).await {
             Ok(_) => {}

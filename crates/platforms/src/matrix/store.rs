@@ -1,4 +1,4 @@
-//! Stores what a listener gathered, and where it goes on.
+//! Stores what a listener gathered, and its position.
 
 use frontdesk_core::port::platform::{Change, Inlet};
 
@@ -21,7 +21,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// Notes tasks, and gives back those that are to be begun. What is over the bound is reported.
+/// Notes tasks, and returns those to begin. Tasks over the bound are reported.
 pub(super) fn note(cursor: &mut Cursor, tasks: Vec<Task>, inlet: &dyn Inlet, now_ms: u64) -> Vec<Task> {
     let is_new = |task: &Task| {
         let added = cursor.add(task);
@@ -37,7 +37,7 @@ pub(super) async fn save(cursor: &Cursor, inlet: &dyn Inlet) -> Result<(), Stop>
     inlet.save_cursor(cursor.to_text()).await.map_err(|error| Stop::Store(error.to_string()))
 }
 
-/// A room that moves takes its routes with it, so what was said in the old one is stored first. Gives back the tasks.
+/// A room that moves takes its routes with it, so messages of the old one are stored first. Returns the tasks.
 pub(super) async fn store(gathered: Gathered, inlet: &dyn Inlet) -> Result<Vec<Task>, Stop> {
     let failed = |error: &dyn std::fmt::Display| Stop::Store(error.to_string());
     let is_move = |change: &Change| matches!(change, Change::ChatMoved { .. });

@@ -122,8 +122,8 @@ struct RoomNews<'a> {
 }
 
 impl Homeservers {
-    /// Stores what an answer brings, then saves its token. Gives back new tasks. A room that cannot be read in time
-    /// becomes one, so that it holds up no other room.
+    /// Stores the content of an answer, then saves its token. Returns new tasks. A room that cannot be read in time
+    /// becomes one, so that it does not delay the others.
     pub(super) async fn take_news(
         &self,
         client: &Client<'_>,
@@ -173,7 +173,7 @@ impl Homeservers {
                 if free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok() {
                     return Ok(vec![Task::Behind { room_id: room_id.to_owned(), since: since.to_owned() }]);
                 }
-                // Too many rooms are late already: this one goes on without what takes too long.
+                // Too many rooms are late already: this one is stored without what takes too long.
                 read = token_checked(client, self.read_room(client, news, Deadline::last_now()).await).await;
             }
         }

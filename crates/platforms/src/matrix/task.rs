@@ -1,5 +1,5 @@
-//! What the listener of a bot does beside its polls, and repeats until it works: joins, and rooms whose events could not
-//! be read in time. It is saved with the cursor, so that a restart forgets none of it.
+//! Work of a bot's listener beside its polls, repeated until it succeeds: joins, and rooms whose events could not be
+//! read in time. It is saved with the cursor, so that a restart loses none of it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -17,7 +17,7 @@ use super::lock::locked;
 
 /// Rooms whose events wait. When there are more, the next one is read at once, without what takes too long.
 const BEHIND_MAX: usize = 64;
-/// All others. Strangers can cause them, so what is over this is refused.
+/// All others. Users of other servers can cause them, so more than this are refused.
 const OTHERS_MAX: usize = 64;
 /// Of these, by users of one other server together, and by one user of the bot's own server.
 const BY_ONE_MAX: usize = 8;
@@ -66,7 +66,7 @@ impl Task {
         matches!(self, Self::Behind { .. } | Self::Earlier { .. })
     }
 
-    /// Who caused it, if that may be a stranger.
+    /// The user who caused it, if that may be an unknown one.
     fn cause(&self) -> Option<&str> {
         match self {
             Self::Invited { inviter, .. } => Some(inviter),
@@ -100,7 +100,7 @@ pub(super) fn pause(attempts: u32) -> Duration {
     }
 }
 
-/// What became of a task that is to be noted.
+/// The result of noting a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Added {
     New,
@@ -110,7 +110,7 @@ pub(super) enum Added {
     Refused(&'static str),
 }
 
-/// Where a listener goes on: the token of the next poll, and what is still to be done.
+/// The position of a listener: the token of the next poll, and the pending tasks.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cursor {
     pub(super) since: Option<String>,
@@ -125,7 +125,8 @@ pub(super) struct Cursor {
     /// The server of the bot.
     #[serde(skip)]
     pub(super) own_server: String,
-    /// Rooms that are behind are read up to now. Else up to the token of the latest poll, which goes on from there.
+    /// Rooms that are behind are read up to now. Otherwise up to the token of the latest poll, where the polls
+    /// continue.
     #[serde(skip)]
     pub(super) reads_to_now: bool,
 }
@@ -208,7 +209,7 @@ impl Cursor {
         is_free
     }
 
-    /// Gives back the task that has replaced it.
+    /// Returns the task that has replaced it.
     pub(super) fn end(&mut self, task: &Task) -> Option<Task> {
         self.tasks.retain(|it| it != task);
         self.in_flight.retain(|it| it != task);

@@ -1,4 +1,4 @@
-//! What is remembered of the vendor's answers: at most so many, and each for some time.
+//! A cache of answers of a vendor: bounded in count, and each kept for some time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -41,7 +41,7 @@ impl<K: Eq + Hash + Clone, V: Clone> BoundedCache<K, V> {
         (now_ms.saturating_sub(*at_ms) < self.ttl_ms).then(|| value.clone())
     }
 
-    /// What is there, or what is put there now. Nobody else comes in between.
+    /// The cached value, or the one that is made now, in one step.
     pub(crate) fn get_or_put(&self, key: K, now_ms: u64, make: impl FnOnce() -> V) -> V {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at_ms, value)) = inner.values.get(&key)

@@ -17,7 +17,7 @@ pub(crate) struct Tokens<E> {
     cells: Mutex<HashMap<Key, Arc<Cell<E>>>>,
     /// A token is replaced so long before it expires, or after half of its time.
     margin_ms: u64,
-    /// For as long as this nobody asks again after a failure.
+    /// After a failure no token is requested for this time.
     failed_for_ms: u64,
 }
 
@@ -79,7 +79,7 @@ impl<E: Clone> Tokens<E> {
         if let Some(token) = known.token.as_ref().filter(is_good).filter(|_| now_ms < known.until_ms) {
             return Ok(token.clone());
         }
-        // Somebody else has asked while this one waited, or just before.
+        // Another caller requested one while this one waited, or just before.
         let was_asked = cell.asked.load(Ordering::SeqCst) != asked;
         let is_recent = |at_ms: u64| now_ms.saturating_sub(at_ms) < self.failed_for_ms;
         if let Some((_, failed)) = known.failed.as_ref().filter(|(at_ms, _)| was_asked || is_recent(*at_ms)) {

@@ -22,7 +22,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfers {
-    /// So many in total, and for each owner: one whose source is slow holds up its own files only.
+    /// The number in total, and for each owner: an owner with a slow source delays its own files only.
     pub(crate) fn new(all: usize, each: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), each, owners: Mutex::default() }
     }
@@ -43,7 +43,7 @@ impl Transfers {
 
     fn of(&self, owner: &str) -> Arc<Semaphore> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody holds or waits for.
+        // Those that are neither held nor waited for.
         owners.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
         owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone()
     }

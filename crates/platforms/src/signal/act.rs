@@ -10,7 +10,7 @@ use super::ids::{MessageRef, recipient};
 use super::text::one_message;
 use super::{MESSAGE_MAX, PLATFORM, Signal};
 
-/// What became of a message, for each recipient.
+/// The result of a message, for each recipient.
 #[derive(Deserialize)]
 pub(super) struct Sent {
     timestamp: u64,
@@ -116,7 +116,7 @@ pub(super) fn target(
     Ok(params)
 }
 
-/// Whether nobody got it, and why.
+/// Whether no recipient got it, and why.
 fn failure(sent: &Sent) -> Option<Acted> {
     let is_done = |it: &Outcome| it.kind == "SUCCESS";
     if sent.results.is_empty() || sent.results.iter().any(is_done) {

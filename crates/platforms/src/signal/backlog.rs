@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frontdesk_core::port::platform::Bot;
 
-/// How long they wait for somebody who listens to the bot again.
+/// How long they wait for the next listener of the bot.
 const LEFT_MAX_MS: u64 = 3_600_000;
 
-/// Bot, tenant and account: what was said to one of them does not reach whoever has its name later.
+/// Bot, tenant and account, so that messages to one do not reach a later bot of the same name.
 type Key = (String, String, String);
 
 fn key(bot: &Bot) -> Key {
@@ -40,7 +40,7 @@ impl Backlog {
         change(self.all().entry(key(bot)).or_default())
     }
 
-    /// The stream is open. Returns when the last one ended. What nobody has come back for is dropped.
+    /// The stream is open. Returns when the last one ended. Events that waited too long for a listener are dropped.
     pub(super) fn begin(&self, bot: &Bot, aci: Option<String>, now_ms: u64) -> Option<u64> {
         let ended_ms = self.with(bot, |queue| {
             queue.aci = aci.map(Into::into);

@@ -20,7 +20,7 @@ use super::normalize::{Me, intake_of};
 const SILENCE_MAX: Duration = Duration::from_mins(1);
 /// Between attempts to store an event.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// The stream goes on as long as the daemon does. Its events are limited one by one.
+/// The stream lasts as long as the daemon. Its events are limited one by one.
 const STREAM_MAX_BYTES: usize = usize::MAX >> 1;
 
 #[derive(Deserialize)]
@@ -106,7 +106,7 @@ impl Signal {
         ListenEnd::Lost(why)
     }
 
-    /// Until all is stored: nobody would report it again.
+    /// Until all is stored: it would not be reported again.
     async fn store_waiting(&self, bot: &Bot, number: &str, inlet: &dyn Inlet) {
         while let Some((event, aci)) = self.backlog.first(bot) {
             store(inlet, &event, &Me { number, aci: aci.as_deref() }, bot).await;
@@ -114,7 +114,7 @@ impl Signal {
         }
     }
 
-    /// While nobody listened, a daemon that receives on its own has dropped messages.
+    /// Without a listener, a daemon that receives on its own has dropped messages.
     fn note_gap(&self, since_ms: u64, inlet: &dyn Inlet) {
         let reason = "the stream of signal-cli was not read; run it with --receive-mode on-connection, so that nothing \
                       is lost meanwhile";

@@ -11,7 +11,7 @@ use super::envelope::{Attachment, DataMessage, Envelope, Exception, Mention, Quo
 use super::ids::{GROUP_PREFIX, MessageRef};
 use super::media::Handle;
 
-/// What stands in a text for somebody who is mentioned.
+/// The placeholder of a mentioned user in a text.
 const MENTIONED: char = '\u{FFFC}';
 
 /// Who the bot is.
@@ -27,7 +27,7 @@ impl Me<'_> {
     }
 }
 
-/// One event of the stream, as text. `None`: nothing that anybody said.
+/// One event of the stream, as text. `None`: it contains no message.
 pub(super) fn intake_of(text: &str, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
     let received: Received = match serde_json::from_str(text) {
         Ok(received) => received,
@@ -56,7 +56,7 @@ fn said(envelope: Envelope, me: &Me<'_>, bot: &Bot) -> Option<Intake> {
         (None, None) => return None, // a receipt, a typing indicator, a message of ours from another device
     };
     let sent_ms = if message.timestamp == 0 { timestamp } else { message.timestamp };
-    // A number can be given to somebody else; the account id cannot. Old messages have a number alone.
+    // A number can be given to another person; the account id cannot. Old messages have a number alone.
     let author = source_uuid.clone().or_else(|| source_number.clone()).or(source)?;
     let group = message.group_info.as_ref().and_then(|group| given(group.group_id.clone()));
     let (chat_id, chat_type) = match &group {

@@ -73,7 +73,7 @@ fn done(outcome: Result<Value, ApiError>, fine: &[&str]) -> Acted {
 }
 
 impl Slack {
-    /// A limit that is reached is that of the kind of action: the others go on.
+    /// A limit that is reached is that of the kind of action: other kinds continue.
     pub(super) async fn act_once(
         &self,
         acting_as: ActingAs<'_>,
@@ -184,7 +184,7 @@ impl Slack {
         }
     }
 
-    /// The answer to a command, for everybody in the chat. Slack returns no id of it.
+    /// The answer to a command, visible to all members of the chat. Slack returns no id of it.
     async fn follow_up(&self, bot: &Bot, content: &str, capability: Option<&Secret>) -> Result<Acted, ActionResult> {
         let url = capability.and_then(|held| ResponseUrl::of(bot, held.expose()));
         let url = url.ok_or_else(ActionResult::capability_unavailable)?;

@@ -66,7 +66,7 @@ impl ApiError {
         }
     }
 
-    /// For a call that only asks: whatever became of it, nothing was sent.
+    /// For a read: whatever its result, nothing was sent.
     pub(super) fn of_question(self) -> Self {
         match self {
             Self::NoAnswer { why, .. } => Self::NoAnswer { may_be_done: false, why },

@@ -37,7 +37,7 @@ const fn door(method: Method, path: &'static str, summary: &'static str) -> Door
     Door { method, path, summary, max_bytes: REQUEST_MAX_BYTES }
 }
 
-/// Whoever wrote a message this lately sees its chat.
+/// The author of a message this recent sees its chat.
 const JUST_WRITTEN_MS: u64 = 60_000;
 
 /// The id of a message contains the time at which it was written.

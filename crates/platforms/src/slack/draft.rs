@@ -100,7 +100,7 @@ async fn show(api: &Api<'_>, target: Target<'_>, state: &mut DraftState, text: &
     }
     let mut fields: Map<String, Value> = target.fields();
     fields.insert("text".into(), rendered.markup.clone().into());
-    state.may_be_sent = true; // also if nobody waits for the end of this action
+    state.may_be_sent = true; // also if the caller is gone when the action ends
     let acted = sent(post_text(api, "chat.postMessage", fields).await);
     state.may_be_sent = acted.result.ambiguous;
     if acted.result.success {

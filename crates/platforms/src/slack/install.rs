@@ -1,8 +1,8 @@
 //! Installing the app in further workspaces: a person opens `/install`, agrees at Slack, and comes back to `/oauth` with a
 //! code that is exchanged for the token of the workspace.
 //!
-//! The state that comes back must be the one that this browser was given, by this server, a moment ago. So nobody can make
-//! somebody else finish an installation that they did not begin.
+//! The state that comes back must be the one that this server gave to this browser a moment ago. So a user cannot be
+//! made to finish an installation that another one began.
 
 use aws_lc_rs::hmac;
 use frontdesk_core::port::platform::{Bot, DoorAnswer, GrantedSecret, RawRequest, ReceivedRequest, Reply};

@@ -111,7 +111,7 @@ impl Slack {
             "message_action" | "interactive_message" | "dialog_submission" => {
                 self.reply_to_user(response_url, NO_FORMS)
             }
-            _ => Received::default(), // a form that was closed, a shortcut without a chat: nobody waits
+            _ => Received::default(), // a form that was closed, a shortcut without a chat: no answer is needed
         }
     }
 

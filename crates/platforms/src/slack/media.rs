@@ -50,7 +50,7 @@ impl Slack {
         let (body, length) = sized(file, too_large).await?;
         let id = match self.upload(bot, api, &name, length, body).await {
             Ok(id) => id,
-            // Nobody sees a file before its upload is completed.
+            // Users do not see a file before its upload is completed.
             Err(error) => return Ok(error.of_question().into()),
         };
         let caption = caption.filter(|caption| !caption.trim().is_empty());

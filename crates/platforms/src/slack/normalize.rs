@@ -94,7 +94,7 @@ pub(super) fn meaning_of(scene: &Scene<'_>, proof: Verified, event: &Value) -> M
     }
 }
 
-/// Kinds of messages that people write. Others are notes of Slack: somebody joined, a topic was set.
+/// Kinds of messages that users write. Others are notices of Slack: a user joined, a topic was set.
 const WRITTEN: [&str; 6] = ["", "file_share", "thread_broadcast", "me_message", "bot_message", "bot_add_share"];
 
 fn message(scene: &Scene<'_>, proof: Verified, event: &Value) -> Option<Intake> {

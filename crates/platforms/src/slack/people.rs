@@ -50,7 +50,7 @@ impl Slack {
         Ok(me)
     }
 
-    /// The name that people see. What is not known in time is `None`, and the message goes on.
+    /// The name that users see. `None` if it is not known in time.
     pub(super) async fn name_of(&self, bot: &Bot, team: &str, user: &str) -> Option<String> {
         if !is_id(user) {
             return None;

@@ -76,7 +76,7 @@ fn button(prompt_id: &str, option: &PromptOption) -> Value {
     button
 }
 
-/// An option that somebody chose.
+/// An option that a user chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pressed {
     pub(super) prompt_id: String,

@@ -82,7 +82,7 @@ pub(super) fn only_for_them(text: &str) -> Value {
     json!({ "response_type": "ephemeral", "replace_original": false, "text": text })
 }
 
-/// The address to which the answer to a command or a press goes. Whoever has it can write there, so it is a credential.
+/// The address for the answer to a command or a press. It permits writing there, so it is a credential.
 #[derive(Clone)]
 pub(super) struct ResponseUrl {
     url: frontdesk_wire::Secret,

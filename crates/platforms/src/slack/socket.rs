@@ -1,7 +1,7 @@
 //! Socket Mode: events come over a WebSocket that this server dials.
 //!
-//! An envelope is acknowledged after its event is stored. Slack ends each socket after some hours and says so before: then the
-//! next one is opened while the old one is still read.
+//! An envelope is acknowledged after its event is stored. Slack ends each socket after some hours and announces that:
+//! then the next one is opened while the old one is still read.
 
 use std::time::Duration;
 

@@ -106,7 +106,7 @@ fn done(outcome: Result<Value, ApiError>, fine: &[&str]) -> Acted {
 }
 
 impl Telegram {
-    /// A limit that is reached is that of the chat: the others go on.
+    /// A limit that is reached is that of the chat: other chats continue.
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.retry_after_ms.is_some() {
@@ -132,7 +132,7 @@ impl Telegram {
             Act::Typing { chat_id, .. } => {
                 let mut fields = Target::of(action, chat_id, None)?.parameters();
                 if action.meta("thread_id") == Some(GENERAL_TOPIC) {
-                    fields.insert("message_thread_id".into(), 1.into()); // only here: otherwise nobody sees it
+                    fields.insert("message_thread_id".into(), 1.into()); // only here: otherwise users do not see it
                 }
                 fields.insert("action".into(), "typing".into());
                 done(api.call("sendChatAction", &Value::Object(fields)).await, &[])
@@ -186,8 +186,8 @@ impl Telegram {
         Api::of(&*self.outcall, bot).ok_or_else(missing)
     }
 
-    /// The query of a button must be answered, or the button keeps spinning. The prompt is closed once somebody's press
-    /// was delivered.
+    /// The query of a button must be answered, or the button keeps spinning. The prompt is closed once a press was
+    /// delivered.
     pub(super) async fn answer_press(&self, api: &Api<'_>, pressed: &Pressed, receipt: Option<&Receipt>) {
         let answered: Result<Value, ApiError> = api.call("answerCallbackQuery", &press_answer(pressed, receipt)).await;
         if let Err(error) = answered {

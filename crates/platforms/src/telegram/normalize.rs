@@ -83,7 +83,7 @@ fn said(message: Message, is_edit: bool, me: &User, bot: &Bot) -> Meaning {
     // "What is this?" is about the file of the other message.
     if let ("text", Some(of_other)) = (content.kind, replied.and_then(Content::of)) {
         content.file = of_other.file;
-        // What somebody else said is not transcribed as if the author had said it.
+        // A voice note of another author is not transcribed as if this author had spoken.
         if matches!(of_other.kind, "photo" | "video") {
             content.kind = of_other.kind;
         }
@@ -243,7 +243,7 @@ struct Content {
 }
 
 impl Content {
-    /// `None`: nothing that anybody said.
+    /// `None`: it is no message of a user.
     fn of(message: &Message) -> Option<Self> {
         let with = |kind, file: &File, mime: &str| {
             Some(Self { kind, text: String::new(), file: remote(file, file.mime_type.as_deref().unwrap_or(mime)) })

@@ -149,7 +149,7 @@ impl Telegram {
         }
     }
 
-    /// Stores updates in one commit. Returns the buttons that were pressed, each with what became of it.
+    /// Stores updates in one commit. Returns the buttons that were pressed, each with its receipt.
     async fn take(
         &self,
         bot: &Bot,

@@ -7,8 +7,8 @@ use super::api::{Api, ApiError, Message, OPTED_OUT};
 use super::text::{MESSAGE_MAX, is_blank, one_message, parts};
 use super::{SERVICE_PREFIX, Sms};
 
-/// How long this server keeps to a STOP by itself. Twilio keeps its own list for good; this one is for the time until a
-/// START that went to another server would be believed.
+/// How long this server itself obeys a STOP. Twilio keeps its own list for good. The limit is there because a START may
+/// go to another server.
 const OPT_OUT_TTL_MS: u64 = 24 * 3_600 * 1_000;
 
 /// A phone number with its country, or a short code.
@@ -117,7 +117,7 @@ fn acted(outcome: Result<Message, ApiError>, key: Option<&str>) -> Acted {
         Ok(message) => Acted { receipt_id: Some(message.sid.clone()), ..ActionResult::sent(message.sid).into() },
         Err(error) => {
             let acted = Acted::from(error);
-            // The status callback reports later what became of it, by the key, for its id is not known.
+            // The status callback reports the outcome later, by the key, because its id is not known.
             let receipt_id = key.filter(|_| acted.result.ambiguous).map(str::to_owned);
             Acted { receipt_id, ..acted }
         }

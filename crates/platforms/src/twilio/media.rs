@@ -1,5 +1,5 @@
-//! Files both ways. Twilio fetches what it sends from a URL, so files of this server get one that works for an hour and
-//! without a token of a tenant. Files that came are at Twilio, which sends whoever asks on to its store of files.
+//! Files both ways. Twilio fetches what it sends from a URL, so files of this server get one that is valid for an hour
+//! and needs no token of a tenant. Received files are at Twilio, which redirects to its file storage.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -45,7 +45,7 @@ impl Sms {
         Ok(format!("{}/twilio/{}/media/{token}", self.public_url, bot.id))
     }
 
-    /// A file of this server, for whoever has its link.
+    /// A file of this server, for any client that has its link.
     pub(super) async fn show_file(&self, bot: &Bot, token: &str, now_ms: u64) -> Result<ReceivedRequest, Reply> {
         let absent = || Reply::text(404, "the link is not valid, or expired");
         let (tenant, id) = Link::read(bot, token, now_ms / 1_000).ok_or_else(absent)?;

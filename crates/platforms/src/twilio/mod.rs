@@ -119,7 +119,7 @@ impl Sms {
         key.map_or_else(|| url.clone(), |key| format!("{url}?key={key}"))
     }
 
-    /// The fields of a genuine request. The URL is that of the configuration: headers of proxies are not believed.
+    /// The fields of a genuine request. The URL is that of the configuration: headers of proxies are not used.
     fn verified(bot: &Bot, request: &RawRequest, url: String) -> Result<Fields, Reply> {
         let url = if request.query.is_empty() { url } else { format!("{url}?{}", request.query) };
         let signed = Signed {

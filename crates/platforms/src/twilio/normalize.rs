@@ -1,4 +1,4 @@
-//! From the fields of a request to what the server stores: a message, or what became of an earlier one.
+//! From the fields of a request to what the server stores: a message, or the outcome of an earlier one.
 
 use frontdesk_core::intake::{Intake, REMOTE_MEDIA_MAX, RemoteFile, Verified};
 use frontdesk_core::port::platform::{Bot, LateReceipt};
@@ -29,7 +29,7 @@ impl Fields {
     }
 }
 
-/// A message that somebody sent.
+/// A message of a user.
 pub(super) struct Said {
     pub(super) intake: Intake,
     pub(super) from: String,
@@ -103,7 +103,7 @@ fn files(fields: &Fields) -> Vec<RemoteFile> {
     (0..count.min(REMOTE_MEDIA_MAX)).filter_map(file).collect()
 }
 
-/// What became of a message that was sent earlier. `Ok(None)`: it is still on its way.
+/// The outcome of a message that was sent earlier. `Ok(None)`: it is still on its way.
 pub(super) fn status(fields: &Fields, key: Option<&str>) -> Result<Option<LateReceipt>, &'static str> {
     let sid = fields.any(&["MessageSid", "SmsSid"]).ok_or("the request has no MessageSid")?;
     let status = fields.any(&["MessageStatus", "SmsStatus"]).ok_or("the request has no MessageStatus")?;

@@ -51,7 +51,7 @@ pub struct Signed<'a> {
     pub nonce: &'a str,
 }
 
-/// Checks that the sealed text is of somebody who knows the token, and that it is new.
+/// Checks that the sender of the sealed text knows the token, and that it is new.
 pub fn verify(token: &str, signed: Signed<'_>, sealed: &str, now_s: u64) -> Result<(), Forged> {
     let Signed { signature, timestamp, nonce } = signed;
     let is_number = (1..=12).contains(&timestamp.len()) && timestamp.bytes().all(|byte| byte.is_ascii_digit());
@@ -63,7 +63,7 @@ pub fn verify(token: &str, signed: Signed<'_>, sealed: &str, now_s: u64) -> Resu
     if sent_s.abs_diff(now_s) > WINDOW_S {
         return Err(Forged::Stale);
     }
-    // An empty token would be known to everybody.
+    // An empty token is no secret.
     let expected = sign(token, timestamp, nonce, sealed);
     match !token.is_empty() && same_bytes(expected.as_bytes(), signature.as_bytes()) {
         true => Ok(()),

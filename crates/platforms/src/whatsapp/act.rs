@@ -8,8 +8,8 @@ use super::api::{Api, ApiError, OF_CHAT};
 use super::text::{MESSAGE_MAX, PARAMETER_MAX, is_blank, one_message, parameter, reason};
 use super::{WINDOW_CLOSED, WhatsApp, chat_bucket, is_number, is_user_id};
 
-/// After Meta has said that the window of a chat is closed, that is believed for so long. It opens when the person writes,
-/// perhaps to another server.
+/// How long the window of a chat counts as closed after Meta has said so. It opens when the person writes, perhaps to
+/// another server.
 const CLOSED_TTL_MS: u64 = 10 * 60 * 1_000;
 
 /// Where a message goes, and as whose action.
@@ -54,7 +54,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The result of a message. If its answer was lost, the status webhook reports later what became of it, by the key.
+/// The result of a message. If its answer was lost, the status webhook reports the outcome later, by the key.
 pub(super) fn acted(outcome: Result<String, ApiError>, key: Option<&str>) -> Acted {
     match outcome {
         Ok(id) => Acted { receipt_id: Some(id.clone()), ..ActionResult::sent(id).into() },
@@ -81,7 +81,7 @@ pub(super) fn partial(failed: Acted, message_id: &str, what: &str) -> Acted {
 }
 
 impl WhatsApp {
-    /// A limit for one person is that of the chat: the others go on.
+    /// A limit for one person is that of the chat: other chats continue.
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.bucket.as_deref() == Some(OF_CHAT) {

@@ -29,7 +29,7 @@ pub(super) enum ApiError {
     NoAnswer { may_be_done: bool, why: String },
 }
 
-/// Too many messages to one person; the others go on.
+/// Too many messages to one person; other chats continue.
 const PAIR_RATE: i64 = 131_056;
 /// Stands for the bucket of the chat, which is not known here.
 pub(super) const OF_CHAT: &str = "of the chat";

@@ -128,7 +128,7 @@ impl WhatsApp {
     }
 }
 
-/// An upload alone is no message: nobody has seen anything.
+/// An upload alone is no message: no user has seen anything.
 fn unsent(mut acted: Acted) -> Acted {
     if acted.result.ambiguous {
         let why = acted.result.error.take().unwrap_or_default();

@@ -47,7 +47,7 @@ const LABEL: &str = "WhatsApp";
 const DOOR: &str = "/whatsapp/{bot}";
 /// The longest body that Meta sends.
 const BODY_MAX_BYTES: usize = 3 << 20;
-/// Meta's number for a text to somebody who has not written for 24 hours.
+/// Meta's number for a text to a user who has not written for 24 hours.
 const WINDOW_CLOSED: i64 = 131_047;
 const CHALLENGE_MAX_BYTES: usize = 256;
 /// Meta removes the indicator then.
@@ -97,7 +97,7 @@ fn is_number(chat_id: &str) -> bool {
     (5..=20).contains(&chat_id.len()) && chat_id.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// The id of somebody with a user name for this business: `US.1234`.
+/// The id of a user with a user name for this business: `US.1234`.
 fn is_user_id(chat_id: &str) -> bool {
     let is_id = |(country, rest): (&str, &str)| {
         let is_country = country.len() == 2 && country.bytes().all(|b| b.is_ascii_uppercase());

@@ -1,4 +1,4 @@
-//! From the body of a webhook to what the server stores: messages, and what became of ours.
+//! From the body of a webhook to what the server stores: messages, and outcomes of ours.
 
 use frontdesk_core::intake::{Intake, RemoteFile, Verified};
 use frontdesk_core::port::platform::{Bot, LateReceipt};
@@ -19,7 +19,7 @@ pub(super) struct Meaning {
     pub(super) receipts: Vec<LateReceipt>,
     /// Chats for which Meta says that the window is closed.
     pub(super) closed: Vec<String>,
-    /// Chats in which somebody wrote, with the id of the message.
+    /// Chats with new messages, with the id of the message.
     pub(super) incoming: Vec<(String, String)>,
     /// Changes that are about another number.
     pub(super) foreign: usize,
@@ -107,7 +107,7 @@ fn intake(bot: &Bot, event: MessageEvent) -> Intake {
     Intake::new(proof, bot.tenant_source(), bot.id.clone(), event)
 }
 
-/// `None`: nobody said anything.
+/// `None`: it is no message of a user.
 fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) -> Option<Intake> {
     let own = digits(&metadata.display_phone_number);
     if !own.is_empty() && digits(&message.from) == own {
@@ -160,7 +160,7 @@ fn said(message: Message, name: Option<String>, metadata: &Metadata, bot: &Bot) 
     Some(intake)
 }
 
-/// The phone number, else the id that somebody with a user name has for this business.
+/// The phone number, else the id that a user with a user name has for this business.
 fn either<'a>(number: &'a str, user_id: &'a str) -> &'a str {
     if number.is_empty() { user_id } else { number }
 }

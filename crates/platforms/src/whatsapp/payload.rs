@@ -178,7 +178,7 @@ pub(super) struct Phone {
     pub(super) phone: String,
 }
 
-/// What became of a message that was sent.
+/// The outcome of a message that was sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Report {

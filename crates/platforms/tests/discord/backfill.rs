@@ -9,7 +9,7 @@ use super::scene::{ANN, BOT, FORUM, GENERAL, GUILD, HIDDEN, MUTE, OTHER, OTHER_G
 
 const MESSAGES: &str = "GET channels/:id/messages";
 
-/// The session is lost while nobody listens.
+/// The session is lost while no listener runs.
 async fn lose_session(scene: &mut Scene) {
     scene.stop().await;
     scene.trouble(&SocketFault::ForgetSessions);

@@ -272,7 +272,7 @@ impl Scene {
         self.discords[server].look(acting_as, &channel, Some(&person)).await.unwrap().unwrap().visible
     }
 
-    /// Sets where the bot goes on.
+    /// Sets the position of the bot.
     pub(crate) fn set_cursor(&self, part: Part, cursor: &Value) {
         self.inlet.change(|records| records.cursors.insert(part, cursor.to_string()));
     }

@@ -188,7 +188,7 @@ async fn nothing_is_lost_by_a_socket_in_trouble() {
         scene.trouble(&fault);
         let is_silent = matches!(fault, SocketFault::WithholdAcks { .. });
         if is_silent {
-            scene.connected_after(before, 1).await; // without a word in between
+            scene.connected_after(before, 1).await; // without any message in between
         }
         say(&scene, &mut wanted);
         scene.has_taken(&wanted.iter().map(String::as_str).collect::<Vec<_>>()).await;

@@ -36,7 +36,7 @@ async fn every_shard_hears_its_guilds_and_fails_alone() {
     scene.has_taken(&["one", "two", "directly", "three", "four"]).await;
     assert_eq!(scene.connects_after(before), ["resume"], "only the shard that was cut");
 
-    // Each goes on where it was.
+    // Each continues where it was.
     scene.stop().await;
     scene.say(GENERAL, "five");
     scene.say(OTHER, "six");

@@ -12,7 +12,7 @@ use crate::postgres::connection::{Fault, Target};
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// A server that does not answer in this time is taken for gone.
+/// A server that does not answer in this time counts as gone.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// `epoch` is that of the store: hints of servers of another one in the same database are not received.

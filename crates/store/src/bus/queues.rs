@@ -1,4 +1,4 @@
-//! What every network bus has: hints that wait to be sent, merged where they can be, and hints that were received.
+//! Queues of every network bus: hints that wait to be sent, merged where possible, and hints that were received.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,7 +116,7 @@ impl Queues {
         loop {
             let Waiting { rows, directory, others, .. } =
                 std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-            // What waited while the bus was away is of no use any more.
+            // Hints that waited while the bus was away are too old to be useful.
             let is_young = |it: &&(To, Hint, usize, Instant)| it.3.elapsed() < HINT_AGE_MAX;
             let young = others.iter().filter(is_young);
             let mut messages: Vec<Message> = young.map(|(to, hint, ..)| (self.channel(*to), encode(hint))).collect();

@@ -16,8 +16,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A server that does not answer in this time is taken for gone.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
-/// How often the connection that receives is asked for an answer: one whose other end vanished without a word looks
-/// like one on which nobody sends.
+/// How often the receiving connection is asked for an answer: a peer that vanished without a close looks like a
+/// connection without messages.
 const PING_EVERY: Duration = Duration::from_secs(1);
 
 /// `epoch` is that of the store: hints of servers of another one on the same Redis are not received.

@@ -16,8 +16,8 @@ impl State {
             .map_or(InboxSeq::NONE, |((_, place), _)| *place)
     }
 
-    /// Every inbox counts for itself. A new one begins above the places of all others: none of them has more messages
-    /// than there were events.
+    /// Every inbox counts for itself. A new one begins above the positions of all others: none of them has more
+    /// messages than there were events.
     pub(super) fn next_place(&mut self, agent: InstanceNo) -> InboxSeq {
         let place = self.places.entry(agent).or_insert(InboxSeq(self.last_event.0 + 1_000));
         *place = place.next();

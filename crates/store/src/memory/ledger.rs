@@ -240,7 +240,7 @@ fn accept_one(state: &mut State, one: Acceptance, added: &mut Vec<NewRow>) -> Ac
     let Acceptance { tenant, attempt, dedup, mut delivery, .. } = one;
     let Acceptance { verdict, receivers, own_json, capabilities, reaches, message, chat, files, .. } = one;
     if let Some(first) = state.by_dedup.get(&dedup) {
-        // Under the name of the attempt that stored it, it is answered as it was then.
+        // Repeated under the name of the attempt that stored it, an event gets the first answer.
         let repeated = state.attempts.get(&attempt).filter(|known| attempt != 0 && known.event == *first);
         let duplicate = Accepted { event: *first, fresh: false, rows: Vec::new(), place: InboxSeq::NONE, line: None };
         return repeated.cloned().unwrap_or(duplicate);

@@ -32,10 +32,10 @@ impl State {
         self.media.get(id).filter(|it| it.item.tenant == *tenant && it.lasts(now_ms))
     }
 
-    /// Binds the files of an event to its rows, so that they are kept while one of these is owed.
+    /// Binds the files of an event to its rows, so that they are kept while one of these is unsettled.
     pub(super) fn hold_media(&mut self, tenant: &TenantId, it: &Delivery, files: Vec<EventFile>, rows: &[MadeRow]) {
         if rows.is_empty() {
-            return; // nobody was notified of them
+            return; // no session was notified of them
         }
         for file in files {
             let id = match file {

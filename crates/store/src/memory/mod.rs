@@ -60,7 +60,7 @@ struct State {
     reach: HashMap<[String; 4], u64>,
     presences: BTreeMap<InstanceNo, Presence>,
     last_session: SessionNo,
-    /// What was answered to each attempt.
+    /// The answer to each attempt.
     attempts: HashMap<u64, Accepted>,
     capabilities: HashMap<[String; 3], SealedCapability>,
     journal: BTreeMap<u64, JournalEntry>,
@@ -73,9 +73,9 @@ struct State {
     last_alarm: u64,
     alarm_ends: BTreeMap<u64, EndedAlarm>,
     last_end: u64,
-    /// By agent and place, with the tenant.
+    /// By agent and position, with the tenant.
     messages: BTreeMap<(InstanceNo, InboxSeq), (TenantId, StoredMessage)>,
-    /// The last place in each inbox.
+    /// The last position in each inbox.
     places: HashMap<InstanceNo, InboxSeq>,
     planned_wakes: HashMap<String, PlannedWake>,
     /// By tenant and name.
@@ -88,7 +88,7 @@ struct State {
     last_claim: u64,
     desks: BTreeMap<DeskNo, DeskRecord>,
     last_desk: DeskNo,
-    /// Who has each duty (0: nobody), and its token.
+    /// The desk that has each duty (0: none), and its token.
     duties: BTreeMap<String, (DeskNo, u64)>,
 }
 
@@ -117,12 +117,12 @@ impl MemoryStore {
         Self { epoch, ..Self::default() }
     }
 
-    /// For tests of callers: answers may get lost on the way, as on a network.
+    /// For tests of callers: answers may get lost, as on a network.
     pub fn lossy(epoch: u32) -> Self {
         Self { epoch, is_lossy: true, ..Self::default() }
     }
 
-    /// The next batch is accepted, and its caller learns nothing of it.
+    /// The next batch is accepted, but its caller gets no answer.
     pub fn lose_next_answer(&self) {
         self.lose_answer.store(true, Ordering::SeqCst);
     }

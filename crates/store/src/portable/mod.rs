@@ -3,9 +3,9 @@
 //! The file has one JSON text per line: a header, the rows of one table after the other, and an end with the number of rows
 //! and a checksum per table. It is written and read as a stream. A file that was cut off or changed is refused.
 //!
-//! What belongs to running servers is not in it: leases, who serves whom, claims of wakes, uploads under way. Deletions in
-//! the directory are not either: an import raises the floor to the version of the directory, so that whoever has seen less
-//! reads all of it.
+//! State of running servers is not in it: leases, sessions, claims of wakes, uploads in progress. Deletions in the
+//! directory are not either: an import raises the floor to the version of the directory, so that a server that has seen
+//! less reads all of it.
 
 mod reader;
 mod tables;
@@ -26,7 +26,7 @@ const FORMAT: &str = "frontdesk export";
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Bytes between two reports of progress.
 const REPORT_BYTES: u64 = 32 << 20;
-/// A longer line is not of ours: the largest rows are texts of a few megabytes.
+/// A longer line was not written by us: the largest rows are texts of a few megabytes.
 const LINE_MAX_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! Reads a file, and refuses one that is not as it was written.
+//! Reads a file, and refuses one that was changed or cut off.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -24,7 +24,7 @@ pub struct ImportFile {
     is_finished: bool,
 }
 
-/// Only what tells formats apart, so that a newer one is recognised whatever else it has.
+/// Only the fields that tell formats apart, so that a newer one is recognised whatever else it has.
 #[derive(serde::Deserialize)]
 struct Format {
     format: String,
@@ -52,7 +52,7 @@ impl ImportFile {
         Ok(it)
     }
 
-    /// Reads the whole file. What it says must be known to be whole before anything is written.
+    /// Reads the whole file, so that nothing is written from one that is incomplete.
     pub fn check(mut self) -> Result<Progress, PortableError> {
         while self.next()?.is_some() {}
         Ok(self.progress)

@@ -63,8 +63,8 @@ const fn table(name: &'static str, key: &'static str, columns: &'static [Column]
     Table { name, key, columns }
 }
 
-/// In the order of the file. The bytes of media come before the rows that name them: whoever exports has then seen which
-/// files are there.
+/// In the order of the file. The bytes of media come before the rows that name them: an export then knows which files
+/// are there.
 pub(crate) const TABLES: [Table; 29] = [
     // The last numbers that were given out, by name. They are never given out again.
     table("counter", "name", &[text("name"), int("value")]),
@@ -273,7 +273,7 @@ pub(crate) const TABLES: [Table; 29] = [
         &[text("tenant"), text("name"), text("content_hash"), text("source")],
     ),
     table("skill_token", "tenant", &[text("tenant"), text("token")]),
-    // `no` rises within a tenant. What is searched is made again from the text.
+    // `no` rises within a tenant. The index of words is made again from the text.
     table(
         "data_row",
         "tenant, no",

@@ -1,5 +1,5 @@
-//! Accepting events. A group of them is one statement and one round trip; what few events bring along (a chat line, an
-//! inbox message, files, capabilities) is written by further statements of the same transaction.
+//! Accepts events. A group of them is one statement and one round trip; the further rows of few events (a chat line, an
+//! inbox message, files, capabilities) are written by more statements of the same transaction.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ const DAY_MS: u64 = 86_400_000;
 #[derive(Clone, Default)]
 pub(super) struct Accepts {
     group: Group<Vec<Acceptance>, Vec<Accepted>>,
-    /// With the day for which it is known, which is enough to find inactive chats.
+    /// With the day for which it is stored, which is enough to find inactive chats.
     reached: Arc<Mutex<HashMap<[String; 4], u64>>>,
 }
 
@@ -34,7 +34,7 @@ impl PostgresStore {
     pub(super) fn accept_grouped(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
         let (accepts, listeners) = (self.accepts.clone(), self.listeners.clone());
         self.worker.ask(async move |database: &Database| {
-            // Joined here and not by the caller: one that goes away while the queue is full leaves nothing behind.
+            // Added here and not by the caller: a caller that goes away while the queue is full leaves nothing behind.
             let answered = accepts.group.add(batch);
             accepts.run(database, &listeners).await;
             answered.await.map_err(panicked)?
@@ -43,7 +43,7 @@ impl PostgresStore {
 }
 
 impl Accepts {
-    /// Accepts for all that wait, this caller among them unless an earlier one took it along.
+    /// Accepts the events of all that wait, this caller among them unless an earlier one took it along.
     async fn run(&self, database: &Database, listeners: &Listeners) {
         let _turn = database.ledger_turn.lock().await;
         let cost = |batch: &Vec<Acceptance>| batch.iter().map(|it| it.delivery.json.len() + EVENT_BYTES).sum();
@@ -65,7 +65,7 @@ impl Accepts {
                 tracing::warn!(why, callers = callers.len(), "a group of events was refused; trying them one by one");
                 let mut failed = None;
                 for caller in callers {
-                    // Two in a row: it is not the events, and the others would wait for nothing.
+                    // Two in a row: the database is away, and the others would wait for nothing.
                     let is_away = matches!(&failed, Some((_, 2)));
                     let made = match &failed {
                         Some((error, _)) if is_away => Err(StoreError::clone(error)),
@@ -111,10 +111,10 @@ impl Accepts {
         };
         self.note_reached(reached.into_iter().filter(|it| made.accepted[it.index].is_some()));
         if made.accepted.iter().any(Option::is_none) {
-            // Those that are here already. They were not visible to the statement that found their keys taken.
+            // Events that are stored already. They were not visible to the statement that found their keys taken.
             let work = async |connection: &Connection| answer_known(connection, &all, &made.accepted).await;
             let (known, rows) = database.ledger.transaction(work).await.map_err(|error| match error {
-                // What is new was written.
+                // The new events were written.
                 StoreError::Unavailable(why) => StoreError::Unknown(why),
                 other => other,
             })?;
@@ -332,7 +332,7 @@ fn new(event: EventId) -> Accepted {
     Accepted { event, fresh: true, rows: Vec::new(), place: InboxSeq::NONE, line: None }
 }
 
-/// What new events bring along, in the order of the rows that are locked for it.
+/// The further rows of new events, in the order of the rows that are locked for them.
 async fn bring_along(connection: &Connection, all: &[&Acceptance], made: &mut Made) -> Result<(), Fault> {
     let mut order: Vec<usize> = (0..all.len()).filter(|&index| made.accepted[index].is_some()).collect();
     let mut capabilities: Vec<_> = order.iter().flat_map(|&index| &all[index].capabilities).collect();
@@ -378,8 +378,8 @@ async fn write_chat(connection: &Connection, tenant: &TenantId, it: &ChatWrite) 
     Ok(fresh.then_some(seq))
 }
 
-/// Events that were here before. Under the name of the attempt that stored it, an event is answered as it was then, with its
-/// rows, of which nobody was told.
+/// Events that were stored before. Repeated under the name of the attempt that stored it, an event is answered as the
+/// first time, with its rows, of which no session was notified.
 async fn answer_known(
     connection: &Connection,
     all: &[&Acceptance],

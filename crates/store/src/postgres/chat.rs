@@ -31,7 +31,7 @@ pub(super) async fn append(
     if connection.execute(sql, &[&tenant, &chat_id, &seq, &message_id, &kept(json), &at_ms]).await? == 1 {
         return Ok((unsigned(seq), true));
     }
-    // Somebody else wrote it while this one waited for the chat. The number was not used.
+    // Another caller wrote it while this one waited for the chat. The number was not used.
     let sql = "UPDATE chat SET last_seq = last_seq - 1 WHERE tenant = $1 AND chat_id = $2";
     connection.execute(sql, &[&tenant, &chat_id]).await?;
     let first = seq_of(connection, name).await?;

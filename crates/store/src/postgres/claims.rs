@@ -1,4 +1,4 @@
-//! Who does something, and how often something was tried.
+//! Which server does a task, and how often something was tried.
 
 use frontdesk_core::port::claims::{HANDOFF_HELD_MS, HANDOFFS_MAX, Handoff, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::store::{Claims, DeskNo, EventId, InstanceNo, Mark, Stored};
@@ -136,7 +136,7 @@ impl Claims for PostgresStore {
         self.worker.ask(async move |database| {
             let sql = "SELECT 1 FROM parked WHERE instance = ANY ($1) LIMIT 1";
             let look = async |connection: &Connection| connection.query_opt(sql, &[&instances]).await;
-            // A sweep asks for all that are served, and nearly always there is nothing.
+            // A sweep reads the results for all instances that are served, and nearly always there are none.
             if database.read(look).await?.is_none() {
                 return Ok(Vec::new());
             }

@@ -17,15 +17,15 @@ use tokio_postgres::types::{ToSql, Type, WrongType};
 use tokio_postgres::{AsyncMessage, Client, Config, Row, RowStream, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// A server that does not answer in this time is taken for gone.
+/// A server that does not answer in this time counts as gone.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// The same for one of several addresses.
 const ADDRESS_MAX: Duration = Duration::from_secs(1);
 /// Statements that a connection keeps prepared; there are about a hundred of ours.
 const PREPARED_MAX: usize = 500;
 
-/// What each connection is told when it begins. A client that vanished in the middle of a transaction must not hold its
-/// locks for long; a commit that was answered is on disk.
+/// Settings of each connection. A client that vanished in the middle of a transaction must not hold its locks for long;
+/// an answered commit is on disk.
 const SESSION: &str = "SET application_name = 'frontdesk'; SET client_encoding = 'UTF8'; SET TimeZone = 'UTC';
     SET synchronous_commit = on; SET statement_timeout = '10s'; SET lock_timeout = '5s';
     SET idle_in_transaction_session_timeout = '5s'; SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2;
@@ -72,7 +72,7 @@ impl Fault {
 
 pub(crate) fn fault(error: tokio_postgres::Error) -> Fault {
     let Some(db) = error.as_db_error() else {
-        // A value that cannot be sent is a defect of ours, and the connection is well.
+        // A value that cannot be sent is an error of ours, and the connection is still usable.
         let is_ours = error.source().is_some_and(<dyn std::error::Error>::is::<WrongType>);
         return match is_ours && !error.is_closed() {
             true => Fault::Store(StoreError::Unavailable(describe(&error))),
@@ -166,8 +166,8 @@ impl Target {
                 loop {
                     match std::future::poll_fn(|context| connection.poll_message(context)).await {
                         Some(Ok(AsyncMessage::Notification(note))) => on_notification(note.payload()),
-                        Some(Ok(_)) => {} // a notice for people
-                        // Whoever uses the client gets an error as well.
+                        Some(Ok(_)) => {} // a notice of the server
+                        // Other users of the client get an error as well.
                         Some(Err(error)) => {
                             tracing::warn!(error = describe(&error), "a connection to Postgres ended");
                             return;
@@ -180,12 +180,12 @@ impl Target {
             connection.batch(SESSION).await?;
             Ok(connection)
         };
-        // Hosts are tried one after another: one that is silent must leave time for the next.
+        // Hosts are tried one after another: one that does not answer must leave time for the next.
         let limit = CONNECT_MAX + ADDRESS_MAX * u32::try_from(self.config.get_hosts().len()).unwrap_or(u32::MAX);
         let connected = tokio::time::timeout(limit, connecting).await;
         let gave_up = || Fault::Lost(format!("Postgres did not answer within {} s", limit.as_secs()));
         let connected = connected.unwrap_or_else(|_| Err(gave_up()));
-        // Nothing was asked yet.
+        // Nothing was sent yet.
         connected.map_err(|fault| Fault::Store(fault.unwritten()))
     }
 }

@@ -1,7 +1,7 @@
 //! Data: rows of a tenant, found by hashes of their words. A hash has the tenant in it, so that tenants share no entry of
 //! the index.
 //!
-//! Words are made, and texts are searched, in the task of the caller: the thread of the connections must not compute.
+//! Words are extracted and texts searched in the task of the caller: the thread of the connections must not compute.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;

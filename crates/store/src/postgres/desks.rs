@@ -115,7 +115,7 @@ impl Desks for PostgresStore {
         self.lease_worker.ask(async move |database| {
             let work = async |connection: &super::connection::Connection| {
                 connection.execute(FREE_DUTIES, &[&signed(me)]).await?;
-                // With the numbers that it had before it lost a lease.
+                // Under the numbers that it had before it lost a lease.
                 let sql =
                     "DELETE FROM desk d USING desk m WHERE m.number = $1 AND d.name = m.name AND d.number <= m.number
                            AND (d.number = m.number OR d.lease_until_ms < m.lease_until_ms - 5000)";

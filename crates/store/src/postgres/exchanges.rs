@@ -1,4 +1,4 @@
-//! Questions that somebody waits for. Whatever is decided about one is decided in one statement, on its row.
+//! Questions whose askers wait. Each decision about a question is one statement on its row.
 
 use frontdesk_core::port::exchanges::{
     EXCHANGE_LEFT_MS, Exchange, Exchanges, LEFT_MAX, Mention, Reply, ReplyOutcome, StoredAnswer,
@@ -111,7 +111,7 @@ impl Exchanges for PostgresStore {
             let sql = "SELECT token, answer, answered_ms FROM exchange WHERE token = ANY ($1) AND answer IS NOT NULL
                        ORDER BY token";
             let look = async |connection: &super::connection::Connection| connection.query(sql, &[&tokens]).await;
-            // A sweep asks for all that wait, and nearly always there is nothing.
+            // A sweep reads the answers for all that wait, and nearly always there are none.
             if database.read(look).await?.is_empty() {
                 return Ok(Vec::new());
             }

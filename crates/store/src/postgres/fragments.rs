@@ -1,5 +1,5 @@
-//! Fragments of events that are not complete. All that is decided on the open fragments of a bot is decided under its
-//! lock: its bounds, and what a claim has.
+//! Fragments of events that are not complete. Decisions about the open fragments of a bot are made under its lock: its
+//! bounds, and the fragments of a claim.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl Fragments for PostgresStore {
 
     fn claim_chat(&self, groups: ChatGroups, now_ms: u64) -> Stored<'_, Vec<Claim>> {
         self.worker.ask(async move |database| {
-            // Asked for every message, and nearly always there is nothing to write.
+            // Called for every message, and nearly always there is nothing to write.
             if !database.read(async |connection| is_kept_for_chat(connection, &groups).await).await? {
                 return Ok(Vec::new());
             }
@@ -42,7 +42,7 @@ impl Fragments for PostgresStore {
     fn claim_quiet(&self, quiet_since_ms: u64, claimed_until_ms: u64, now_ms: u64) -> Stored<'_, (Vec<Claim>, bool)> {
         self.worker.write(async move |connection| {
             let mut claims = Vec::new();
-            // Otherwise another server is at it.
+            // Otherwise another server does it.
             if try_lock(connection, &["quiet fragments"]).await? {
                 forget_joined(connection, now_ms).await?;
                 claims = claim_again(connection, claimed_until_ms, now_ms).await?;
@@ -106,7 +106,7 @@ async fn groups_of_chat(connection: &Connection, groups: &ChatGroups) -> Result<
     Ok(found.iter().map(group).collect())
 }
 
-/// Somebody is making events from these, or has failed to.
+/// Claims whose servers are making events from them, or have failed to.
 async fn claims_of_chat(connection: &Connection, groups: &ChatGroups) -> Result<Vec<Claim>, Fault> {
     let sql = "SELECT DISTINCT claim FROM fragment
                WHERE platform = $1 AND bot = $2 AND claim > 0 AND chat_id = $3 AND sealed IS NOT NULL ORDER BY claim";
@@ -135,7 +135,7 @@ async fn claim_groups(connection: &Connection, groups: &[Group], now_ms: u64) ->
     claims(connection, numbers).await
 }
 
-/// Groups that are quiet are looked for twice: what is seen before the locks are held only tells which are needed.
+/// Quiet groups are searched twice: the search before the locks only tells which locks are needed.
 async fn claim_groups_quiet(connection: &Connection, quiet_since_ms: u64, now_ms: u64) -> Result<Vec<Claim>, Fault> {
     let sql = "SELECT platform, bot, grp FROM fragment WHERE claim = 0 AND sealed IS NOT NULL
                GROUP BY platform, bot, grp HAVING max(at_ms) <= $1 OR max(at_ms) > $2
@@ -157,7 +157,7 @@ async fn claim_groups_quiet(connection: &Connection, quiet_since_ms: u64, now_ms
     claim_groups(connection, &groups, now_ms).await
 }
 
-/// Whoever claimed these did not come to the end.
+/// The servers that claimed these did not finish.
 async fn claim_again(connection: &Connection, claimed_until_ms: u64, now_ms: u64) -> Result<Vec<Claim>, Fault> {
     let sql = "SELECT DISTINCT claim FROM fragment
                WHERE claim > 0 AND sealed IS NOT NULL AND (claimed_ms <= $1 OR claimed_ms > $2) ORDER BY claim LIMIT $3";

@@ -1,4 +1,4 @@
-//! Work of many callers that shares one transaction. What is asked for while one transaction runs goes into the next.
+//! Work of many callers that shares one transaction. Requests that come while one transaction runs go into the next.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use frontdesk_core::port::store::StoreError;
 use tokio::sync::oneshot;
 
-/// What one caller asks for, and where its answer goes.
+/// The request of one caller, and the channel for its answer.
 pub(super) struct Asked<I, O> {
     pub(super) what: I,
     answer: oneshot::Sender<Result<O, StoreError>>,
@@ -18,7 +18,7 @@ impl<I, O> Asked<I, O> {
     }
 }
 
-/// Those who wait for the next transaction. Bounded by the jobs of the worker: each of them comes with one.
+/// Requests that wait for the next transaction. Bounded by the jobs of the worker: each of them brings one.
 pub(super) struct Group<I, O>(Arc<Mutex<VecDeque<Asked<I, O>>>>);
 
 impl<I, O> Clone for Group<I, O> {

@@ -1,4 +1,4 @@
-//! Positions: what is settled of each ledger.
+//! Positions: which rows of each ledger are settled.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl PostgresStore {
     }
 }
 
-/// Settles for all that wait, this caller among them unless an earlier one took it along.
+/// Settles the rows of all that wait, this caller among them unless an earlier one took it along.
 async fn settle_group(database: &Database, settles: &Settles) -> Result<(), StoreError> {
     let _turn = database.settle_turn.lock().await;
     let group = settles.take(GROUP_MAX, |_| 1);
@@ -47,8 +47,8 @@ async fn settle(connection: &Connection, asked: &[&(InstanceNo, Settlement)]) ->
     let mut instances: Vec<i64> = asked.iter().map(|(instance, _)| signed(*instance)).collect();
     instances.sort_unstable();
     instances.dedup();
-    // What is inferred counts only of the session that serves: the head is locked, so that no other one begins meanwhile.
-    // What was acked is a fact, and needs no lock that would delay new rows.
+    // Inferred settlements count only from the session that serves: the head is locked, so that no other session begins
+    // meanwhile. An ack is a fact, and needs no lock that would delay new rows.
     let mut inferring: Vec<i64> =
         asked.iter().filter(|(_, it)| it.inferred.is_some()).map(|(instance, _)| signed(*instance)).collect();
     inferring.sort_unstable();
@@ -92,7 +92,7 @@ pub(super) async fn lock_positions(
 }
 
 pub(super) async fn write_positions(connection: &Connection, positions: &BTreeMap<i64, Position>) -> Result<(), Fault> {
-    // Lists of different lengths cannot be columns of one array; as text they can.
+    // Lists of different lengths cannot be columns of one array, so they are passed as text.
     let text = |above: &[Seq]| {
         let numbers: Vec<String> = above.iter().map(|seq| seq.0.to_string()).collect();
         format!("{{{}}}", numbers.join(","))

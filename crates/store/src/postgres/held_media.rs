@@ -1,4 +1,4 @@
-//! Files that mail refers to. They are kept while one of these rows is owed; then their time runs.
+//! Files that mail refers to. They are kept while one of these rows is unsettled; then their time limit begins.
 
 use frontdesk_core::port::media::{EventFile, SealedMedia};
 use frontdesk_core::port::store::{Delivery, MadeRow};
@@ -9,7 +9,7 @@ use super::connection::{Connection, Fault};
 use super::text::kept;
 use super::{signed, signed_all, unsigned};
 
-/// Files per step of retention. Statements say it as a literal: so the planner knows how few they are.
+/// Files per step of retention. Statements have it as a literal, so that the planner knows how few they are.
 const FILES_MAX: usize = 200;
 
 /// Mail of the file `f.id` that is unsettled.
@@ -20,8 +20,8 @@ macro_rules! owed {
     };
 }
 
-/// Binds the files of an event to its rows, so that they are kept while one of these is owed. Inside the transaction of
-/// the caller.
+/// Binds the files of an event to its rows, so that they are kept while one of these is unsettled. Inside the
+/// transaction of the caller.
 pub(super) async fn hold(
     connection: &Connection,
     tenant: &TenantId,
@@ -30,7 +30,7 @@ pub(super) async fn hold(
     rows: &[MadeRow],
 ) -> Result<(), Fault> {
     if rows.is_empty() || files.is_empty() {
-        return Ok(()); // nobody was notified of them
+        return Ok(()); // no session was notified of them
     }
     let mut ids = Vec::with_capacity(files.len());
     let mut stored = Vec::new();
@@ -92,7 +92,7 @@ async fn put_handle(
 pub(super) async fn release(connection: &Connection, after: &str, expires_ms: u64) -> Result<Option<String>, Fault> {
     let sql = "SELECT DISTINCT id FROM media_mail WHERE id > $1 ORDER BY id LIMIT 200";
     let some: Vec<String> = connection.query(sql, &[&after]).await?.iter().map(|row| row.get(0)).collect();
-    // What is settled stays settled. Mail that comes meanwhile is not seen, and holds the file by a row of its own.
+    // A settled row stays settled. Mail that comes meanwhile is not seen, and holds the file by a row of its own.
     let sql = concat!("DELETE FROM media_mail f WHERE f.id = ANY($1) AND NOT EXISTS (", owed!(), ") RETURNING f.id");
     let settled: Vec<String> = connection.query(sql, &[&some]).await?.iter().map(|row| row.get(0)).collect();
     if !settled.is_empty() {
@@ -127,7 +127,7 @@ pub(super) async fn expire(
     if ids.is_empty() {
         return Ok((0, last));
     }
-    // Asked again under the locks: an event that refers to one of them may have been committed meanwhile.
+    // Checked again under the locks: an event that refers to one of them may have been committed meanwhile.
     let sql = "WITH gone AS (
                  DELETE FROM media f WHERE id = ANY($1) AND expires_ms <= $2
                    AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = f.id)

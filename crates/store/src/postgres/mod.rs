@@ -78,12 +78,12 @@ pub(crate) use gone;
 pub enum Clock {
     /// That of the database: the clocks of servers differ.
     Database,
-    /// That of whoever asks. For tests, which move it.
+    /// The caller's. For tests, which move it.
     Caller,
 }
 
 impl Clock {
-    /// What a statement is given; null is the clock of the database.
+    /// The time for a statement; null is the clock of the database.
     fn at(self, now_ms: u64) -> Option<i64> {
         (self == Self::Caller).then(|| signed(now_ms))
     }
@@ -137,7 +137,7 @@ impl PostgresStore {
         worker.ask_blocking(async move |database| database.read(schema::epoch).await)
     }
 
-    /// Whether this value is the one that the first server has left under the name. Without one it is this.
+    /// Whether this value is the one that the first server has stored under the name. If there is none, it is stored.
     pub fn is_agreed(&self, name: &str, value: &str) -> Result<bool, StoreError> {
         let (name, value) = (format!("check {name}"), value.to_owned());
         self.worker.ask_blocking(async move |database| {

@@ -7,7 +7,7 @@ use super::words::words;
 pub(super) struct Phrases(Vec<Vec<String>>);
 
 impl Phrases {
-    /// Phrases without a word are left out: they tell nothing.
+    /// Phrases without a word are left out.
     pub(super) fn of(asked: &[String]) -> Self {
         Self(asked.iter().map(|phrase| words(phrase).collect()).filter(|phrase: &Vec<_>| !phrase.is_empty()).collect())
     }

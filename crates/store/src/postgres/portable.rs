@@ -27,7 +27,7 @@ fn select(table: &Table) -> String {
 /// Files that have bytes, counted.
 const FILES: &str = "SELECT id, upload, row_number() OVER (ORDER BY id) AS file FROM media WHERE upload IS NOT NULL";
 
-/// Where each number comes from: a sequence, with the table and column that have those that were given out.
+/// The source of each number: a sequence, with the table and column of the assigned ones.
 const SEQUENCES: [(&str, &str, &str, &str); 9] = [
     ("alarm", "alarm_id_seq", "alarm", "id"),
     ("alarm_end", "alarm_end_id_seq", "alarm_end", "id"),

@@ -1,5 +1,6 @@
-//! Migrations: numbered, in one transaction under a lock, so that servers that start together do not race. They may take as long
-//! as a large database needs; only for locks that running servers hold they wait briefly, for everybody else waits behind them.
+//! Migrations: numbered, in one transaction under a lock, so that servers that start together do not race. They may
+//! take as long as a large database needs. Only for locks that running servers hold they wait briefly, because all
+//! later requests wait behind them.
 //!
 //! Two versions of the server may run side by side: a database tells the oldest migration that a server must know
 //! to use it (`needs`). A migration raises it only if older servers cannot work with what it changes.
@@ -25,16 +26,16 @@ const MIGRATIONS: [Migration; 2] = [
     Migration { number: 2, sql: include_str!("migrations/0002_retention.sql"), needs: 1 },
 ];
 
-/// Any number will do, as long as all versions of the server use the same.
+/// Any number, as long as all versions of the server use the same.
 const LOCK: i64 = 0x0046_524f_4e54;
 
-/// Instead of the limits that other work has. Between its statements a migration takes no time: one that does is frozen, and
-/// must not hold up others for ever.
+/// Replaces the limits of other work. The time between its statements is short: a migration that exceeds this limit is
+/// frozen, and must not block others for ever.
 const UNHURRIED: &str =
     "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '5s'";
 /// Pause before it is tried again: another server migrates, or running servers hold a lock.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often tables that running servers use are tried to be locked.
+/// How often it is tried to lock tables that running servers use.
 const ATTEMPTS: usize = 12;
 /// How often it is logged that a migration is still running.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -75,7 +76,7 @@ async fn migrate_to(database: &Database, epoch_seed: u32, migrations: &[Migratio
     }
 }
 
-/// `None`: another server is at it.
+/// `None`: another server migrates.
 async fn try_migrate(connection: &Connection, epoch_seed: u32, migrations: &[Migration]) -> Result<Option<u32>, Fault> {
     connection.batch("BEGIN").await?;
     let row = connection.query_one("SELECT pg_try_advisory_xact_lock($1)", &[&LOCK]).await?;
@@ -108,7 +109,7 @@ pub(super) async fn epoch(connection: &Connection) -> Result<Option<u32>, Fault>
     }
 }
 
-/// For whoever only reads the database: it must have the schema of this version. Returns its epoch.
+/// For readers of the database: it must have the schema of this version. Returns its epoch.
 pub(super) async fn check(connection: &Connection) -> Result<u32, Fault> {
     let found = connection.query_one("SELECT to_regclass('meta') IS NOT NULL", &[]).await?;
     if !found.get::<_, bool>(0) {
@@ -176,7 +177,7 @@ async fn bring_up(
     Ok(epoch_seed)
 }
 
-/// Whether this version can use a database that says this of itself.
+/// Whether this version can use a database that requires this.
 pub(super) fn check_needs(needs: Option<&str>) -> Result<(), StoreError> {
     check_range(&MIGRATIONS, needs)
 }
@@ -222,7 +223,7 @@ mod tests {
               ALTER TABLE desk ADD COLUMN mood text",
         needs: 1,
     };
-    /// Older servers cannot use what it leaves.
+    /// Older servers cannot use the result.
     const THIRD: Migration = Migration { number: 3, sql: "ALTER TABLE desk DROP COLUMN mood", needs: 3 };
 
     fn first() -> Migration {

@@ -1,8 +1,8 @@
-//! Text of others in columns of Postgres, which cannot hold U+0000.
+//! Texts of users in columns of Postgres, which cannot hold U+0000.
 
 use std::borrow::Cow;
 
-/// A noncharacter, which nobody sends in earnest. What follows it tells what was meant.
+/// A noncharacter, which texts do not contain in practice. The character after it says what is meant.
 const ESCAPE: char = '\u{10ffff}';
 
 /// The text as a column can hold it.

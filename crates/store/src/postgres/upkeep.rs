@@ -51,7 +51,7 @@ impl Upkeep for PostgresStore {
     }
 }
 
-/// Cheap checks of what must be true of the ledgers. Postgres checks its own files.
+/// Cheap checks of invariants of the ledgers. Postgres checks its own files.
 async fn faults(connection: &Connection) -> Result<Vec<String>, Fault> {
     let sql = "SELECT m.instance, m.seq FROM head h LEFT JOIN position p ON p.instance = h.instance
                CROSS JOIN LATERAL (
@@ -75,8 +75,8 @@ async fn faults(connection: &Connection) -> Result<Vec<String>, Fault> {
 }
 
 async fn risks(connection: &Connection) -> Result<Vec<String>, Fault> {
-    // A role without pg_read_all_stats sees only that somebody is there. None is synchronous where none is asked for. What
-    // has just connected has flushed nothing yet, and its mode is not known.
+    // A role without pg_read_all_stats sees only that a standby is connected. None is synchronous where none is
+    // configured. One that has just connected has flushed nothing yet, and its mode is not known.
     let sql = "SELECT coalesce(r.application_name, ''), coalesce(r.sync_state,
                  CASE current_setting('synchronous_standby_names') WHEN '' THEN 'async' ELSE 'sync' END)
                FROM pg_stat_replication r

@@ -1,7 +1,7 @@
 //! The thread that talks to Postgres: a few pinned connections, each with one use. There is no pool.
 //!
-//! A caller hands its work over and waits. Work that began runs to its end, whether the caller still waits or not: a commit
-//! in flight is never cancelled.
+//! A caller hands its work over and waits. Work that began runs to its end, also if the caller is gone: a commit in
+//! flight is never cancelled.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -25,12 +25,12 @@ const JOBS_MAX: usize = 4096;
 const WRITERS: usize = 4;
 /// Connections for reads, each shared by all that read.
 const READERS: usize = 4;
-/// Reads that are handed over at a time, and share those connections. Who comes next is decided by [`ReadQueue`].
+/// Reads that are handed over at a time, and share those connections. [`ReadQueue`] decides which one is next.
 const READS_MAX: usize = 64;
 /// Work of one transaction, without its commit. Statements have a limit of their own on the server, which is shorter.
 const WORK_MAX: Duration = Duration::from_secs(12);
 const COMMIT_MAX: Duration = Duration::from_secs(12);
-/// Transactions that were in each other's way are repeated.
+/// Transactions that conflicted are repeated this often.
 const ATTEMPTS: usize = 5;
 
 type Job = Box<dyn FnOnce(Rc<Database>) -> LocalBoxFuture<'static, ()> + Send>;
@@ -92,7 +92,7 @@ impl Worker {
         })
     }
 
-    /// For whoever outlives the borrow of the worker.
+    /// For tasks that live longer than the borrow of the worker.
     pub(super) fn asker(&self) -> Result<Asker, StoreError> {
         Ok(Asker { reads: self.reads.as_ref().ok_or_else(gone)?.downgrade(), read_queue: self.read_queue.clone() })
     }
@@ -124,7 +124,7 @@ impl Worker {
         answer(Box::pin(async move { self.asker()?.run(owner, work).await }))
     }
 
-    /// A transaction. The work may be repeated, if another transaction was in its way.
+    /// A transaction. It may be repeated, if it conflicted with another one.
     pub(super) fn write<T: Send + 'static>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, Fault> + Send + 'static,
@@ -207,7 +207,7 @@ pub(super) fn panicked(_: oneshot::error::RecvError) -> StoreError {
     StoreError::Unknown("a database operation panicked (a bug in frontdesk)".into())
 }
 
-/// A connection that does not answer in time is as good as lost.
+/// A connection that does not answer in time counts as lost.
 async fn in_time<T>(limit: Duration, working: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let late = |_| Err(Fault::Lost("Postgres did not answer in time".into()));
     tokio::time::timeout(limit, working).await.unwrap_or_else(late)
@@ -243,7 +243,7 @@ async fn run(target: Target, mut queue: mpsc::Receiver<Job>, mut reads: mpsc::Un
     tokio::join!(work_off(jobs, JOBS_MAX), work_off(reads, READS_MAX)); // reads do not wait behind writes
 }
 
-/// Runs what comes, so much at a time, until nothing comes any more and all of it is done.
+/// Runs all works, so many at a time, until the stream ends and all of them have ended.
 async fn work_off(mut works: impl Stream<Item = LocalBoxFuture<'static, ()>> + Unpin, max: usize) {
     let room = Arc::new(Semaphore::new(max));
     while let Some(work) = works.next().await {
@@ -289,7 +289,7 @@ impl Database {
         }
     }
 
-    /// A connection of its own, for whoever keeps it.
+    /// A connection of its own, which the caller keeps.
     pub(super) async fn connect(&self) -> Result<Connection, StoreError> {
         self.target.connect().await.map_err(Fault::unwritten)
     }
@@ -331,7 +331,7 @@ impl Database {
     }
 }
 
-/// The next one to read gets a new connection.
+/// The next reader gets a new connection.
 async fn forget(reader: &Mutex<Option<Rc<Connection>>>, lost: &Rc<Connection>) {
     let mut reader = reader.lock().await;
     if reader.as_ref().is_some_and(|current| Rc::ptr_eq(current, lost)) {

@@ -162,7 +162,7 @@ async fn a_start_deletes_no_inbox_of_an_agent_created_at_another_server(store: A
     assert_eq!(other.inboxes().inbox(who, "alice", InboxSeq(0)).await.unwrap().messages.len(), 1);
 }
 
-/// A starting server must not mark what a live one is doing as unknown; what a dead one left is marked by whoever notices.
+/// A starting server must not mark actions of a live one as unknown; those of a dead one are marked by any server.
 async fn only_the_actions_of_a_dead_server_become_unknown(store: Arc<dyn Store>) {
     let env = Arc::new(TestEnv::default());
     let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
@@ -230,7 +230,7 @@ async fn expired_tokens_of_the_chat_page_are_removed_in_steps(store: Arc<dyn Sto
     }
 }
 
-/// An agent makes one whenever its user asks for it, and most are used by nobody.
+/// An agent makes one whenever its user asks for it, and most are never used.
 async fn expired_link_codes_are_removed_in_steps(store: Arc<dyn Store>) {
     let env = Arc::new(TestEnv::default());
     let desk = desk_over(store, env.clone(), Rules::default()).await;

@@ -66,7 +66,7 @@ async fn pokes(desk: &Desk) -> usize {
     tasks.iter().filter(|task| matches!(task, WakeTask::Poke(..))).count()
 }
 
-/// Regression: "no socket here" was taken for "nobody serves it", and the wake URL was called.
+/// Regression: "no socket here" was taken for "no server has its socket", and the wake URL was called.
 async fn mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket(store: Arc<dyn Store>) {
     let pair = Pair::open(store).await;
     let mut session = serving(&pair.other, &pair.caller, 0).await;
@@ -92,7 +92,7 @@ async fn mail_of_a_server_that_is_gone_is_taken_over(store: Arc<dyn Store>) {
     assert_eq!(pokes(&pair.one).await, 1);
 }
 
-/// An agent that said `going_idle` at the other server is woken by whoever accepts its mail.
+/// An agent that said `going_idle` at the other server is woken by the server that accepts its mail.
 async fn an_idle_session_at_another_server_serves_nobody(store: Arc<dyn Store>) {
     let pair = Pair::open(store).await;
     let mut session = serving(&pair.other, &pair.caller, 0).await;

@@ -52,7 +52,7 @@ async fn mail(store: &dyn Store, odd: &str) {
         one.dedup = [&number.to_be_bytes()[..], odd.as_bytes()].concat();
         accept(store, one).await;
     }
-    accept(store, acceptance(100, &[])).await; // nobody receives it
+    accept(store, acceptance(100, &[])).await; // it has no receiver
     store.settle(InstanceNo(7), Position { sent: Seq(6), ..settled(&[1, 2, 4]) }.into()).await.unwrap();
     assert!(store.drop_mail(InstanceNo(8), Seq(5), None, format!("by hand {odd}")).await.unwrap());
     store.replay_mail(InstanceNo(8), Seq(5)).await.unwrap().unwrap();

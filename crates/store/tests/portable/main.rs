@@ -131,7 +131,7 @@ async fn a_store_goes_on_where_it_was() {
     let store = postgres(&schema);
     assert_facts(&*store, &before).await;
     assert_eq!(store.epoch(), 77, "as it was made");
-    // Numbers go on, a duplicate is known, and what is in the file of a server that ran is served by nobody.
+    // Numbers continue, a duplicate is recognised, and no server serves what the exporting server served.
     let again = accept(&*store, acceptance(900, &[])).await;
     assert_eq!((again.event, again.fresh), (newest, false));
     let next = accept(&*store, acceptance(901, &[7])).await;

@@ -20,7 +20,7 @@ pub struct Expected<'a> {
     pub stranger: String,
     /// Its receipts may have `woken: true`; if false, such a receipt is an error.
     pub can_wake: bool,
-    /// It supports answers. Nobody answers during the test, so requests time out.
+    /// It supports answers. No agent answers during the test, so requests time out.
     pub can_answer: bool,
     /// Called after each receipt. `None`: arrival cannot be checked.
     pub arrived: Option<Arrived<'a>>,

@@ -9,14 +9,14 @@ use super::book::Book;
 use super::gateway::Gateway;
 use super::store::at_once;
 
-/// An event that somebody sends, again and again until it is accepted.
+/// An event that a client sends, again and again until it is accepted.
 pub(super) struct Event {
     pub(super) gateway: usize,
     pub(super) is_forward: bool,
     pub(super) is_accepted: bool,
     /// A request is under way, at the desk in this slot.
     pub(super) is_sent: Option<usize>,
-    /// How often somebody asked for it to be replayed.
+    /// How often a replay of it was requested.
     pub(super) replays: usize,
 }
 
@@ -72,7 +72,7 @@ fn rows_of(store: &dyn Store, book: &Book, gateway: &Gateway, instance: Instance
         if tenant != gateway.tenant || name != gateway.name {
             book.fail(format!("i{instance} of {} has a row of {tenant}/{name}", gateway.name));
         }
-        // A gateway that was given a row has it, whoever says so.
+        // A gateway that was given a row has it, whichever desk says so.
         if row.state == MailState::Acked && !gateway.received.contains(&row.seq) {
             book.fail(format!("i{instance}.{} is settled, and {} never got it", row.seq, gateway.name));
         }

@@ -69,7 +69,7 @@ impl Slot {
         self.state == State::Running
     }
 
-    /// The wall clock and the steady clock go on, also of a desk that is stopped.
+    /// The wall clock and the steady clock advance, also of a desk that is stopped.
     pub(super) fn advance(&self, by_ms: u64) {
         if self.state == State::Suspended {
             return;
@@ -85,7 +85,7 @@ impl Slot {
         self.state = state;
     }
 
-    /// Goes on with everything that it believed.
+    /// Continues with the state from before the stop.
     pub(super) fn go_on(&mut self) {
         self.book.say(format!("{} goes on", self.name));
         let mut facts = self.book.facts();

@@ -1,4 +1,4 @@
-//! A gateway: it dials, reads what a desk writes, acks it or not, and goes away with or without a word.
+//! A gateway: it connects, reads what a desk writes, acks it or not, and disconnects with or without a close.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Gateway {
         }
     }
 
-    /// A new wire; the one before is left without a word, or closed.
+    /// A new wire; the one before is left silently, or closed.
     pub(super) fn take_wire(&mut self, wire: Arc<Wire>, closes: bool) {
         wire.send(Up::Text(crate::session::hello()));
         self.leave(closes);

@@ -29,7 +29,7 @@ enum Fate {
     NotSent,
     /// Written; the answer is lost.
     AnswerLost,
-    /// It reaches the store when it is released, also if nobody waits for it any more.
+    /// It reaches the store when it is released, also if its caller is gone.
     Late,
     /// Written now; the answer comes when it is released.
     AnswerLate,
@@ -64,7 +64,7 @@ impl Link {
         self.state.lock().unwrap().hanging.len()
     }
 
-    /// The oldest one that hangs goes on, or is lost.
+    /// The oldest call that hangs continues, or is lost.
     pub(super) fn release(&self, is_lost: bool) {
         let Some((verb, release)) = self.state.lock().unwrap().hanging.pop_front() else { return };
         self.book.say(format!("{} {verb} {}", self.name, if is_lost { "is cut" } else { "goes on" }));

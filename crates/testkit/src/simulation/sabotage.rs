@@ -11,7 +11,7 @@ use super::store::at_once;
 pub enum Sabotage {
     /// Some events are accepted, and their rows are not written.
     ForgetRows,
-    /// What a session has written counts as acked, whoever serves the instance and whoever read it.
+    /// All rows that a session has written count as acked, whichever session serves the instance.
     BelieveWritten,
     /// A session begins at the beginning of its ledger, and reads rows that were settled.
     ForgetPositions,

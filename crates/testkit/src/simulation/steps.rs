@@ -134,7 +134,7 @@ impl Simulation {
         (0..count).for_each(|_| self.slots[slot].link.release(is_lost));
     }
 
-    /// A desk is stopped, goes on, crashes or starts.
+    /// A desk is stopped, continued, crashed or started.
     async fn desk_changes(&mut self) {
         let slot = self.dice.below(DESKS);
         match self.slots[slot].state {

@@ -38,7 +38,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Runs all that can go on. True: something did.
+    /// Runs all tasks that can continue. True: one did.
     pub(super) fn run(&mut self) -> bool {
         let mut has_run = false;
         loop {

@@ -73,7 +73,7 @@ impl Wire {
         ends.is_closed && ends.down.is_empty()
     }
 
-    /// Like a connection that is reset: nobody at the desk writes any more.
+    /// Like a connection that is reset: the desk does not write to it any more.
     pub(super) fn close(&self) {
         self.ends.lock().unwrap().is_closed = true;
     }

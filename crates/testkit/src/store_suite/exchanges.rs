@@ -1,4 +1,4 @@
-//! Rules for questions that somebody waits for, and for claims and tries.
+//! Rules for questions whose askers wait, and for claims and tries.
 
 use frontdesk_core::port::claims::{HANDOFF_HELD_MS, PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use frontdesk_core::port::exchanges::{EXCHANGE_LEFT_MS, Exchange, Mention, Reply, ReplyOutcome, StoredAnswer};
@@ -141,7 +141,7 @@ pub async fn nobody_waits_at_a_server_that_is_gone(Harness { store, .. }: Harnes
     let left = store.left_exchanges(live.clone(), late_ms).await.unwrap();
     assert_eq!(left.len(), 1, "its server did not end it in time");
     assert!(store.open_exchange(exchange(4, "late"), live.clone(), late_ms).await.unwrap());
-    // A server that lost its lease goes on under another number.
+    // A server that lost its lease continues under another number.
     open(&*store, exchange(8, "moved")).await;
     store.adopt_exchanges(DeskNo(2), vec![8, 99]).await.unwrap();
     let received = store.answer_exchange(reply("moved", 7, "yes", 2), live, 200).await.unwrap();

@@ -98,7 +98,8 @@ pub async fn every_inbox_is_read_alone(Harness { store, .. }: Harness) {
     );
 }
 
-/// Places become readable in their order: one who goes on behind the last message that was seen sees every other one.
+/// Messages become readable in the order of their positions: a reader that continues after the last one sees every
+/// other one.
 pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: Harness) {
     const WRITERS: u64 = 8;
     const EACH: u64 = 40;

@@ -316,7 +316,7 @@ pub struct ReplyPost {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replied {
     pub ok: bool,
-    /// `inbox`: nobody waited any more, and it was delivered to the inbox of the asking agent.
+    /// `inbox`: the caller did not wait any more, and it was delivered to the inbox of the asking agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_to: Option<String>,
 }

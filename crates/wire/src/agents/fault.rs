@@ -22,7 +22,7 @@ pub enum Class {
     DeliveryFailedError,
     TimeoutError,
     ConflictError,
-    /// Nobody waits for this reply, or not any more.
+    /// No caller waits for this reply, or not any more.
     GoneError,
     RateLimitedError,
     TooLargeError,

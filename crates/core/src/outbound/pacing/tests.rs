@@ -1,4 +1,4 @@
-//! Waiting for a bot: nobody sleeps past its turn, and nothing is claimed that did not happen.
+//! Waiting for a bot: each action starts when it is due, and its result tells whether it was sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -161,7 +161,7 @@ async fn a_refusal_for_the_rate_is_tried_again_after_the_time_that_the_platform_
     let began = now_ms(&pacer);
     let mut passage = pacer.enter("p", &"b".into(), ask(&pacer, "c", text(None))).unwrap();
     assert!(matches!(passage.turn(u64::MAX).await, TurnOutcome::Go));
-    // It names a bucket that nobody counts.
+    // It names a bucket that is not counted.
     let pace = Pace { retry_after_ms: Some(3_000), bucket: Some("hash".into()), pause_ms: None };
     let limited = Acted { result: ActionResult::refused(Code::RateLimited, "slow down"), pace, receipt_id: None };
     assert!(matches!(passage.end(&limited), Next::Again));

@@ -29,7 +29,7 @@ impl Bot {
         Self { id: id.into(), tenant, settings, secrets, account: String::new() }
     }
 
-    /// A bot that nobody added: one that a platform has by itself.
+    /// A bot that was not added: one that a platform has by itself.
     pub fn bare(id: impl Into<BotId>) -> Self {
         Self { id: id.into(), ..Self::default() }
     }
@@ -43,7 +43,7 @@ impl Bot {
         self.secrets.get(name).filter(|value| !value.expose().is_empty())
     }
 
-    /// Secrets that the platform got for the bot itself, whose names begin like this, by the rest of the name.
+    /// Secrets that the platform got for the bot, whose names begin with the prefix, by the rest of the name.
     pub fn granted<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Secret)> {
         let of = move |(name, secret): (&'a String, &'a Secret)| Some((name.strip_prefix(prefix)?, secret));
         self.secrets.iter().filter_map(of).filter(|(_, secret)| !secret.expose().is_empty())
@@ -64,7 +64,7 @@ impl Bot {
         self.secrets.iter().map(|(name, secret)| (name.as_str(), secret))
     }
 
-    /// Whose the events of this bot are, where the platform has nothing more to say about it.
+    /// How the tenant of this bot's events is found, where the platform does not say more.
     pub fn tenant_source(&self) -> TenantSource {
         self.tenant.clone().map_or(TenantSource::Shared, TenantSource::Tenant)
     }

@@ -1,4 +1,4 @@
-//! What an action costs at its platform, and what the platform says about the pace.
+//! What an action takes from the rate limits of its platform, and what the platform reports about them.
 
 use frontdesk_wire::{Act, Action, ActionResult};
 
@@ -48,9 +48,9 @@ pub struct Cost {
     pub buckets: Vec<(String, Rate)>,
     /// Names of those that are of the whole bot: servers that use it at the same time divide them.
     pub of_bot: Vec<String>,
-    /// Worth nothing when it is late: it is dropped instead of waiting long.
+    /// Useless when it is late: it is dropped instead of waiting long.
     pub droppable: bool,
-    /// A later action with the same key makes this one superfluous while it waits.
+    /// A later action with the same key replaces this one while it waits.
     pub replaces: Option<String>,
 }
 
@@ -98,23 +98,23 @@ pub fn replaces(act: &Act) -> Option<String> {
     }
 }
 
-/// What a platform's answer says about the pace.
+/// What a platform's answer says about its rate limits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pace {
     /// Refused for its rate, and nothing was sent: try again after this time.
     pub retry_after_ms: Option<u64>,
     /// The bucket that is meant. `None`: the whole bot.
     pub bucket: Option<String>,
-    /// No action of that bucket before this time has passed, although this one went out.
+    /// No action of that bucket before this time has passed, although this one was sent.
     pub pause_ms: Option<u64>,
 }
 
-/// What became of an action, and how fast to go on.
+/// The result of an action, and the reported rate limits.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Acted {
     pub result: ActionResult,
     pub pace: Pace,
-    /// The id under which the vendor will say later what became of it, if it does.
+    /// The id under which the vendor reports the outcome later, if it does.
     pub receipt_id: Option<String>,
 }
 

@@ -37,11 +37,11 @@ pub struct Door {
     pub path: &'static str,
     /// For the API description.
     pub summary: &'static str,
-    /// The longest body that is read. Nobody has proven who they are when it is.
+    /// The longest body that is read. It is read before the sender is authenticated.
     pub max_bytes: usize,
 }
 
-/// A request as it came: nothing is parsed, so that the raw bytes can be verified.
+/// A request as it was received: nothing is parsed, so that the raw bytes can be verified.
 #[derive(Debug, Clone, Default)]
 pub struct RawRequest {
     /// The path of the door, with the names of its parameters.
@@ -60,7 +60,7 @@ impl RawRequest {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// A header that must be there once: of two signatures nobody knows which one a proxy has looked at.
+    /// A header that must be there once: of two signatures, a proxy may have checked the other one.
     pub fn only_header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(known, _)| known == name);
         let first = found.next()?;
@@ -68,13 +68,13 @@ impl RawRequest {
     }
 }
 
-/// What is answered to a request.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub status: u16,
     pub content_type: &'static str,
     pub body: String,
-    /// Beside the type: where a browser goes on, and what it keeps.
+    /// Beside the type: the target of a redirect, and cookies.
     pub headers: Vec<(&'static str, String)>,
 }
 
@@ -88,14 +88,14 @@ impl Reply {
     }
 }
 
-/// Makes a reply from what became of the events.
+/// Makes a reply from the receipts of the events.
 pub type ReplyMaker = Box<dyn FnOnce(&[Receipt]) -> Reply + Send>;
 
 /// Makes a reply from the reason why no event was taken.
 pub type ReplyToFailure = Box<dyn FnOnce(&DeskError) -> Reply + Send>;
 
-/// Makes what is done after the answer, from what became of the events: a call that the vendor expects beside the answer. It is
-/// done once, and not again after a restart.
+/// Makes what is done after the answer, from the receipts of the events: a call that the vendor expects beside the
+/// answer. It is done once, and not again after a restart.
 pub type Afterwards = Box<dyn FnOnce(&[Receipt]) -> BoxFuture<'static, ()> + Send>;
 
 /// A secret that the platform got for a bot itself, beside those that the operator gave. Its name contains a colon: operators
@@ -109,7 +109,7 @@ pub struct GrantedSecret {
 pub enum DoorAnswer {
     /// The same also if the server refuses all events: that is recorded, and sending them again would not help.
     Fixed(Reply),
-    /// Made from the receipts: who gets the events, and why nobody does. If the server refuses all events, that is the
+    /// Made from the receipts: who gets the events, or why no agent does. If the server refuses all events, that is the
     /// answer instead.
     FromReceipts(ReplyMaker),
     /// A file of this server, for a vendor that fetches what it sends.
@@ -134,16 +134,16 @@ pub struct ReceivedRequest {
     pub fragment: Option<ReceivedFragment>,
     /// Where this was said. Fragments of other events that are kept for this chat are complete.
     pub chat_id: Option<ChatId>,
-    /// What became of messages that were sent earlier, and what is no longer true of the platform.
+    /// Late reports about messages that were sent earlier, and changes at the platform.
     pub receipts: Vec<LateReceipt>,
     pub changes: Vec<Change>,
-    /// What is known to be missing beside the events.
+    /// Events that are known to be missing.
     pub gaps: Vec<Gap>,
     /// Sealed with the bot before anything else is stored.
     pub granted: Vec<GrantedSecret>,
     pub answer: DoorAnswer,
-    /// Answered instead if the events could not be stored, or if all of them were refused and the answer depends on them.
-    /// For senders that do not try again. `None`: the edge says why, with a status that makes the sender try again.
+    /// Answered instead if the events could not be stored, or if all of them were refused and the answer depends on
+    /// them. For senders that do not retry. `None`: the edge says why, with a status that makes the sender retry.
     pub if_not_stored: Option<ReplyToFailure>,
     /// Only if the events were stored, or refused and recorded.
     pub afterwards: Option<Afterwards>,

@@ -21,8 +21,8 @@ pub enum Change {
     Person(UserId),
     /// The chat has a new id.
     ChatMoved { from: ChatId, to: ChatId },
-    /// A secret that the platform was granted for the bot is valid no more. Another one that was granted under this name
-    /// meanwhile is.
+    /// A secret that the platform was granted for the bot has become invalid. One that was granted under this name
+    /// meanwhile stays.
     GrantEnded { name: String, hash: [u8; 16] },
 }
 
@@ -41,7 +41,7 @@ pub struct LateReceipt {
     pub key: Option<String>,
     pub outcome: Outcome,
     pub note: String,
-    /// What the agent that sent the message is told if it failed. The server gives it an id.
+    /// The event that tells the sending agent of a failure. The server gives it an id.
     pub event: Option<Box<MessageEvent>>,
 }
 

@@ -1,4 +1,4 @@
-//! A platform, as the desk sees it: what it can do, what comes from it, how to act there, what can be seen there.
+//! The interface of a platform: what it supports, its incoming events, actions, and look-ups.
 
 mod bot;
 mod cost;
@@ -30,9 +30,9 @@ pub use door::{
 pub use inlet::{Change, Gap, Inlet, LateReceipt, ListenEnd};
 pub use part::{Layout, PARTS_MAX, Part, Partitioned};
 
-/// A platform that does not say in time who can see a chat, or whose it is, does not know.
+/// Limit for an answer on who can see a chat, or whose it is. A late answer counts as unknown.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(3);
-/// The same where somebody waits for the answer to an interaction: vendors give it three seconds in all.
+/// The same while a user waits for the answer to an interaction: vendors give it three seconds in all.
 pub const LOOK_LIMIT_OF_INTERACTION: Duration = Duration::from_millis(1_500);
 
 const NOTICE_LIMIT: Duration = Duration::from_secs(10);
@@ -78,14 +78,14 @@ pub enum LookFault {
     Store(#[from] StoreError),
 }
 
-/// A message that was said nearby.
+/// A message that was written nearby.
 #[derive(Debug, Clone, Default)]
 pub struct Nearby {
     pub message_id: MessageId,
     pub user_id: UserId,
     pub user_name: Option<String>,
     pub is_bot: bool,
-    /// It was addressed to the bot, so it was a turn of its own.
+    /// It was addressed to the bot, so it was delivered as an event.
     pub addressed: bool,
     pub text: String,
 }
@@ -121,7 +121,7 @@ pub struct RemoteMedia {
 /// Why a file could not be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MediaFault {
-    /// The platform does not have it any more: no use to try again.
+    /// The platform does not have it any more: a retry would not help.
     #[error("the platform no longer has this file: {0}")]
     Gone(String),
     #[error("the file could not be fetched, try again: {0}")]
@@ -134,7 +134,7 @@ pub enum MediaFault {
 pub trait Platform: Send + Sync {
     fn descriptor(&self) -> &Descriptor;
 
-    /// A bot that every tenant has here without asking. Where there is one, the platform keeps tenants apart itself:
+    /// A bot that every tenant has here without adding it. Where there is one, the platform keeps tenants apart itself:
     /// it shows a tenant that tenant's chats and no others.
     fn common_bot(&self) -> Option<&str> {
         None
@@ -160,8 +160,8 @@ pub trait Platform: Send + Sync {
         Ok(())
     }
 
-    /// The account at the vendor, where the secrets name it: with a new token the listener goes on where it was. `None`: any
-    /// other secret is another account.
+    /// The account at the vendor, where the secrets name it: with a new token of it the listener continues at its
+    /// cursor. `None`: any other secret is another account.
     fn account_of(&self, _bot: &Bot) -> Option<String> {
         None
     }
@@ -185,7 +185,7 @@ pub trait Platform: Send + Sync {
         None
     }
 
-    /// Listens as this bot until the future is dropped; comes back only if it cannot go on. One call per bot and part
+    /// Listens as this bot until the future is dropped; returns only if it cannot continue. One call per bot and part
     /// runs in all desks together. Must not block: events wait in `inlet`, not here.
     fn listen<'a>(
         &'a self,
@@ -224,8 +224,8 @@ pub trait Platform: Send + Sync {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// Does one action, perhaps with a capability from the vault. May take long; must not panic. `ambiguous` in the
-    /// result means that nobody knows whether it happened.
+    /// Carries out one action, perhaps with a capability from the vault. May take long; must not panic. `ambiguous` in
+    /// the result means that it is not known whether it was carried out.
     fn act<'a>(
         &'a self,
         acting_as: ActingAs<'a>,
@@ -264,7 +264,7 @@ pub trait Platform: Send + Sync {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// A message between agents, shown to people who look on, if there are any.
+    /// Shows a message between agents to users who watch, if there are any.
     fn show_agent_message<'a>(&'a self, _acting_as: ActingAs<'a>, _event: &'a MessageEvent) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }

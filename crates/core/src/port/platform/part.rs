@@ -45,8 +45,8 @@ impl fmt::Display for Part {
     }
 }
 
-/// How many parts a bot has. It is saved where the cursor of the only part would be, so that one write changes the count
-/// and the place where the parts go on.
+/// How many parts a bot has. It is saved where the cursor of the only part would be, so that one write changes the
+/// count and the positions of the parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     pub count: u32,
@@ -87,8 +87,8 @@ pub trait Partitioned: Send + Sync {
     /// interrupts all of them, so the answer should not change without need. `Err`: why it cannot listen.
     fn count<'a>(&'a self, bot: &'a Bot, now: u32, cursor: Option<&'a str>) -> BoxFuture<'a, Result<u32, ListenEnd>>;
 
-    /// Where the parts of the new count begin, given the cursors of all parts of the old one: whatever those have not
-    /// stored, these must find.
+    /// The first cursors of the new parts, given the cursors of all old ones: events that the old parts have not stored
+    /// must be found by the new ones.
     fn divide(&self, cursors: &[Option<String>], count: u32) -> Vec<String>;
 }
 

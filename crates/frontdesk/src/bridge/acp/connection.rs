@@ -234,7 +234,7 @@ async fn take(shared: &Shared, lines: &mpsc::Sender<String>, room: &Arc<Semaphor
     let Some(method) = message.get("method").and_then(Value::as_str).map(str::to_owned) else {
         let waiting = id.and_then(|id| lock(&shared.waiting).remove(&id.as_u64()?));
         if let Some(waiting) = waiting {
-            let _ = waiting.send(answer(&mut message)); // whoever asked may be gone
+            let _ = waiting.send(answer(&mut message)); // the caller may be gone
         }
         return;
     };
@@ -247,7 +247,7 @@ async fn take(shared: &Shared, lines: &mpsc::Sender<String>, room: &Arc<Semaphor
             Some(FromAgent::Permission { id: id.clone(), params: params.clone() })
         }
         ("session/request_permission", Some(id)) => {
-            let outcome = json!({ "outcome": { "outcome": "cancelled" } }); // nobody can be asked
+            let outcome = json!({ "outcome": { "outcome": "cancelled" } }); // there is no user to ask
             let _ = lines.send(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": outcome }))).await;
             None
         }

@@ -110,10 +110,10 @@ struct Question {
     answer: oneshot::Sender<Pressed>,
 }
 
-/// What became of a question.
+/// The result of a press on a button of a question.
 enum Pressed {
     Option(usize),
-    /// By somebody who may not answer it.
+    /// By a person who may not answer it.
     ByOther,
 }
 
@@ -155,7 +155,7 @@ impl Acp {
     pub(super) fn pressed(&self, event: &MessageEvent) -> bool {
         let Some(pressed) = &event.prompt_response else { return false };
         let Some(question) = lock(&self.questions).remove(&pressed.prompt_id) else { return false };
-        // Only who asked for the turn may allow what it does; who is not known is nobody.
+        // Only the user who caused the turn may allow its calls. An unknown user may not.
         let is_asker = question.user.is_some() && question.user == event.source.user_id;
         let answer = match pressed.option_id.parse() {
             Ok(option) if is_asker && question.chat == *event.source.chat_id => Pressed::Option(option),
@@ -341,7 +341,7 @@ impl Acp {
             Err(_) => Err(Trouble::Final("it does not read its standard input".into())),
         };
         connection.unfollow(&session);
-        drop(updates); // what the child still sends for this turn delays nobody
+        drop(updates); // later updates of the child for this turn must not block it
         if matches!(outcome, Err(Trouble::Final(_))) {
             self.leave_turn(&chat).await;
         }

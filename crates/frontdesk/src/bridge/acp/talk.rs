@@ -34,7 +34,7 @@ const OPTIONS_MAX: usize = 10;
 const TITLE_MAX_CHARS: usize = 500;
 /// Tool calls of one turn whose titles are remembered.
 const TITLES_MAX: usize = 1000;
-/// How often a question is shown again that somebody else has answered.
+/// How often a question is shown again after another person answered it.
 const REPEATS_MAX: usize = 3;
 
 /// A turn in progress.
@@ -222,7 +222,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Somebody else has answered, and a question is answered once: it is shown again.
+    /// Another person answered, and a prompt takes one answer: the question is shown again.
     async fn ask_again(&mut self) {
         if self.question.as_ref().is_some_and(|asked| asked.repeats >= REPEATS_MAX) {
             return self.settle(None).await;

@@ -1,4 +1,4 @@
-//! The stream of what the servers do.
+//! The event stream of all servers.
 
 use std::convert::Infallible;
 use std::sync::Arc;

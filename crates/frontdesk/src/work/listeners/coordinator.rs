@@ -134,7 +134,7 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    /// Until nobody listens as this part, here or elsewhere.
+    /// Until no server listens as this part.
     async fn wait_for(&self, part: Part, taken: &mut Taken) -> Result<u64, StoreError> {
         let name = self.name.with(part);
         loop {

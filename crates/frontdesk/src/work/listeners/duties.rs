@@ -1,5 +1,5 @@
-//! The duties that this desk has, each for one use. The store gives a desk a duty that it has already once more, so that a
-//! listener and whoever waits for its end must be kept apart here.
+//! The duties that this desk has, each for one use. The store grants a desk a duty that it already has, so a listener
+//! and a task that waits for its end must be kept apart here.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use frontdesk_core::inbound::share::PartName;
 pub(super) struct Duties {
     desk: Arc<Desk>,
     held: Mutex<HashSet<PartName>>,
-    /// Held, and to be given up by whoever asks for them.
+    /// Held, and to be given up by the task that asks for them.
     abandoned: Mutex<Vec<PartName>>,
 }
 

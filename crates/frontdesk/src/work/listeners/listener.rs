@@ -95,7 +95,7 @@ impl Listener {
                     self.note(Some((why, false)));
                 }
             }
-            taken.give_up(&self.duties).await; // others may go on with it
+            taken.give_up(&self.duties).await; // other servers may continue with it
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }

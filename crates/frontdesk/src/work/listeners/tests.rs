@@ -231,7 +231,7 @@ async fn a_bot_that_is_added_listens_and_one_that_is_removed_does_not() {
     assert_eq!(scene.platform.listening.load(Ordering::SeqCst), 0);
     let desks = scene.desk.lease().desks().await.unwrap();
     assert!(desks.iter().all(|(_, duties)| duties.is_empty()), "{desks:?}");
-    // The same account goes on where it was; another one under the same id begins anew.
+    // The same account continues at its cursor; another one under the same id begins anew.
     scene.add("b", "t1").await;
     scene.pass(2).await;
     assert_eq!(scene.starts(), [start("b", "t1", Some("4"))]);

@@ -315,7 +315,7 @@ async fn a_draft_whose_card_may_be_sent_gets_no_other() {
     for is_cut in [false, true] {
         let stage = stage();
         if is_cut {
-            // Nobody waits for the end of the action any more.
+            // The caller of the action is gone.
             stage.vendor.stalls(&["/im/v1/messages?"]);
             let action = act(&stage, draft("Hel", false));
             assert!(tokio::time::timeout(std::time::Duration::from_secs(25), action).await.is_err());
@@ -423,7 +423,7 @@ async fn members_see_their_chats() {
     assert_eq!(look("oc_group", "ann").await.unwrap().visible, Some(true));
     assert_eq!(look("oc_group", "eve").await.unwrap().visible, Some(false));
     assert!(stage.vendor.calls(members)[0].what.contains("member_id_type=user_id"));
-    // A direct chat belongs to whoever wrote in it.
+    // A direct chat belongs to the user who wrote in it.
     let proof = frontdesk_core::intake::Verified::by("a test");
     stage.feishu.events(&stage.bot, proof, &said("oc_direct", "hi", json!({})), 0).await.unwrap();
     let direct = look("oc_direct", "ann").await.unwrap();

@@ -130,7 +130,7 @@ async fn a_vendor_that_stalls_does_not_hold_messages_back() {
     let source = &received.intakes[0].event.source;
     assert_eq!((source.user_name.as_deref(), source.chat_name.as_deref()), (None, Some("oc_direct")));
     assert_eq!(received.intakes[0].tenant_source, TenantSource::Shared);
-    // Without the id of the bot nobody knows whether a mention means it: Feishu sends it again.
+    // Without the id of the bot it is not known whether a mention means it: Feishu sends it again.
     let mention = json!({ "mentions": [{ "key": "@_user_1", "id": { "open_id": "ou_me" }, "name": "Desk" }] });
     let body = sealed(&said("oc_group", "@_user_1 hi", mention));
     assert_eq!(status(receive(&both, &signed(&body)).await).0, 503);
@@ -152,7 +152,7 @@ async fn a_press_is_answered_with_the_answered_card_or_a_reason() {
     let both = stage();
     let value = json!({ "hp1": "hp1:p1:yes", "label": "Yes", "question": "Sure?", "thread": "omt_1" });
     let body = sealed(&press(value));
-    // Nobody gets it.
+    // No agent gets it.
     let received = receive(&both, &signed(&body)).await.unwrap();
     let DoorAnswer::FromReceipts(make) = received.answer else { panic!("made from receipts") };
     let response: Value = serde_json::from_str(&make(&[receipt("refused", "run `frontdesk bind`")]).body).unwrap();

@@ -1,4 +1,4 @@
-//! What strangers, other servers and half-broken homeservers can do to a bot.
+//! Hostile users and servers, and faulty homeservers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -229,7 +229,7 @@ fn only_attempts_that_reached_the_homeserver_count() {
     assert!(push_one(&desk, &body).is_ok(), "the third one that counts");
 }
 
-/// A room whose look-ups are refused like a bad token holds up the others only until the last attempt.
+/// A room whose look-ups are refused like a bad token delays the others only until the last attempt.
 #[test]
 fn a_refused_look_up_does_not_hold_up_transactions_for_ever() {
     let (table, desk) = world();

@@ -35,7 +35,7 @@ pub(super) struct Seen {
 /// What a request begins with, how long the answer takes, and the answer.
 type Rule = (String, Duration, Result<(u16, Value), OutcallError>);
 
-/// With a clock that goes on when everybody waits.
+/// With a clock that advances when all tasks wait.
 pub(super) fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async { tokio::time::timeout(Duration::from_hours(24), future).await.expect("it ends") })

@@ -1,4 +1,4 @@
-//! Homeservers that are slow, ill or restored from a backup: what waits, what goes on, and what is reported.
+//! Homeservers that are slow, faulty or restored from a backup: what waits, what continues, and what is reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn a_slow_room_holds_up_no_other_room() {
     assert_eq!(record.texts(), ["quick", "slow"], "and nothing is lost");
     assert_eq!(record.cursor().as_deref(), Some("s3"));
     let reports = record.reports.lock().unwrap();
-    // While the room is behind, the cursor says so: a restart reads it again.
+    // While the room is behind, the cursor notes it: a restart reads it again.
     let behind =
         |it: &Report| matches!(it, Report::Cursor(cursor) if cursor.contains("behind") && cursor.contains("s1"));
     let noted = reports.iter().position(behind).unwrap();
@@ -112,7 +112,7 @@ fn a_room_that_is_never_read_is_reported_and_given_up() {
     assert_eq!(record.cursor().as_deref(), Some("s2"));
 }
 
-/// Whatever strangers do, the list of rooms that are read later is bounded; the rest is taken with what is known.
+/// The list of rooms that are read later is bounded, whatever users do; the rest is taken with what is known.
 #[test]
 fn many_slow_rooms_are_read_with_what_is_known() {
     let (table, desk) = world();
@@ -366,7 +366,7 @@ fn coming(id: usize, membership: &str, before: &str) -> Value {
             "content": { "membership": membership }, "unsigned": { "prev_content": { "membership": before } } })
 }
 
-/// Regression: strangers who come and go made every message a question about the whole room.
+/// Regression: users who came and went caused a look-up of the whole room for every message.
 #[test]
 fn strangers_who_come_and_go_do_not_disable_the_memory_of_rooms() {
     let (table, desk) = world();
@@ -410,7 +410,7 @@ fn secret(id: &str) -> Value {
     json!({ "event_id": id, "sender": "@ann:example.org", "type": "m.room.encrypted", "content": { "ciphertext": "x" } })
 }
 
-/// Regression: if the notice about encryption failed, nobody was notified, and it was not tried again.
+/// Regression: if the notice about encryption failed, the room was not notified, and it was not retried.
 #[test]
 fn the_notice_about_encryption_is_tried_again_and_its_failure_is_told() {
     let (table, desk) = world();
@@ -498,7 +498,7 @@ fn a_slow_talk_before_the_join_does_not_repeat_the_transaction() {
     assert_eq!(record.texts(), ["early"]);
 }
 
-/// Regression: Synapse forgets events that it was about to push when it stops, and nobody noticed.
+/// Regression: Synapse forgets events that it was about to push when it stops, and that went unnoticed.
 #[test]
 fn what_was_not_pushed_is_found_by_a_poll() {
     let (table, desk) = world();

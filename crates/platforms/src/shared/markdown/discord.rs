@@ -1,5 +1,5 @@
-//! Discord's markdown. Mentions (`<@1>`, `<#1>`) are left as they are: which of them may notify somebody is said with
-//! the message (`allowed_mentions`), not in its text.
+//! Discord's markdown. Mentions (`<@1>`, `<#1>`) are left as they are: `allowed_mentions` of the message, not its text,
+//! decides which of them notify a user.
 
 use super::doc::{Kind, Style};
 use super::inline::Mark;

@@ -1,12 +1,12 @@
 //! `MarkdownV2` of Telegram. Only `_` is used for italic and nothing for underline, so that `__` never occurs: Telegram
-//! would take it for underline, whatever was meant.
+//! would always read it as underline.
 
 use super::doc::{Kind, Style};
 use super::inline::Mark;
 use super::lines::{Link, Syntax};
 use super::lower::Abilities;
 
-/// Telegram drops links to others without a word.
+/// Telegram silently drops links to others.
 pub(super) const ABILITIES: Abilities =
     Abilities { tables: false, schemes: &["http", "https", "tg"], dotted_hosts: true };
 const RESERVED: &str = "_*[]()~`>#+-=|{}.!\\";

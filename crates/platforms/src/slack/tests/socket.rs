@@ -151,7 +151,7 @@ async fn what_cannot_work_is_said_once() {
     revoked.vendor.answers("auth.test", json!({ "ok": false, "error": "token_revoked" }));
     assert_eq!(listen(&revoked, &store).await, ListenEnd::Never, "the first answer is that it is valid");
     assert!(matches!(listen(&revoked, &store).await, ListenEnd::Misconfigured(why) if why.contains("bot_token")));
-    // Another workspace has installed the app, and goes on through the doors. The token is reported.
+    // Another workspace has installed the app, and uses the routes from now on. The token is reported.
     let installed = super::stage_with(&[], &[own[0], own[1], ("workspace:T2", "xoxb-2")]);
     installed.vendor.answers("auth.test", json!({ "ok": false, "error": "token_revoked" }));
     assert_eq!(listen(&installed, &store).await, ListenEnd::Never, "the first answer is that it is valid");

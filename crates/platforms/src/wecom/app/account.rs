@@ -51,7 +51,7 @@ pub(super) fn member_of<'a>(bot: &Bot, chat_id: &'a str) -> Result<&'a str, Acti
         Some(_) => return Err(bad("it is in another company")),
         None => chat_id,
     };
-    // A bar would name several members, and @all everybody.
+    // A bar would name several members, and `@all` all of them.
     let is_one = (1..=64).contains(&member.len()) && !member.contains(['|', ':']) && !member.starts_with('@');
     match is_one && !member.chars().any(|c| c.is_control() || c.is_whitespace()) {
         true => Ok(member),

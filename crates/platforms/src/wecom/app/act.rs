@@ -10,7 +10,7 @@ use super::account::member_of;
 use super::api::Api;
 use super::text::{not_one_message, one_message};
 
-/// What became of a message.
+/// The result of a message.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Sent {
@@ -59,7 +59,7 @@ pub(super) async fn send(api: &Api<'_>, member: &str, kind: &str, content: Value
     }
 }
 
-/// A call that succeeds may have reached nobody.
+/// A call that succeeds may have reached no member.
 fn outcome(member: &str, sent: &Sent) -> Acted {
     if !sent.invaliduser.is_empty() {
         let text = format!(

@@ -20,7 +20,7 @@ impl App {
             return answer_challenge(bot, &query, echo, request.now_ms);
         }
         let bad = |error: xml::BadXml| Reply::text(400, error.to_string());
-        // Only the sealed text in it is signed; nothing else of it is believed.
+        // Only the sealed text in it is signed; no other field is used.
         let envelope = xml::read(&request.body).map_err(bad)?;
         let sealed = envelope.get("Encrypt").ok_or_else(|| {
             Reply::text(400, "the XML has no Encrypt field, or two; choose the safe mode for the callback of the app")
@@ -37,7 +37,7 @@ impl App {
 fn answer_challenge(bot: &Bot, query: &[(String, String)], echo: &str, now_ms: u64) -> Result<ReceivedRequest, Reply> {
     let text = opened(bot, query, echo, now_ms)?;
     match String::from_utf8(text) {
-        // A message is signed in the same way. Whoever has intercepted one must not learn what is in it.
+        // A message is signed in the same way. A client that has intercepted one must not learn its content.
         Ok(text) if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with('<') => {
             Err(Reply::text(400, "echostr is a message, and not the text by which WeCom checks the address"))
         }

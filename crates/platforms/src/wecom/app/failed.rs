@@ -10,7 +10,7 @@ use crate::wecom::errors::{TOKEN, code_of, error_text, retry_after_ms};
 pub(super) enum ApiError {
     /// `WeCom` refused it, and did nothing.
     Refused { code: i64, message: String },
-    /// Somebody on the way refused it, and passed nothing on.
+    /// A server on the way refused it, such as a proxy, and passed nothing on.
     Status(u16),
     /// No answer, or one that cannot be read. It may have been done if `may_be_done`.
     NoAnswer { may_be_done: bool, why: String },

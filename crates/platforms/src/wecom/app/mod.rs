@@ -44,7 +44,7 @@ const DOOR: &str = "/wecom/{bot}";
 /// The longest text of a member is 2 KB; files come by their ids.
 const BODY_MAX_BYTES: usize = 128 << 10;
 
-// What WeCom delivers: 30 messages a minute to one member. It drops the rest without a word.
+// WeCom delivers 30 messages a minute to one member, and silently drops the rest.
 const CHAT_RATE: Rate = Rate { burst: 15, every_ms: 2_100 };
 const BOT_RATE: Rate = Rate { burst: 20, every_ms: 50 };
 

@@ -11,7 +11,7 @@ use super::xml::Fields;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Foreign(pub(super) String);
 
-/// What members do that is no message to anybody. Gateways leave out the first two as well.
+/// Events of members that are no messages. Gateways leave out the first two as well.
 const SILENT_EVENTS: [&str; 12] = [
     "enter_agent",
     "subscribe",
@@ -27,7 +27,7 @@ const SILENT_EVENTS: [&str; 12] = [
     "share_chain_change",
 ];
 
-/// `Ok(None)`: nobody said anything.
+/// `Ok(None)`: it is no message of a member.
 pub(super) fn intake_of(bot: &Bot, message: &Fields) -> Result<Option<Intake>, Foreign> {
     let corp_id = bot.setting("corp_id").unwrap_or_default();
     if message.get("ToUserName").is_some_and(|corp| corp != corp_id) {
@@ -91,7 +91,7 @@ impl Content {
             "text" => field("Content").map(Self::text),
             "event" => {
                 let name = message.get("Event").unwrap_or_default().to_lowercase();
-                // As gateways have it: whoever presses a button of the menu begins.
+                // As gateways do it: a press on a button of the menu begins a conversation.
                 (!SILENT_EVENTS.contains(&name.as_str())).then(|| Self::text(field("Content").unwrap_or("/start")))
             }
             "image" => file("photo", "image/jpeg"),

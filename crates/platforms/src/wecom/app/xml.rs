@@ -26,7 +26,7 @@ pub enum BadXml {
 pub struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// The only field of this name; an empty one is none. Of two, nobody knows which one others read.
+    /// The only field of this name; an empty one is none. Of two, another parser might read the other one.
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut found = self.0.iter().filter(|(known, _)| known == name);
         let (_, value) = found.next()?;

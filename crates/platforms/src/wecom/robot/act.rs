@@ -11,7 +11,7 @@ use super::{MESSAGE_MAX, Robot};
 use crate::wecom::errors::code_of;
 
 impl Robot {
-    /// A limit that is reached is that of the chat: the others go on.
+    /// A limit that is reached is that of the chat: other chats continue.
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.retry_after_ms.is_some() {

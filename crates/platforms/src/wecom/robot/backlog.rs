@@ -14,10 +14,10 @@ const MESSAGES_MAX: usize = 64;
 const BYTES_MAX: usize = 8 << 20;
 /// Of one robot. Other files are fetched when an agent asks.
 const FILES_MAX: usize = 64;
-/// How long they wait for somebody who listens to the robot again.
+/// How long they wait for the next listener of the robot.
 const LEFT_MAX_MS: u64 = 3_600_000;
 
-/// Bot, tenant and robot: what was said to one of them does not reach whoever has its name later.
+/// Bot, tenant and robot, so that messages to one do not reach a later bot of the same name.
 type Key = (String, String, String);
 
 fn key(bot: &Bot) -> Key {
@@ -45,7 +45,7 @@ struct Queue {
     files: VecDeque<FileLink>,
     /// When the last message of the vendor was received.
     last_received_ms: u64,
-    /// When the last listener ended, if nobody listens.
+    /// When the last listener ended, if there is none now.
     left_ms: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Backlog {
         change(self.all().entry(key(bot)).or_default())
     }
 
-    /// Somebody listens. What nobody has come back for is dropped.
+    /// A listener begins. Messages that waited too long for one are dropped.
     pub(super) fn begin(&self, bot: &Bot, now_ms: u64) {
         self.with(bot, |queue| queue.left_ms = None);
         self.all().retain(|(id, ..), queue| {
@@ -80,7 +80,7 @@ impl Backlog {
         });
     }
 
-    /// Nobody listens any more, for now or for ever.
+    /// The listener ended, for now or for good.
     pub(super) fn leave(&self, bot: &Bot, now_ms: u64) -> Option<Left> {
         self.with(bot, |queue| {
             queue.left_ms = Some(now_ms);

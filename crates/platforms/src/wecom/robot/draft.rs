@@ -153,8 +153,8 @@ impl Robot {
         }
     }
 
-    /// One frame of the stream. It is over after a refusal, and after an answer that did not come: the next one to the same
-    /// request could be taken for it.
+    /// One frame of the stream. The stream ends after a refusal, and after an answer that did not come: the next answer
+    /// to the same request could be mistaken for it.
     async fn show(
         &self,
         acting_as: ActingAs<'_>,
@@ -163,7 +163,7 @@ impl Robot {
         content: &str,
         finish: bool,
     ) -> Result<String, LinkError> {
-        // Taken out, so that it is over also if nobody waits for the answer any more.
+        // Taken out, so that it ends also if the caller is gone before the answer.
         let Some(mut stream) = open.take() else { return Err(LinkError::NotSent("there is no stream".into())) };
         let req_id = stream.req_id.clone();
         if stream.shown == content && !finish {

@@ -20,7 +20,7 @@ pub struct Frame {
     pub cmd: String,
     pub req_id: String,
     pub body: Value,
-    /// An answer without it does not say what became of the request.
+    /// An answer without it does not tell the result of the request.
     pub errcode: Option<i64>,
     pub errmsg: String,
 }

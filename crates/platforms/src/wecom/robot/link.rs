@@ -55,7 +55,7 @@ impl LinkError {
         }
     }
 
-    /// Nobody has seen anything of what it was about.
+    /// No user has seen anything of it.
     pub(super) fn undone(self) -> Self {
         match self {
             Self::Lost(why) => Self::NotSent(why),
@@ -95,8 +95,8 @@ impl Progress {
     }
 }
 
-/// Whoever waits for an answer. If they leave before it came, the request is not written any more; if it was written, its id is
-/// of no more use: the answer to it could be taken for that to the next request with the same id.
+/// A caller that waits for an answer. If it leaves before the answer, the request is not written any more; if it was
+/// written, its id is not used again: the answer could be mistaken for that to the next request with this id.
 struct Asking<'a> {
     progress: Arc<Progress>,
     is_answered: bool,
@@ -126,7 +126,7 @@ impl Request {
         is_first
     }
 
-    /// Whoever waited may have gone.
+    /// The caller may be gone.
     fn end(self, outcome: Result<Frame, LinkError>) {
         let _ = self.done.send(outcome);
     }
@@ -157,7 +157,7 @@ impl Links {
         self.ask_as(bot, cmd, req_id, body, &|| {}).await
     }
 
-    /// The answer to a request. `lost` is called if it was written and no answer came, also if nobody waits for it any more.
+    /// The answer to a request. `lost` is called if it was written and no answer came, also if the caller is gone.
     pub(super) async fn ask_as(
         &self,
         bot: &str,
@@ -223,7 +223,7 @@ impl Drop for Open<'_> {
 pub(super) struct Outbox(HashMap<String, VecDeque<Request>>);
 
 impl Outbox {
-    /// The text that is written now, if it is its turn.
+    /// The text to write now, if it is the next one.
     pub(super) fn push(&mut self, request: Request) -> Option<String> {
         if !self.0.contains_key(&request.req_id) {
             self.forget_abandoned();
@@ -263,7 +263,7 @@ impl Outbox {
         None
     }
 
-    /// Requests whose answer nobody waits for any more. Their ids are not used again.
+    /// Written requests whose callers are gone. Their ids are not used again.
     pub(super) fn forget_abandoned(&mut self) {
         self.0.retain(|_, queue| queue.iter().any(|request| !request.done.is_closed()));
     }

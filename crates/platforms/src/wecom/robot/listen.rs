@@ -37,7 +37,7 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 const STORE_LIMIT: Duration = Duration::from_secs(5);
 /// Files of one robot that are being fetched, to be kept.
 const HOLDING_MAX: usize = 2;
-/// Somebody else has opened a socket of the robot. Two who open it in turn would both lose messages.
+/// Another client has opened a socket of the robot. Two that open it in turn would both lose messages.
 const TAKEN_OVER_PAUSE: Duration = Duration::from_mins(1);
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
 /// Shorter absences are not reported as a gap.
@@ -288,7 +288,7 @@ impl Robot {
         }
     }
 
-    /// Until it is stored: nobody would report it again. Returns the handles of files that are to be kept.
+    /// Until it is stored: it would not be reported again. Returns the handles of files that are to be kept.
     async fn store(&self, bot: &Bot, inlet: &dyn Inlet, frame: Arc<Frame>) -> Vec<String> {
         loop {
             match self.try_store(bot, inlet, &frame).await {
@@ -303,11 +303,11 @@ impl Robot {
 
     async fn try_store(&self, bot: &Bot, inlet: &dyn Inlet, frame: &Frame) -> Result<Vec<String>, DeskError> {
         let Some(intake) = intake_of(frame, bot) else { return Ok(Vec::new()) };
-        // Before it is stored: whoever receives it may answer at once.
+        // Before it is stored: the receiver may answer at once.
         self.note_came(bot, &intake.event.source, &frame.req_id);
         let files = intake.remote_media.iter().map(|file| file.handle.expose().to_owned()).collect();
         let receipts = inlet.take(vec![intake]).await?;
-        // Nobody asks for the files of a message that nobody gets.
+        // No agent fetches the files of a message without receivers.
         let is_delivered = receipts.iter().flatten().any(|receipt| receipt.verdict.outcome == "delivered");
         Ok(if is_delivered { files } else { Vec::new() })
     }

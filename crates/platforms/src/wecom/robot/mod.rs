@@ -82,7 +82,7 @@ pub struct Robot {
     held: Held,
     /// For files that are fetched to be kept: each is in memory as a whole.
     holds: Transfers,
-    /// Why the socket of a bot is not open, for whoever asks.
+    /// Why the socket of a bot is not open, for `bot check` and the log.
     ended: Mutex<HashMap<BotId, String>>,
 }
 
@@ -224,7 +224,7 @@ impl Platform for Robot {
         Box::pin(std::future::ready(Ok(self.look_at(acting_as.bot, chat_id, viewer.map(UserId::as_str)))))
     }
 
-    /// It is not the answer of the agent, whose draft goes on.
+    /// It is not the answer of the agent, whose draft continues.
     fn notice<'a>(
         &'a self,
         acting_as: ActingAs<'a>,

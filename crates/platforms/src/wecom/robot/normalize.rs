@@ -10,11 +10,11 @@ use super::PLATFORM;
 use super::frame::{Frame, MESSAGE, OLD_MESSAGE};
 use super::media::Handle;
 
-/// `None`: nobody said anything.
+/// `None`: it is no message of a member.
 pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
     let body = &frame.body;
     if ![MESSAGE, OLD_MESSAGE].contains(&frame.cmd.as_str()) || !body.is_object() {
-        return None; // that somebody entered the chat, or pressed something that this server has not made
+        return None; // a member entered the chat, or pressed a button that this server has not made
     }
     if !text(&body["aibotid"]).is_empty() && Some(text(&body["aibotid"])) != bot.setting("bot_id") {
         tracing::debug!(bot = bot.id.as_str(), "a message to another robot was skipped");
@@ -73,7 +73,7 @@ pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
     Some(intake)
 }
 
-/// In the place of what has no text here. `None`: nobody said anything.
+/// The text for content that has none here. `None`: it is no message of a member.
 fn unreadable(body: &Value) -> Option<String> {
     let kind: String = type_of(body).chars().take(32).collect();
     let is_silent = ["", "text", "mixed", "event"].contains(&kind.as_str());

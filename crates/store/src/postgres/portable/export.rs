@@ -25,7 +25,7 @@ impl PostgresStore {
 
 async fn write(connection: &Connection, mut file: ExportFile) -> Result<Progress, PortableError> {
     let unread = |fault: Fault| PortableError::Store(fault.unwritten());
-    // The slowest part may be the disk of this machine: nothing may end the transaction meanwhile.
+    // The disk of this machine may be slow: no time limit may end the transaction meanwhile.
     let begin = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
                  BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
     connection.batch(begin).await.map_err(unread)?;

@@ -60,7 +60,7 @@ async fn fill(connection: &Connection, mut file: ImportFile) -> Result<Progress,
     Ok(file.progress())
 }
 
-/// No server uses the database, none can begin to until the import has ended, and there is nothing in it.
+/// No server uses the database, none can begin to until the import has ended, and it is empty.
 async fn check_empty(connection: &Connection) -> Result<(), PortableError> {
     let refused = |why: String| Err(PortableError::Refused(why));
     connection.batch("LOCK TABLE desk IN EXCLUSIVE MODE").await.map_err(unwritten)?;
@@ -167,7 +167,7 @@ fn adapted(table: &Table, mut row: Row) -> Result<Row, PortableError> {
     Ok(row)
 }
 
-/// What follows from the rows, and the numbers that come next.
+/// Fills what is derived from the rows, and sets the next numbers.
 async fn complete(connection: &Connection, counters: &[Row]) -> Result<(), Fault> {
     connection
         .batch(

@@ -1,4 +1,4 @@
-//! Changes of channels, of anybody, with the dispatches that follow from them.
+//! Changes of channels, by users or bots, with the dispatches that follow from them.
 
 use serde_json::Value;
 

@@ -331,7 +331,7 @@ pub(super) fn answered(
     }
 }
 
-/// For tests: all that became of it.
+/// For tests: the state of the interaction.
 pub(super) fn view(state: &State, id: Id) -> Option<Value> {
     let found = state.interactions.get(id)?;
     let shown = |message: &Id| {

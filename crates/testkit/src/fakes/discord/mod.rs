@@ -155,7 +155,7 @@ impl FakeDiscord {
         view::newest(&self.state(), channel)
     }
 
-    /// What became of an interaction: the answer, its messages, and how the endpoint answered.
+    /// The state of an interaction: the answer, its messages, and how the endpoint answered.
     pub fn interaction(&self, id: Id) -> Option<Value> {
         interactions::view(&self.state(), id)
     }

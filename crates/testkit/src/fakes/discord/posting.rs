@@ -1,4 +1,4 @@
-//! Messages, reactions and typing of anybody, with the dispatches that follow from them.
+//! Messages, reactions and typing of users and bots, with the dispatches that follow from them.
 
 use bytes::Bytes;
 use regex::Regex;
@@ -45,7 +45,7 @@ pub(super) fn mentions(content: &str, allowed: &Value, replied_to: Option<Id>) -
     Mentions { users, roles, everyone }
 }
 
-/// Puts the people that a text notifies into the message. Names that nobody has are only text.
+/// Puts the users that a text notifies into the message. Unknown names are only text.
 pub(super) fn notify(state: &State, channel: &Channel, message: &mut Message, allowed: &Value) {
     let replied = message.reference.filter(|_| message.kind == 19).and_then(|(there, id)| state.message(there, id));
     let found = mentions(&message.content, allowed, replied.map(|message| message.author));

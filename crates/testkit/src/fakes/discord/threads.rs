@@ -1,4 +1,4 @@
-//! Threads and posts of forums, of anybody.
+//! Threads and posts of forums, by users or bots.
 
 use std::collections::BTreeMap;
 

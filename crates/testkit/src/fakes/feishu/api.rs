@@ -176,7 +176,7 @@ fn by_app(state: &mut State, now_ms: u64, asked: &Asked) -> ApiResult {
         ("PATCH", ["im", "v1", "messages", id]) => {
             let content = content_of("interactive", text(body, "content"))?;
             let message = own(state, id)?;
-            // Only a card that is the same for everybody can be changed.
+            // Only a card that is shared by all members can be changed.
             if message.msg_type != "interactive" || message.content["config"]["update_multi"] != true {
                 return Err(230_054);
             }

@@ -71,7 +71,7 @@ impl State {
         id
     }
 
-    /// Feishu does not repeat what somebody waits for.
+    /// Feishu does not repeat an event whose user waits.
     fn again(&mut self, mut pending: Pending, now_ms: u64) {
         pending.attempt += 1;
         if pending.kind != "card.action.trigger" && pending.attempt < ATTEMPTS_MAX {

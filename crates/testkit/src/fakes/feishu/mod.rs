@@ -84,12 +84,12 @@ impl FakeFeishu {
         self.state().shown(chat)
     }
 
-    /// What became of deliveries: `{"id","type","attempt","status","body"}`.
+    /// Results of deliveries: `{"id","type","attempt","status","body"}`.
     pub fn deliveries(&self) -> Vec<Value> {
         self.state().delivered.clone()
     }
 
-    /// Events that nobody has acknowledged yet.
+    /// Events that were not acknowledged yet.
     pub fn waiting(&self) -> usize {
         let state = self.state();
         state.pending.len() + state.in_flight.len()

@@ -149,7 +149,7 @@ impl State {
         self.messages.iter().filter(is_shown).cloned().collect()
     }
 
-    /// `open_id` of somebody by any of their ids.
+    /// `open_id` of a user by any of their ids.
     pub(super) fn person(&self, id: &str) -> Option<&String> {
         let is = |(open_id, user): &(&String, &User)| *open_id == id || user.user_id == id || user.union_id == id;
         self.users.iter().find(is).map(|(open_id, _)| open_id)

@@ -122,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// `to_end`: an answer without a length goes on until the connection is closed.
+    /// `to_end`: an answer without a length lasts until the connection is closed.
     async fn body(&mut self, head: &Head, to_end: bool) -> io::Result<Vec<u8>> {
         if head.header("transfer-encoding").is_some_and(|it| it.to_lowercase().contains("chunked")) {
             let mut body = Vec::new();

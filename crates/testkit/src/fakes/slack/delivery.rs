@@ -49,7 +49,7 @@ impl State {
         id
     }
 
-    /// Slack does not repeat what somebody waits for.
+    /// Slack does not repeat an event whose user waits.
     fn again(&mut self, mut pending: Pending, now_ms: u64, reason: &str) {
         pending.attempt += 1;
         if pending.kind == "events_api" && pending.attempt < ATTEMPTS_MAX {

@@ -93,12 +93,12 @@ impl FakeSlack {
         self.state().statuses.get(&(channel.to_owned(), thread_ts.to_owned())).cloned().unwrap_or_default()
     }
 
-    /// What became of deliveries: `{"type","attempt","status","body"}` or the acknowledgement of a socket.
+    /// Results of deliveries: `{"type","attempt","status","body"}` or the acknowledgement of a socket.
     pub fn deliveries(&self) -> Vec<Value> {
         self.state().delivered.clone()
     }
 
-    /// Events that nobody has acknowledged yet.
+    /// Events that were not acknowledged yet.
     pub fn waiting(&self) -> usize {
         let state = self.state();
         state.pending.len() + state.in_flight.len()

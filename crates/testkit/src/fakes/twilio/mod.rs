@@ -24,7 +24,7 @@ const BODY_MAX: usize = 1_600;
 const FILES_MAX: usize = 10;
 const RECORDS_MAX: usize = 20_000;
 
-/// A message that somebody sent by the API.
+/// A message that was sent by the API.
 #[derive(Debug, Clone, Serialize)]
 pub struct Sent {
     pub sid: String,
@@ -248,7 +248,7 @@ impl FakeTwilio {
         post(&url, &form).await
     }
 
-    /// The carrier tells what became of a message; returns what the callback answered.
+    /// The carrier reports the outcome of a message; returns what the callback answered.
     pub async fn report(&self, sid: &str, status: &str, error: Option<u32>) -> Result<(u16, String), String> {
         let found = self.change(|state| {
             let sent = state.sent.iter_mut().find(|sent| sent.sid == sid)?;

@@ -74,7 +74,7 @@ impl FakeWeCom {
                 if text.is_empty() {
                     return Err(Refused(44_004, "content size out of limit: empty content"));
                 }
-                // The real one cuts it off without a word.
+                // The real one cuts it off silently.
                 if text.len() > TEXT_MAX_BYTES {
                     return Err(Refused(45_002, "content size out of limit"));
                 }

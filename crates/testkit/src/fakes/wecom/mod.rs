@@ -25,7 +25,7 @@ pub const ROBOT: &str = "aibot-0123456789";
 pub const ROBOT_SECRET: &str = "robot-secret-0123456789abcdefghijklmnopqrst";
 const RECORDS_MAX: usize = 20_000;
 
-/// A message that somebody sent by the API, or over the socket.
+/// A message that was sent by the API, or over the socket.
 #[derive(Debug, Clone, Serialize)]
 pub struct Sent {
     pub id: String,

@@ -217,7 +217,7 @@ impl FakeWhatsApp {
         self.put_file(mime, bytes.to_vec())
     }
 
-    /// Meta tells what became of a message.
+    /// Meta reports the outcome of a message.
     pub async fn report(&self, id: &str, status: &str, error: Option<(i64, &str)>) -> Result<u16, String> {
         let sent = self.sent().into_iter().find(|sent| sent.id == id).ok_or("no such message")?;
         let mut shown = json!({ "id": id, "status": status, "timestamp": "1700000001", "recipient_id": sent.to,

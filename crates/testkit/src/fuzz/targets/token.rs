@@ -1,4 +1,4 @@
-//! Untrusted bearer tokens authenticate nobody, and a minted token is accepted only with its own secret.
+//! Untrusted bearer tokens authenticate no caller, and a minted token is accepted only with its own secret.
 //!
 //! The input is `bearer NUL gateway NUL expiry`.
 

@@ -146,7 +146,7 @@ fn what_is_not_for_this_app_is_refused_with_a_reason() {
         let (status, why) = refusal(&RawRequest { body: body.into(), ..good.clone() });
         assert!(status == 400 && why.contains(expected), "{status} {why}");
     }
-    // Signed by somebody who knows the token, and sealed with another key.
+    // Signed with the right token, and sealed with another key.
     let sealed = crypt::seal(&[9; 32], CORP, [7; 16], b"<xml/>").unwrap();
     let body = format!("<xml><Encrypt>{sealed}</Encrypt></xml>");
     let other = RawRequest { query: Scene::query(&sealed), body: body.into_bytes().into(), ..good };

@@ -191,7 +191,7 @@ pub(super) fn disconnected(state: &mut State, now_ms: u64, connection: u64, code
     note(state, now_ms, bot, "closed", json!({"connection": connection, "code": code}));
 }
 
-/// Sockets without heartbeats are closed. Sessions that nobody resumed are forgotten.
+/// Sockets without heartbeats are closed. Sessions that were not resumed are forgotten.
 pub(super) fn tick(state: &mut State, now_ms: u64) {
     let patience_ms = state.gateway.settings.heartbeat_interval_ms * 3 / 2 + 1_000;
     let late = |connection: &Connection| !connection.is_over && connection.last_beat_ms + patience_ms < now_ms;

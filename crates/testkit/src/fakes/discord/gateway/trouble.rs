@@ -29,7 +29,7 @@ pub enum SocketFault {
     InvalidSession {
         resumable: bool,
     },
-    /// The sessions are forgotten without a word, as after a failure of the vendor's host.
+    /// The sessions are forgotten silently, as after a failure of the vendor's host.
     ForgetSessions,
     /// So many heartbeats get no ack; 0 ends it.
     WithholdAcks {

@@ -88,7 +88,7 @@ impl Call<'_> {
     pub(super) fn guild(&self, id: &str) -> Result<Id, ApiError> {
         let id = number(id, "guild_id")?;
         let guild = self.state.guilds.get(&id).ok_or_else(ApiError::unknown_guild)?;
-        // The vendor does not tell a stranger whether a guild exists.
+        // The vendor does not tell outsiders whether a guild exists.
         if guild.members.contains_key(&self.bot) { Ok(id) } else { Err(ApiError::unknown_guild()) }
     }
 }

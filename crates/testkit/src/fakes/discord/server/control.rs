@@ -12,7 +12,7 @@
 //! | `POST reset` | forgets everything, also what was added to the clock |
 //! | `GET calls?after=N&method=M&count=K&wait_ms=T` | calls behind number N; waits until K of method M are there |
 //! | `GET channel?id=C` | a channel as users see it |
-//! | `GET interaction?id=I&wait_ms=T` | what became of an interaction; waits until it is answered |
+//! | `GET interaction?id=I&wait_ms=T` | state of an interaction; waits until it is answered |
 //! | `GET commands?bot=B&guild=G` | commands that are registered |
 //! | `GET state?bot=B` | sessions, faults that wait, calls that were refused for their rate |
 

@@ -8,7 +8,7 @@
 //! | `POST reset` | forgets everything |
 //! | `GET calls?after=N&method=M&count=K&wait_ms=T` | calls behind number N; waits until K of method M are there |
 //! | `GET messages?chat=C` | a chat as people see it |
-//! | `GET deliveries?count=K&wait_ms=T` | what became of events |
+//! | `GET deliveries?count=K&wait_ms=T` | results of events |
 //! | `GET state` | events that wait, open sockets |
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@
 //! | `GET calls?after=N&method=M&count=K&wait_ms=T` | calls behind number N; waits until K of method M are there |
 //! | `GET messages?channel=C` | a channel as people see it |
 //! | `GET responses` | what was posted to response URLs |
-//! | `GET deliveries?count=K&wait_ms=T` | what became of events |
+//! | `GET deliveries?count=K&wait_ms=T` | results of events |
 //! | `GET state` | events that wait, open sockets |
 
 use std::collections::BTreeMap;

@@ -54,7 +54,7 @@ pub struct At {
     /// The other side of a private chat; the first bot if it is not named.
     pub bot: Option<i64>,
     pub chat: i64,
-    /// Nobody: in the name of the chat, as in channels.
+    /// In the name of the chat, as in channels.
     pub from: Option<i64>,
     /// A topic of a forum; without it General.
     pub topic: Option<i64>,
