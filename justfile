@@ -32,7 +32,7 @@ adapter:
 bench *what:
     cargo run --release -p frontdesk -- bench {{what}}
 
-# Fuzz every parser that strangers reach, ten minutes each; `just fuzz token` runs one of them
+# Fuzz every parser that unauthenticated clients reach, ten minutes each; `just fuzz token` runs one of them
 fuzz *target:
     FUZZ_SECONDS="${FUZZ_SECONDS:-600}" FUZZ_SEED="${FUZZ_SEED:-$(date +%s)}" \
         cargo test -p frontdesk-testkit -p frontdesk-platforms --test 'fuzz*' -- --nocapture {{target}}
