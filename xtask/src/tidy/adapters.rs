@@ -1,5 +1,5 @@
-//! What a folder of `crates/platforms` may name: itself, `shared`, the kit, and of core the ports and what is given to
-//! every platform. A platform never sees another one, and `shared` sees none.
+//! What a folder of `crates/platforms` may name: itself, `shared`, the kit, and of core the ports and the types that
+//! every platform gets. A platform does not name another one, and `shared` names none.
 
 use super::Finding;
 use super::modules::{Crate, Module};
@@ -21,7 +21,7 @@ const OF_CORE: [&str; 9] = [
     "frontdesk_core::short_hash",
     "frontdesk_core::split",
 ];
-/// The built-in chat is part of the server: the edge calls it, and it hands messages to the desk itself.
+/// The built-in chat is part of the server: the edge calls it, and it hands messages to `Desk` itself.
 const BUILT_IN: &str = "chat";
 const OF_CORE_BUILT_IN: [&str; 3] =
     ["frontdesk_core::Desk", "frontdesk_core::Rules", "frontdesk_core::directory::check_source"];

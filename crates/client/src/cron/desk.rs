@@ -18,7 +18,7 @@ pub enum CronDeskError {
 }
 
 impl CronDeskError {
-    /// Whether it may go better the next time.
+    /// Whether a retry may succeed.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Away(_) => true,

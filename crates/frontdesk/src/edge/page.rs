@@ -23,7 +23,7 @@ use super::error::Refusal;
 
 const CODE_TTL_MS: u64 = 3_600_000;
 const SESSION_TTL_MS: u64 = 7 * 86_400_000;
-/// What is signed, so that a link is not taken for a session.
+/// Part of the signed text, so that a link cannot be used as a session.
 const CODE: &str = "code";
 const SESSION: &str = "session";
 const CSP: &str =
@@ -49,7 +49,7 @@ pub struct Pages {
     local_tenant: OnceLock<TenantId>,
 }
 
-/// What a link or a session says.
+/// The content of a link or a session.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Pass {
     tenant: TenantId,
@@ -66,7 +66,7 @@ impl Pages {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), local_tenant: OnceLock::new() }
     }
 
-    /// What it says, and the signature of that for this use.
+    /// The content, and its signature for this use.
     fn sign(&self, usage: &str, pass: &Pass) -> String {
         let text = URL_SAFE_NO_PAD.encode(serde_json::to_vec(pass).unwrap_or_default());
         let signature = hmac::sign(&self.key, format!("{usage}.{text}").as_bytes());

@@ -31,7 +31,7 @@ const KEEP_ALIVE_MAX_S: u64 = 3600;
 const DRAIN_TIME: Duration = Duration::from_secs(8);
 /// Service managers kill a process that takes too long to stop.
 const DRAIN_MAX_S: u64 = 600;
-/// What a connection holds at most while the head of a request arrives.
+/// The most bytes that a connection holds while the head of a request arrives.
 const HEAD_MAX_BYTES: usize = 16 << 10;
 /// Pause after a failed accept (out of file descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

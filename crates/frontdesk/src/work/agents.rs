@@ -1,5 +1,5 @@
-//! Calls the wake URLs of agents that have an inbox and no socket, and hands messages of other servers to connectors of this
-//! one.
+//! Calls the wake URLs of agents that have an inbox and no socket, and hands messages of other servers to the
+//! connectors of this one.
 
 use std::sync::Arc;
 

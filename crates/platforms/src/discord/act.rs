@@ -1,4 +1,4 @@
-//! What agents do.
+//! Actions of agents.
 
 use frontdesk_core::port::outcall::{HttpMethod, Part, PartValue};
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot, MediaFault, RemoteMedia};

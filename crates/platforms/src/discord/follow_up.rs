@@ -1,5 +1,5 @@
-//! Answers to an interaction with its token. The first one takes the place of "thinking", the others are messages of
-//! their own. Gateways answer with plain messages: the first of them takes that place too.
+//! Answers to an interaction with its token. The first one replaces "thinking", the others are messages of their own.
+//! Gateways answer with plain messages: the first of them replaces it too.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -46,7 +46,7 @@ impl Discord {
     }
 }
 
-/// How commands and buttons reach this server.
+/// The route of commands and buttons to this server.
 fn about_interactions(public_url: &str, bot: &Bot, application: &Value) -> Vec<BotFinding> {
     let ours = format!("{}/interactions/{}", public_url, bot.id);
     let set = application["interactions_endpoint_url"].as_str().filter(|url| !url.is_empty());

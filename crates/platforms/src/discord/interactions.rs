@@ -78,7 +78,7 @@ impl Then {
     }
 }
 
-/// A message that only the person sees who did something.
+/// A message that only the acting user sees.
 pub(super) fn only_for_them(text: &str) -> Value {
     let text: String = text.chars().take(MESSAGE_MAX).collect();
     let text = if text.trim().is_empty() { "Nothing was done.".to_owned() } else { text };
@@ -124,7 +124,7 @@ impl Interaction {
         !matches!(self.data["type"].as_u64(), Some(FOR_USER | FOR_MESSAGE))
     }
 
-    /// As it would be typed.
+    /// As a user would type it.
     fn text(&self) -> String {
         let text = |name: &str| self.data[name].as_str().unwrap_or_default();
         match self.kind {

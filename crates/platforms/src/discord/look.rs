@@ -1,4 +1,4 @@
-//! What is asked from Discord about channels and people, and what comes to the bot as an event.
+//! Look-ups at Discord about channels and users, and events of messages.
 
 use frontdesk_core::intake::{Intake, Verified};
 use frontdesk_core::port::platform::{Bot, Look, LookFault};

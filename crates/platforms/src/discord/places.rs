@@ -1,4 +1,4 @@
-//! Channels, people and guilds, as Discord describes them.
+//! Channels, users and guilds, as Discord describes them.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What a bot is given, and the ids of the vendor.
+//! Settings of a bot, and the ids of the vendor.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What agents do: each op as calls of the API.
+//! Actions of agents: each op as calls of the API.
 
 use frontdesk_core::port::outcall::HttpMethod;
 use frontdesk_core::port::platform::{Acted, ActingAs};

@@ -124,7 +124,7 @@ impl Feishu {
         is_known || chat.is_some_and(|chat| chat.is_direct)
     }
 
-    /// A button or a menu. Feishu waits three seconds and never asks again.
+    /// A button or a menu. Feishu waits three seconds and does not retry.
     async fn press(&self, bot: &Bot, proof: Verified, event: &Value, home: &str, event_id: &str) -> Received {
         let Some(press) = pressed(event) else {
             return Received::answer(toast("info", "This button is not in use here."));

@@ -149,7 +149,7 @@ impl Pressed {
     }
 }
 
-/// The prompt without its buttons, and with who chose what.
+/// The prompt without its buttons, with the choice and its author.
 pub(super) fn answered_card(press: &Pressed, open_id: &str, name: Option<&str>) -> Value {
     let label = press.label.as_deref().unwrap_or(&press.option_id);
     let who = match name {

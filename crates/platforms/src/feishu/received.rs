@@ -63,7 +63,7 @@ pub(super) fn not_stored(error: &DeskError) -> Value {
     toast("error", &shared::not_stored(error))
 }
 
-/// A note that only the person sees who pressed.
+/// A note that only the user sees who pressed.
 pub(super) fn toast(kind: &str, text: &str) -> Value {
     let text: String = text.chars().take(TOAST_MAX_CHARS).collect();
     json!({ "toast": { "type": kind, "content": text } })

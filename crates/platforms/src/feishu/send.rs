@@ -185,7 +185,7 @@ impl Sending<'_> {
     }
 }
 
-/// Some of it is out there: that is said, and it is not tried again as a whole.
+/// Some parts were sent: that is reported, and the action is not retried as a whole.
 pub(super) fn partial(mut acted: Acted, message_id: Option<&str>, what: &str) -> Acted {
     let why = acted.result.error.take().unwrap_or_default();
     acted.result.code = Some(Code::Partial);

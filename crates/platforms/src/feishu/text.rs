@@ -90,7 +90,7 @@ pub(super) enum Form {
     Card,
 }
 
-/// `<at user_id="ou_...">Name</at>` of an agent names a person. What would ring for a whole chat stays text.
+/// `<at user_id="ou_...">Name</at>` of an agent names a person. Mentions of a whole chat stay text.
 pub(super) fn with_mentions(text: &str, form: Form) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

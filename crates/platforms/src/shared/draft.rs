@@ -1,8 +1,8 @@
-//! Texts that grow while the agent writes them.
+//! Drafts: texts that grow while the agent writes them.
 
 use frontdesk_core::short_hash;
 
-/// As many characters of the beginning tell whether a text completes a draft.
+/// The number of characters at the beginning that tell whether a text completes a draft.
 const ALIKE_CHARS: usize = 24;
 
 /// Whether the final text begins as the draft that is shown. Later words may have changed since.
@@ -11,9 +11,9 @@ pub(crate) fn completes(shown: &str, text: &str) -> bool {
     length > 0 && shown.chars().take(length).eq(text.chars().take(length))
 }
 
-/// A frame that comes so long after the final text is of another draft.
+/// A frame that comes this long after the final text belongs to another draft.
 const LATE_MS: u64 = 10_000;
-/// The same final text after so long is another one.
+/// The same final text after this long is another one.
 pub(crate) const AGAIN_MS: u64 = 60_000;
 
 /// Whether a draft has its final text.

@@ -1,4 +1,4 @@
-//! What is remembered of the chats of bots, of which there may be any number: the oldest are forgotten first.
+//! A bounded cache of chats of bots, of which there may be any number: the oldest are removed first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ impl<V: Clone> Recent<V> {
         known.values.get(&(bot.to_owned(), chat_id.to_owned())).cloned()
     }
 
-    /// Changes what is known of a chat; `None` is nothing.
+    /// Changes the value of a chat; `None`: there is none.
     pub(crate) fn change(&self, bot: &str, chat_id: &str, change: impl FnOnce(Option<V>) -> Option<V>) {
         let place = (bot.to_owned(), chat_id.to_owned());
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

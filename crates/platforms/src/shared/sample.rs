@@ -1,4 +1,4 @@
-//! Messages as vendors would send and sign them, for benchmarks and tests. A server uses nothing of this.
+//! Messages as vendors would send and sign them, for benchmarks and tests. Not used by a server.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub trait Sample: Send + Sync {
     fn platform(&self) -> &'static str;
     /// `vendor` is a URL at which every call gets the answer of the vendor.
     fn settings(&self, vendor: &str) -> BTreeMap<String, String>;
-    /// JSON: what the vendor says about the bot and about people, to whatever call.
+    /// JSON: what the vendor says about the bot and about users, as the answer to any call.
     fn vendor_answer(&self) -> &'static str {
         "{}"
     }

@@ -1,4 +1,4 @@
-//! The access token of an app, which is asked for once for all who need it.
+//! The access token of an app, which is requested once for all callers.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use frontdesk_wire::Secret;
 
-/// More apps than this are forgotten together, and ask again.
+/// Above this number of apps all are removed, and request a token again.
 const APPS_MAX: usize = 1_000;
 const MARGIN_MS: u64 = 300_000;
 
@@ -24,7 +24,7 @@ pub(crate) struct Tokens<E> {
 struct Cell<E> {
     /// Held while it is asked for.
     known: tokio::sync::Mutex<Known<E>>,
-    /// How often it was asked for.
+    /// How often a token was requested.
     asked: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl<E: Clone> Tokens<E> {
         cells.entry(key).or_insert_with(unknown).clone()
     }
 
-    /// The token of an app, by whatever names the app and its secret. `refused` is one that the vendor did not accept.
+    /// The token of an app, by any names of the app and its secret. `refused` is one that the vendor did not accept.
     pub(crate) async fn get(
         &self,
         key: Key,

@@ -1,4 +1,4 @@
-//! The event by which an agent learns that a message of it to a person was not delivered after all.
+//! The event that tells an agent that its message to a person was not delivered.
 
 use frontdesk_wire::event::ReplyTo;
 use frontdesk_wire::{MessageEvent, Source};

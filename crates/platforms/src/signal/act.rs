@@ -1,4 +1,4 @@
-//! What agents do: each op as calls of the daemon.
+//! Actions of agents: each op as calls of the daemon.
 
 use frontdesk_core::port::platform::{Acted, ActingAs};
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};

@@ -178,7 +178,7 @@ pub(super) fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, RpcErr
     serde_json::from_value(envelope.result.unwrap_or_default()).map_err(why)
 }
 
-/// The longest time that a recipient is to be left alone.
+/// The longest pause that a recipient requires.
 fn retry_after_s(data: &Value) -> Option<u64> {
     let results = data.pointer("/response/results")?.as_array()?;
     results.iter().filter_map(|it| it["retryAfterSeconds"].as_u64()).max()

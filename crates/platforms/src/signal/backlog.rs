@@ -1,4 +1,4 @@
-//! Events that came and are not stored yet.
+//! Events that were received and are not stored yet.
 //!
 //! `signal-cli` does not repeat them. So they outlive the stream that they came by, and the next listener stores them first.
 //! Nothing is read while some wait, so they are never more than what one piece of the stream held.

@@ -1,7 +1,7 @@
-//! The stream of the daemon, read as long as it speaks.
+//! Reads the stream of the daemon.
 //!
 //! `signal-cli` does not repeat what it has reported. So an event is kept until it is stored, and the daemon should run with
-//! `--receive-mode on-connection`: then it fetches messages only while somebody listens.
+//! `--receive-mode on-connection`: then it fetches messages only while a listener runs.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::Signal;
 use super::api::{Daemon, no_answer};
 use super::normalize::{Me, intake_of};
 
-/// The daemon says every 15 s that it is there; one that is silent for longer is taken for dead.
+/// The daemon sends a keep-alive every 15 s; one that is silent for longer counts as dead.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
 /// Between attempts to store an event.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
@@ -29,7 +29,8 @@ struct Status {
     uuid: Option<String>,
 }
 
-/// A stream that is read. Its end may be that of the listener: the server stops, the bot is removed, or another server listens.
+/// A stream that is read. Its end may be the end of the listener: the server stops, the bot is removed, or another
+/// server listens.
 struct Reading<'a> {
     signal: &'a Signal,
     bot: &'a Bot,

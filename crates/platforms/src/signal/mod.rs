@@ -1,8 +1,8 @@
 //! Signal, through a `signal-cli` daemon that the operator runs.
 //!
-//! `signal-cli -a +15550001 daemon --http 127.0.0.1:8080 --receive-mode on-connection`, and then
-//! `frontdesk bot add signal --id BOT --set url=http://127.0.0.1:8080 --set account=+15550001`. The keys of the account stay
-//! with the daemon; whoever reaches it can act as the account, so it must listen on a private address only.
+//! `signal-cli -a +15550001 daemon --http 127.0.0.1:8080 --receive-mode on-connection`, and then `frontdesk bot add
+//! signal --id BOT --set url=http://127.0.0.1:8080 --set account=+15550001`. The keys of the account stay with the
+//! daemon; every client that reaches it can act as the account, so it must listen on a private address only.
 
 mod act;
 mod api;

@@ -1,4 +1,4 @@
-//! What a bot is given, and the tokens of the workspaces in which its app is installed.
+//! Settings and secrets of a bot, and the tokens of the workspaces in which its app is installed.
 
 use frontdesk_core::port::platform::{Bot, BotNames};
 use frontdesk_wire::Secret;
@@ -123,7 +123,8 @@ pub(super) fn is_ts(text: &str) -> bool {
     text.split_once('.').is_some_and(|(seconds, number)| is_number(seconds) && is_number(number))
 }
 
-/// Whether this is an address of Slack, or of the server that the operator named instead. What is asked there may get a token.
+/// Whether this is an address of Slack, or of the server that the operator configured instead. Requests to it may carry
+/// a token.
 pub(super) fn is_of_vendor(bot: &Bot, url: &str) -> bool {
     if let Some(base) = bot.setting("base_url") {
         let origin = |url: &str| {

@@ -1,4 +1,4 @@
-//! What agents do: each op as calls of the Web API.
+//! Actions of agents: each op as calls of the Web API.
 
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, MessageId, Secret};
@@ -254,7 +254,7 @@ async fn typing(api: &Api<'_>, target: Target<'_>, content: Option<&str>) -> Res
     Ok(done(api.post("assistant.threads.setStatus", &fields).await, &[]))
 }
 
-/// Only a message that is there can have a thread.
+/// Only an existing message can have a thread.
 async fn check_message(api: &Api<'_>, chat_id: &str, ts: &str) -> Result<Acted, ActionResult> {
     let fields = [("channel", chat_id), ("ts", ts), ("limit", "1")];
     Ok(match api.ask("conversations.replies", &fields).await {
@@ -282,7 +282,7 @@ fn chat_info(response: &Value) -> ChatInfo {
     info(&response["channel"])
 }
 
-/// Some of it is out there: that is said, and it is not tried again as a whole.
+/// Some parts were sent: that is reported, and the action is not retried as a whole.
 pub(super) fn partial(mut acted: Acted, message_id: Option<&str>, what: &str) -> Acted {
     let why = acted.result.error.take().unwrap_or_default();
     acted.result.code = Some(Code::Partial);

@@ -1,4 +1,4 @@
-//! Commands, buttons, menus and forms. Slack waits three seconds and never asks again, so nothing is asked from Slack here.
+//! Commands, buttons, menus and forms. Slack waits three seconds and does not retry, so nothing is looked up here.
 
 use frontdesk_core::intake::{Intake, RawCapability, Receipt, Verified};
 use frontdesk_core::port::platform::{Afterwards, Bot};

@@ -1,4 +1,4 @@
-//! What is asked from Slack about chats, and who sees them.
+//! Look-ups at Slack about chats and their members.
 
 use frontdesk_core::port::platform::{Bot, Look, LookFault};
 use frontdesk_wire::{ChatInfo, UserId};

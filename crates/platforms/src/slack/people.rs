@@ -1,4 +1,4 @@
-//! What is asked about bots, people and places, and remembered for a while.
+//! Look-ups of bots, users and places, cached for a while.
 
 use std::time::Duration;
 

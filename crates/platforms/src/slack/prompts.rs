@@ -1,4 +1,4 @@
-//! Questions with buttons, and what was chosen.
+//! Questions with buttons, and the chosen options.
 
 use frontdesk_wire::action::{PromptOption, prompt_token};
 use frontdesk_wire::event::PromptResponse;
@@ -119,7 +119,7 @@ impl Pressed {
         }
     }
 
-    /// The prompt without its buttons, and with who chose what.
+    /// The prompt without its buttons, with the choice and its author.
     pub(super) fn shown(&self, message: &Value, user_id: &str) -> Value {
         let is_text = |block: &&Value| text_of(block, "type") != "actions";
         let mut blocks: Vec<Value> = list_of(message, "blocks").iter().filter(is_text).cloned().collect();

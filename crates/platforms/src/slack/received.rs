@@ -75,7 +75,7 @@ pub(super) fn not_stored(error: &DeskError) -> Value {
     only_for_them(&shared::not_stored(error))
 }
 
-/// A message that only the person sees who did something.
+/// A message that only the acting user sees.
 pub(super) fn only_for_them(text: &str) -> Value {
     let text: String = text.chars().take(MESSAGE_MAX).collect();
     let text = if text.trim().is_empty() { "Nothing was done.".to_owned() } else { super::text::escaped(&text) };

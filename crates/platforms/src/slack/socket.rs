@@ -34,12 +34,12 @@ const LATER_MAX: usize = 32;
 /// The old one, the new one, and one more if the new one is replaced at once.
 const SOCKETS_MAX: usize = 3;
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
-/// Slack tries to deliver an event for about this long.
+/// Slack retries an event for about this long.
 const REPEATED_MS: u64 = 360_000;
 
 /// Why a socket ended.
 enum End {
-    /// Another one took its place.
+    /// Another socket took its place.
     Replaced,
     Lost(String),
     Refused(ListenEnd),
@@ -184,8 +184,8 @@ impl Slack {
         }
     }
 
-    /// Stores what an envelope brings. Returns what is acknowledged with, and what is done afterwards. `Err`: nothing
-    /// was stored.
+    /// Stores the content of an envelope. Returns the payload of its acknowledgement, and work for afterwards. `Err`:
+    /// nothing was stored.
     #[allow(clippy::type_complexity)] // two results of one kind
     async fn take(
         &self,

@@ -147,7 +147,7 @@ pub(super) fn not_one_message(text: &str) -> ActionResult {
     ActionResult::refused(Code::TooLarge, why)
 }
 
-/// `<@U1>` and `<#C1>` of an agent name people and channels. What would ring for a whole channel stays text.
+/// `<@U1>` and `<#C1>` of an agent name people and channels. Mentions of a whole channel stay text.
 fn with_mentions(markup: &str) -> String {
     let mut out = String::with_capacity(markup.len());
     let mut rest = markup;

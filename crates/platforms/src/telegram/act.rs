@@ -1,4 +1,4 @@
-//! What agents do: each op as calls of the Bot API.
+//! Actions of agents: each op as calls of the Bot API.
 
 use frontdesk_core::intake::Receipt;
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
@@ -207,7 +207,7 @@ fn is_delivered(receipt: Option<&Receipt>) -> bool {
     receipt.is_some_and(|receipt| receipt.verdict.outcome == "delivered")
 }
 
-/// What the person sees who pressed.
+/// The note for the user who pressed.
 pub(super) fn press_answer(pressed: &Pressed, receipt: Option<&Receipt>) -> Value {
     let text = match receipt {
         Some(_) if is_delivered(receipt) => "",
@@ -398,7 +398,7 @@ async fn final_text(api: &Api<'_>, target: &Target<'_>, content: &str) -> Result
     first.map(|id| ActionResult::sent(id).into()).ok_or_else(|| not_one_message(content))
 }
 
-/// Some of it is out there: that is said, and it is not tried again as a whole.
+/// Some parts were sent: that is reported, and the action is not retried as a whole.
 pub(super) trait Partial {
     fn partial(self, message_id: &str, what: &str) -> Self;
 }

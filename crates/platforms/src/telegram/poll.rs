@@ -14,10 +14,10 @@ use super::inspect::WebhookInfo;
 use super::normalize::{Meaning, Pressed, meaning_of, merge, unreadable};
 use super::update::{ALLOWED_UPDATES, Update, User};
 
-/// The longest that the guarded client waits is 30 s.
+/// The longest time limit of the guarded client is 30 s.
 const POLL_S: u64 = 25;
 const POLL_LIMIT: Duration = Duration::from_secs(30);
-/// The messages of an album come one by one. Nothing new of it for this time: it is complete.
+/// The messages of an album come one by one. Without a new one for this time it is complete.
 const ALBUM_PAUSE: Duration = Duration::from_secs(1);
 const ALBUM_MAX: usize = 10;
 /// A bot that has to wait longer than this is reported as one that does not listen.

@@ -1,4 +1,4 @@
-//! What agents do: messages and files, by the Messages resource.
+//! Actions of agents: messages and files, by the Messages resource.
 
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
@@ -124,7 +124,7 @@ fn acted(outcome: Result<Message, ApiError>, key: Option<&str>) -> Acted {
     }
 }
 
-/// The file is out there: that is said, and it is not tried again as a whole.
+/// The file was sent: that is reported, and the action is not retried as a whole.
 fn partial(first: Acted, failed: Acted) -> Acted {
     let why = failed.result.error.unwrap_or_default();
     let result = ActionResult {

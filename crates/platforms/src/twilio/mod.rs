@@ -1,7 +1,7 @@
 //! SMS and MMS by Twilio. On the wire it is `sms`.
 //!
-//! `frontdesk bot add sms --id BOT --set account_sid=AC... --set from=+15551234567 --secret auth_token=file:PATH`. Twilio
-//! calls `POST /twilio/{bot}` for each message, and `POST /twilio/{bot}/status` when it knows what became of one of ours.
+//! `frontdesk bot add sms --id BOT --set account_sid=AC... --set from=+15551234567 --secret auth_token=file:PATH`.
+//! Twilio calls `POST /twilio/{bot}` for each message, and `POST /twilio/{bot}/status` with outcomes of ours.
 
 mod act;
 mod api;
@@ -74,7 +74,7 @@ pub struct Sms {
     own_files: String,
     descriptor: Descriptor,
     doors: [Door; 3],
-    /// Who said STOP, and when. Twilio knows it too, and for good.
+    /// Numbers that sent STOP, and when. Twilio knows them too, and for good.
     opted_out: Recent<u64>,
 }
 

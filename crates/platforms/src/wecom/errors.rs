@@ -1,4 +1,4 @@
-//! The numbers by which `WeCom` says what is wrong, with texts that help.
+//! Error numbers of `WeCom`, with texts that help.
 
 use frontdesk_wire::Code;
 
@@ -61,7 +61,7 @@ pub(super) fn code_of(code: i64) -> Code {
     }
 }
 
-/// How long to leave it alone. The vendor does not say; its limits are for a minute.
+/// How long to pause. The vendor does not say; its limits are for a minute.
 pub(super) fn retry_after_ms(code: i64) -> Option<u64> {
     match code {
         45_033 => Some(1_000),

@@ -1,4 +1,4 @@
-//! What agents do: each op as a call of the messages resource.
+//! Actions of agents: each op as a call of the messages resource.
 
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
@@ -66,7 +66,7 @@ pub(super) fn acted(outcome: Result<String, ApiError>, key: Option<&str>) -> Act
     }
 }
 
-/// Some of it is out there: that is said, and it is not tried again as a whole.
+/// Some parts were sent: that is reported, and the action is not retried as a whole.
 pub(super) fn partial(failed: Acted, message_id: &str, what: &str) -> Acted {
     let why = failed.result.error.unwrap_or_default();
     let result = ActionResult {

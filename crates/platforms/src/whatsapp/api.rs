@@ -58,7 +58,7 @@ impl ApiError {
         }
     }
 
-    /// How long Meta wants to be left alone. It does not say; these are the times of its documentation.
+    /// How long Meta requires a pause. It does not say; these are the times of its documentation.
     fn retry_after_ms(&self) -> Option<u64> {
         match self.code()? {
             130_429 => Some(1_000),

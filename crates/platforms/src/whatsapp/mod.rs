@@ -1,8 +1,8 @@
 //! `WhatsApp` by Meta's Cloud API. On the wire it is `whatsapp_cloud`.
 //!
-//! `frontdesk bot add whatsapp_cloud --id BOT --set phone_number_id=... --secret access_token=... --secret app_secret=...
-//! --secret verify_token=...`. Meta calls `GET /whatsapp/{bot}` once to check the address, and `POST` with messages of people
-//! and with what became of ours.
+//! `frontdesk bot add whatsapp_cloud --id BOT --set phone_number_id=... --secret access_token=... --secret
+//! app_secret=... --secret verify_token=...`. Meta calls `GET /whatsapp/{bot}` once to check the address, and `POST`
+//! with messages of users and outcomes of ours.
 
 mod act;
 mod api;
@@ -53,7 +53,7 @@ const CHALLENGE_MAX_BYTES: usize = 256;
 /// Meta removes the indicator then.
 const TYPING_LASTS_MS: u64 = 25_000;
 
-// What Meta permits, with a margin: 80 messages a second in all, and one in 6 s to a person after a burst of 45.
+// Limits of Meta, with a margin: 80 messages a second in all, and one in 6 s to a person after a burst of 45.
 const BOT_RATE: Rate = Rate { burst: 20, every_ms: 14 };
 const CHAT_RATE: Rate = Rate { burst: 40, every_ms: 6_100 };
 

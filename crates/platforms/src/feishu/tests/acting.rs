@@ -1,4 +1,4 @@
-//! What agents do.
+//! Actions of agents.
 
 use frontdesk_core::port::platform::{ActingAs, Platform as _};
 use frontdesk_wire::{Action, ActionResult, ChatId, Code, TenantId, UserId};

@@ -1,4 +1,4 @@
-//! What a bot has to be given, and whom it can write to.
+//! Settings and secrets of a bot, and its chats.
 
 use frontdesk_core::port::platform::{Bot, BotNames};
 use frontdesk_wire::{ActionResult, Code};

@@ -1,4 +1,4 @@
-//! What agents do: each op as a call of the API.
+//! Actions of agents: each op as a call of the API.
 
 use frontdesk_core::port::platform::{Acted, ActingAs};
 use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code, MessageId};
@@ -78,7 +78,7 @@ fn outcome(member: &str, sent: &Sent) -> Acted {
     }
 }
 
-/// Some of it is out there: that is said, and it is not tried again as a whole.
+/// Some parts were sent: that is reported, and the action is not retried as a whole.
 pub(super) fn partial(failed: Acted, message_id: Option<String>, what: &str) -> Acted {
     let why = failed.result.error.unwrap_or_default();
     let result = ActionResult {

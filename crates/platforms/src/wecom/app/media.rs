@@ -108,7 +108,7 @@ impl App {
             let unread = |error: std::io::Error| {
                 ActionResult::refused(Code::Unavailable, format!("the file cannot be read: {error}"))
             };
-            // The length stands before the bytes, so it has to be known.
+            // The length is sent before the bytes, so it must be known.
             let (size, body) = if let Some(size) = size {
                 (size, body)
             } else {

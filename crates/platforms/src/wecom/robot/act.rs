@@ -1,4 +1,4 @@
-//! What agents do: each op as a frame.
+//! Actions of agents: each op as a frame.
 
 use frontdesk_core::port::platform::{Acted, ActingAs, Bot};
 use frontdesk_wire::descriptor::LenUnit;
@@ -106,7 +106,7 @@ fn check_text(content: &str) -> Result<(), ActionResult> {
     Ok(())
 }
 
-/// Some of it is out there: that is said, and it is not tried again as a whole.
+/// Some parts were sent: that is reported, and the action is not retried as a whole.
 pub(super) fn partial(failed: Acted, message_id: Option<String>, what: &str) -> Acted {
     let why = failed.result.error.unwrap_or_default();
     let result = ActionResult {

@@ -1,4 +1,4 @@
-//! The way from actions to the socket, which one task reads and writes.
+//! Passes actions to the socket, which one task reads and writes.
 //!
 //! An answer names only the id of the request, and all replies to one message have the same. So they go one after the other:
 //! the next is written when the last was acknowledged.

@@ -1,4 +1,4 @@
-//! The socket of a robot: messages in, and what actions send.
+//! The socket of a robot: messages in, actions out.
 //!
 //! `WeCom` does not repeat what it has reported, and has no acknowledgements. So a message is held until it is stored, also if the
 //! socket ends before. Meanwhile the socket is still read, up to a limit, and its pings go out.

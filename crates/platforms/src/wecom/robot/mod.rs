@@ -1,7 +1,7 @@
 //! An intelligent robot of a company. On the wire it is `wecom`.
 //!
-//! `frontdesk bot add wecom --id BOT --set bot_id=... --secret secret=...`. This server dials a socket; messages come over it,
-//! and answers go out over it. A robot has one socket: whoever opens the next one ends the last.
+//! `frontdesk bot add wecom --id BOT --set bot_id=... --secret secret=...`. This server dials a socket for messages and
+//! answers. A robot has one socket: opening another one ends it.
 
 mod act;
 mod backlog;

@@ -1,4 +1,4 @@
-//! What is remembered of the chats of a robot: by which request they can be answered, and what kind they are.
+//! The chats of a robot: the requests by which they can be answered, and their kinds.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
