@@ -1,5 +1,5 @@
-//! Several servers as processes over one Postgres: what one accepts reaches the socket at another, and what one forbids
-//! is forbidden everywhere. With each bus, and without one.
+//! Several servers as processes over one Postgres: a message that one accepts reaches the socket at another, and a
+//! revocation at one holds at all. With each bus, and without one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod process;

@@ -1,5 +1,5 @@
-//! Discord at its worst, in front of a whole server: sockets that fall silent, break or are closed, REST that refuses and
-//! delays. Nothing that Discord still hands out is lost, and nothing comes again after it was acknowledged.
+//! Discord with many faults, in front of a whole server: sockets that fall silent, break or are closed, REST that
+//! refuses and delays. Nothing that Discord still returns is lost, and nothing comes again after it was acknowledged.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 

@@ -1,4 +1,4 @@
-//! Several servers over one Postgres: whichever is asked tells of all of them.
+//! Several servers over one Postgres: each can report on all of them.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "a test is a client of the server, not a part of it")]
 

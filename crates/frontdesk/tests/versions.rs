@@ -1,5 +1,5 @@
-//! Two versions of the server over one Postgres: what a newer one leaves in the database and on the bus does not stop the
-//! older ones. The newer one is played by SQL.
+//! Two versions of the server over one Postgres: rows and hints of a newer one do not stop the older ones. SQL
+//! statements stand for the newer one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod process;

@@ -1,4 +1,5 @@
-//! The buses over a network, each with the same tests: who hears a hint, and what happens when a connection is lost.
+//! The buses over a network, each with the same tests: which server gets a hint, and what happens when a connection is
+//! lost.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -195,7 +196,7 @@ async fn a_server_whose_connection_ended_connects_again_and_is_told(network: Net
     assert_eq!(b.next().await, rows(8));
 }
 
-/// The other end is gone, or a firewall forgot the connection: no end of it is ever told.
+/// The peer is gone, or a firewall dropped the connection: neither end is notified.
 async fn a_connection_that_fell_silent_is_replaced(network: Network) {
     let started = async |epoch| {
         let (proxy, url) = Proxy::before(&network.url()).await;

@@ -182,7 +182,7 @@ async fn a_revocation_waits_for_a_server_that_has_just_begun() {
     drop(other);
 }
 
-/// The answer was lost when a session began: the store takes the instance for served here.
+/// The answer was lost when a session began: by the store, the instance is served here.
 #[tokio::test]
 async fn mail_of_an_instance_without_its_socket_is_found() {
     let cluster = Cluster::new();

@@ -1,4 +1,5 @@
-//! The contract of platforms: what the core relies on, whatever the vendor. Each rule is a panic with what was seen.
+//! The contract of platforms: what the core relies on, whatever the vendor. Each broken rule is a panic with the
+//! observed result.
 //!
 //! The platform gets an [`Unreachable`] client, so nothing leaves the process.
 
@@ -266,7 +267,7 @@ async fn tells_why_a_file_is_not_there(subject: &Subject<'_>) {
     }
 }
 
-/// Without a proof nothing is taken, whatever the body says.
+/// Without a proof no event is taken, whatever the body says.
 async fn takes_nothing_from_strangers(subject: &Subject<'_>) {
     for door in subject.platform.doors() {
         for body in [&b""[..], b"{}", b"{\"events\":[]}", b"\xff\xfe", b"[[[[[[["] {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 const TICK: Duration = Duration::from_millis(250);
-/// Slow hints that wait; a sweep finds what further ones would have announced.
+/// Slow hints that wait; sweeps find the changes of further ones.
 const SLOW_MAX: usize = 1_024;
 
 pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 const TICK: Duration = Duration::from_secs(1);
 /// A platform that does not answer by then has failed.
 const CALL_TIME: Duration = Duration::from_secs(30);
-/// The store that does not answer by then is asked again later.
+/// A store that does not answer by then is asked again later.
 const STORE_TIME: Duration = Duration::from_secs(5);
 /// Concurrent calls to all platforms together.
 const CALLS_MAX: usize = 16;
@@ -43,7 +43,7 @@ pub(super) async fn declare(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancell
         for due in declaring.begin(&desk).await {
             let (desk, tracker, done, stop) = (desk.clone(), tracker.clone(), done.clone(), stop.clone());
             drop(tracker.clone().spawn(async move {
-                // In a task of its own, so that an adapter that panics has failed and is tried again.
+                // In a task of its own, so that a panic of an adapter is a failure, and the call is retried.
                 let call = tracker.spawn(call(desk, due.clone(), stop)).await;
                 let how = call.unwrap_or_else(|error| Err(error.to_string()));
                 let _ = done.send((due, how)).await; // the loop may have ended
@@ -88,7 +88,7 @@ impl Declaring {
         }
     }
 
-    /// The calls that are due and that this desk has to make.
+    /// The calls that are due and assigned to this desk.
     async fn begin(&mut self, desk: &Desk) -> Vec<Due> {
         let mut ours = Vec::new();
         for due in self.plan.due(desk.env().steady_ms(), CALLS_MAX - self.in_flight) {
@@ -135,7 +135,7 @@ impl Declaring {
     }
 }
 
-/// All bots with a list of commands, and what it should be.
+/// All bots with a list of commands, and the wanted list.
 fn lists(desk: &Desk) -> Vec<(PlatformBot, Arc<Bot>, Vec<Command>)> {
     let mut found = Vec::new();
     for platform in desk.platforms().all().filter(|platform| platform.declares_commands()) {

@@ -1,4 +1,4 @@
-//! Makes events from fragments that are complete, also those that an earlier start left.
+//! Makes events from complete fragments, also those that an earlier start left.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) async fn join(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancellati
             () = desk.inbound().fragments_due(is_open) => {}
             () = stop.cancelled() => return,
         }
-        // In a task of its own: a panic ends that one only, and a stop does not cut it.
+        // In a task of its own: a panic ends this one only, and a stop does not cancel it.
         let desk = desk.clone();
         let joined = tracker.spawn(async move { desk.inbound().join_quiet().await }).await;
         is_open = joined.unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! Keeps the lease of this desk, and reads what others wrote.
+//! Keeps the lease of this desk, and reads changes of others.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 /// From the beginning of one renewal to that of the next.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
-/// Renews, and beside that reads what others wrote: however long that takes, it delays no renewal.
+/// Renews, and beside that reads changes of others: however long that takes, it delays no renewal.
 pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
     let (renewals, renewed) = watch::channel(None);
     let mut ticks = tokio::time::interval(RENEW_EVERY);
@@ -39,7 +39,7 @@ async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskN
             return std::future::pending().await; // never: the sender lives as long
         }
         let Some((version, live)) = renewed.borrow_and_update().clone() else { continue };
-        // At first too: one may have gone while this one started.
+        // Also at first: one may have ended while this one started.
         let someone_left = known.as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
         if desk.directory().version() < version
             && let Err(error) = desk.directory().refresh().await
@@ -54,7 +54,7 @@ async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskN
     }
 }
 
-/// What a desk that is gone was doing is unknown, and agents that it served may have to be woken.
+/// Actions of a desk that is gone become unknown, and agents that it served may have to be woken.
 async fn take_over(desk: &Desk, live: &[DeskNo]) -> Result<(), StoreError> {
     desk.outbound().mark_orphaned_entries_unknown(live.to_vec()).await?;
     desk.delivery().served().look_for_unserved().await
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that takes its time for each renewal, and does one at a time.
+    /// A store that is slow with each renewal, and does one at a time.
     struct Slow {
         store: Arc<MemoryStore>,
         latency: Duration,

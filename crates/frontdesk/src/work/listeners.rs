@@ -36,7 +36,7 @@ struct Running {
     desk: DeskNo,
     stop: CancellationToken,
     task: JoinHandle<()>,
-    /// It stops so that another desk can have it.
+    /// It stops so that another desk can run it.
     is_given: bool,
 }
 
@@ -68,7 +68,7 @@ struct Listeners {
     running: BTreeMap<PartName, Running>,
     /// Duties that are not wanted any more, and not yet given up.
     leaving: Vec<PartName>,
-    /// As they were read last, by the name of the whole.
+    /// As read last, by the name of the whole bot.
     layouts: BTreeMap<PartName, Layout>,
     share: Share,
     began: Instant,
@@ -96,7 +96,7 @@ impl Listeners {
         // Each has a child of that token. A caller that waits for this may give up the duties.
         for (name, listener) in self.running {
             let _ = listener.task.await; // also after a panic
-            listener::note(&self.desk, &name, None); // the next one, elsewhere, says how it is
+            listener::note(&self.desk, &name, None); // the next one, elsewhere, reports its state
         }
     }
 
@@ -111,7 +111,7 @@ impl Listeners {
             if is_read {
                 match tokio::time::timeout(TICK, self.desk.inbound().layout(&name.platform, &bot)).await {
                     Ok(Ok(layout)) => drop(self.layouts.insert(name.clone(), layout)),
-                    // As it was: without the store the lease ends soon.
+                    // Unchanged: without the store the lease ends soon.
                     Ok(Err(_)) | Err(_) => is_read = false,
                 }
             }
@@ -177,7 +177,7 @@ impl Listeners {
                 desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
                 tracing::error!(platform, bot = bot.as_str(), %part, "the listener of a bot panicked; it is started again");
             }
-            listener::note(desk, name, None); // the next one, here or elsewhere, says how it is
+            listener::note(desk, name, None); // the next one, here or elsewhere, reports its state
             if listener.is_given || !wanted.contains_key(name) {
                 leaving.push(name.clone());
             } else {
@@ -187,7 +187,7 @@ impl Listeners {
         });
     }
 
-    /// Until the store has it: another desk may wait for it.
+    /// Until the store has given the duty up: another desk may wait for it.
     async fn leave(&mut self) {
         let mut is_away = false;
         self.leaving.extend(self.duties.abandoned());
@@ -214,7 +214,7 @@ impl Listeners {
     async fn start(&mut self, wanted: Bots) {
         let (mut delay, live) = (Duration::ZERO, self.desk.lease().sharers());
         for (name, (platform, bot)) in wanted {
-            // One that was told to stop may still be at work; two would read from one cursor.
+            // One that was told to stop may still run; two would read from one cursor.
             if self.running.contains_key(&name) {
                 continue;
             }
@@ -259,7 +259,7 @@ impl Listeners {
         if part.is_whole() {
             return Some(taken);
         }
-        // The number of parts may have changed before we had the duty. Now that we have it, it changes only without us.
+        // The number of parts may have changed before this desk had the duty. From now on only its holder changes it.
         match tokio::time::timeout(TICK, self.desk.inbound().layout(platform, bot)).await {
             Ok(Ok(layout)) if layout.has(part) => Some(taken),
             _ => {

@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// A network behind which no agent comes: calls are refused, or hang.
+    /// A network without any agent: calls are refused, or hang.
     #[derive(Default)]
     struct Nobody {
         called: Mutex<Vec<String>>,

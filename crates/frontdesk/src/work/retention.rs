@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 const PURGE_EVERY: Duration = Duration::from_mins(1);
-/// One server at a time deletes what is old.
+/// One server at a time deletes old rows.
 const DUTY: &str = "retention";
 
 #[derive(Debug, Clone, Deserialize)]
@@ -49,7 +49,7 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
             tracing::warn!(%error, "delivering answers whose asker disconnected failed; retrying in one minute");
         }
         let retention = days.at(desk.env().now_ms(), desk.rules().media_ttl_ms);
-        // Each step is small, so that mail goes between.
+        // Each step is small, so that mail is stored in between.
         while !stop.is_cancelled() {
             match desk.upkeep().purge(retention).await {
                 Ok(step) if step.more => {}
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Until it has been at work once, on a clock that moves by itself.
+    /// Until one round has run, on a clock that advances by itself.
     async fn forget_once(desk: &Arc<Desk>, days: RetentionDays) {
         desk.lease().renew().await.unwrap(); // the clock of the test runs ahead of it
         let stop = CancellationToken::new();

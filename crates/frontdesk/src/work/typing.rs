@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
 const TICK: Duration = Duration::from_millis(500);
-/// Shorter than the time after which one is shown again, so each is under way once at most.
+/// Shorter than the time after which an indicator is repeated, so that each has one call in progress at most.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) async fn repeat(desk: Arc<Desk>, stop: CancellationToken) {

@@ -1,4 +1,4 @@
-//! A platform with files: it gives them out as it was told, and counts how often it is asked.
+//! A platform with files: it returns them as configured, and counts the requests.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! What agents do, as people see it.
+//! Actions of agents, as users see them.
 
 use frontdesk_testkit::fakes::slack::{Fault, FaultRule};
 

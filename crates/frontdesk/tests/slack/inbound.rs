@@ -1,4 +1,4 @@
-//! What people say, as agents get it.
+//! Messages of users, as agents get them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Core, scheduler and adapter in front of the fake on a paused clock: hours pass in seconds, and nothing is a socket.
+//! Core, scheduler and adapter in front of the fake on a paused clock: hours pass in seconds, without sockets.
 
 use std::sync::Arc;
 use std::time::Duration;

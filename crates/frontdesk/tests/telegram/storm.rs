@@ -1,5 +1,5 @@
-//! Telegram at its worst: refusals, broken connections, lost answers, updates twice and out of order. Nothing is lost,
-//! nothing comes twice, and what the agent is told is true.
+//! Telegram with many faults: refusals, broken connections, lost answers, updates twice and out of order. Nothing is
+//! lost, nothing comes twice, and the results that agents get are true.
 
 use std::time::Duration;
 

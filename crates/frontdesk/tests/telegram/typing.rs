@@ -1,4 +1,4 @@
-//! An agent says once that it works, and people see it until there is an answer.
+//! An agent sends one typing action, and users see the indicator until there is an answer.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use super::inlet::TrackedInlet;
 /// How often the platform is asked how many parts a bot with several needs.
 const CHECK_EVERY: Duration = Duration::from_mins(1);
 
-/// Duties of parts that stand still while their number changes.
+/// Duties of parts that do not run while their number changes.
 #[derive(Default)]
 pub(super) struct Taken(Vec<PartName>);
 
@@ -47,7 +47,7 @@ pub(super) struct Coordinator<'a> {
 }
 
 impl Coordinator<'_> {
-    /// While the bot has several parts. Comes back when it has one, which is to listen under this duty.
+    /// Runs while the bot has several parts. Returns when it has one, which then listens under this duty.
     pub(super) async fn keep(&self, taken: &mut Taken) -> Result<(), ListenEnd> {
         let lost = |error: StoreError| ListenEnd::Lost(error.to_string());
         loop {

@@ -56,7 +56,7 @@ impl Duties {
         Ok(token.map(|token| (me, token)))
     }
 
-    /// Nothing here uses it any more. It stays a duty of this desk.
+    /// It is not used here any more, but stays a duty of this desk.
     pub(super) fn release(&self, name: &PartName) {
         self.held().remove(name);
     }

@@ -10,7 +10,7 @@ use frontdesk_core::port::platform::{Change, Gap, Inlet, LateReceipt};
 use frontdesk_core::port::store::StoreError;
 use tokio_util::task::TaskTracker;
 
-/// What changes state runs to its end also when the listener is stopped in between.
+/// Calls that change state run to their end, also when the listener is stopped in between.
 pub(super) struct TrackedInlet {
     pub(super) inlet: Arc<BotInlet>,
     pub(super) tracker: TaskTracker,

@@ -1,4 +1,4 @@
-//! One listener, which is run again after it ended, with a growing pause.
+//! One listener, restarted after it ended, with a growing pause.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -20,7 +20,7 @@ use frontdesk_core::inbound::share::PartName;
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// A listener that ran this long is well: the next pause is short again.
+/// A listener that ran this long is healthy: the next pause is short again.
 const HEALTHY_AFTER: Duration = Duration::from_mins(1);
 
 pub(super) struct Listener {
@@ -48,7 +48,7 @@ impl Listener {
         taken.give_up(&self.duties).await;
     }
 
-    /// Runs it, and again after it ended, with a growing pause.
+    /// Runs it, and restarts it after it ended, with a growing pause.
     async fn run_again(&self, taken: &mut Taken) {
         let Self { desk, bot, .. } = self;
         let PartName { platform, part, .. } = &self.name;
@@ -101,14 +101,14 @@ impl Listener {
         }
     }
 
-    /// Why it ended, and whether that is final. `None`: it is well.
+    /// Why it ended, and whether that is final. `None`: it is healthy.
     fn note(&self, failure: Option<(String, bool)>) {
         let at_ms = self.desk.env().now_ms();
         let failure = failure.map(|(why, is_final)| ListenerFailure { why, at_ms, is_final });
         note(&self.desk, &self.name, failure);
     }
 
-    /// `Err`: it panicked. A defect of one platform must not stop its bot for good, nor start it again at once.
+    /// `Err`: it panicked. A defect of one platform must not stop its bot for good, nor restart it at once.
     async fn listen_once(&self, taken: &mut Taken) -> Result<ListenEnd, String> {
         let Self { name, desk, platform, bot, inlet, duties, changed, .. } = self;
         let listening = async {
@@ -128,7 +128,7 @@ impl Listener {
     }
 }
 
-/// What `bot check`, `doctor` and the metrics tell.
+/// Notes the state that `bot check`, `doctor` and the metrics report.
 pub(super) fn note(desk: &Desk, name: &PartName, failure: Option<ListenerFailure>) {
     let PartName { platform, bot, part } = name;
     let labels = ListenerLabels { platform: platform.clone(), bot: bot.to_string(), connection: part.to_string() };

@@ -301,7 +301,7 @@ async fn one_of_two_desks_listens_and_the_other_takes_over_when_it_is_gone() {
         one.pass(1).await;
     }
     assert_eq!((one.starts().len(), platform.listening.load(Ordering::SeqCst)), (1, 1));
-    // It does not renew its lease any more: it stops by itself before the other one begins.
+    // It does not renew its lease any more: it stops before the other one begins.
     for _ in 0..10 {
         other.pass(1).await;
     }

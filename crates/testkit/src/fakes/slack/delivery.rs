@@ -10,7 +10,7 @@ const ATTEMPTS_MAX: u32 = 4;
 /// Before an event that was not taken comes again. The real one waits a minute or more.
 const AGAIN_MS: u64 = 200;
 
-/// Something that the app is to be told.
+/// An event for the app.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pending {
     pub id: String,
@@ -86,7 +86,7 @@ impl State {
         id
     }
 
-    /// What a socket is to say now. An event goes to one of them: the newest.
+    /// The next text of a socket. An event goes to one of them: the newest.
     pub(super) fn frames(&mut self, now_ms: u64, socket: u64) -> Vec<Value> {
         let Some(queue) = self.sockets.get_mut(&socket) else { return Vec::new() };
         let mut frames: Vec<Value> = queue.drain(..).collect();

@@ -1,4 +1,4 @@
-//! What the fake knows.
+//! The state of the fake.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What a call is answered with: the envelope of the Bot API, or a fault of the way to it.
+//! Answers to calls: the envelope of the Bot API, or a fault on the way.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ impl ApiError {
     }
 }
 
-/// What becomes of an answer on its way to the caller.
+/// How an answer reaches the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Transport {
     #[default]

@@ -1,4 +1,4 @@
-//! Everything that the fake knows: bots, users, chats with their messages, and files.
+//! The state of the fake: bots, users, chats with their messages, and files.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -214,7 +214,7 @@ impl Two {
         }
     }
 
-    /// Each message once, and all of them.
+    /// It has received all messages, each once.
     async fn has_received(&self, count: u64) {
         let desk = self.desk("a");
         let no = desk.directory().find_instance(&"g".into(), None).unwrap().no;
@@ -257,7 +257,7 @@ async fn two_desks_share_the_parts_and_one_takes_over_what_the_other_had() {
     two.pass(1, &["a", "b"]).await;
     two.has_received(40).await;
 
-    // It renews its lease no more, and what comes in the meantime waits.
+    // It does not renew its lease any more, and new messages wait.
     let moved = two.platform.held_by("b");
     two.platform.starts();
     for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! Two desks share the shards of one Discord bot, and one of them is gone. By the clock of the machine, for the sockets are
-//! real ones.
+//! Two desks share the shards of one Discord bot, and one of them fails. With the clock of the machine, because the
+//! sockets are real.
 
 use frontdesk_core::Env as _;
 use frontdesk_platforms::discord::Discord;
@@ -74,7 +74,7 @@ impl Shared {
         done.unwrap_or_else(|error| panic!("{text}: {error}"));
     }
 
-    /// In a guild of each shard, and directly.
+    /// Messages in a guild of each shard, and a direct one.
     fn say(&mut self) {
         for place in 0..=SHARDS {
             self.said += 1;
