@@ -52,6 +52,8 @@ pub struct ClusterPlane {
     tail: Arc<Tail>,
     /// What this server reported last, and under which number.
     reported: Mutex<(DeskNo, DeskReport)>,
+    /// The servers that were live when this one last took over from those that are gone.
+    followed: Mutex<Option<Vec<DeskNo>>>,
     /// On the steady clock.
     echo_sent_ms: AtomicU64,
     echo_received_ms: AtomicU64,
@@ -89,6 +91,7 @@ impl ClusterPlane {
             meters: base.meters.clone(),
             tail: base.tail.clone(),
             reported: Mutex::default(),
+            followed: Mutex::default(),
             echo_sent_ms: AtomicU64::new(0),
             echo_received_ms: AtomicU64::new(now_ms),
             swept_ms: AtomicU64::new(now_ms),
@@ -99,6 +102,27 @@ impl ClusterPlane {
     /// Whether other servers may share the store.
     pub fn has_others(&self) -> bool {
         self.bus.has_others()
+    }
+
+    /// The lease was renewed; the directory has this version, and these servers are live. Reads what others changed, and
+    /// takes over from a server that is gone: its unfinished actions become unknown, and agents that it served may have
+    /// to be woken. For one caller, which repeats it after an error.
+    pub async fn renewed(&self, version: u64, live: Vec<DeskNo>) -> Result<(), StoreError> {
+        if self.directory.version() < version
+            && let Err(error) = self.directory.refresh().await
+        {
+            tracing::warn!(%error, "reading the changes of other servers failed");
+        }
+        self.lease.note_directory(self.directory.version());
+        let followed = || self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Also at first: one may have ended while this one started.
+        let is_one_gone = followed().as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
+        if is_one_gone {
+            self.outbound.mark_orphaned_entries_unknown(live.clone()).await?;
+            self.delivery.served().look_for_unserved().await?;
+        }
+        *followed() = Some(live);
+        Ok(())
     }
 
     /// The next hint. For one caller.

@@ -66,6 +66,26 @@ async fn dashboards_and_alerts_name_only_metrics_of_a_running_server() {
     assert!(absent.is_empty(), "not exposed: {absent:?}\n{text}");
 }
 
+/// Metrics and error codes are public names: OPERATING.md lists all of them, and no others.
+#[test]
+fn every_metric_and_error_code_is_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let (source, operating) = (text("crates/core/src/meters.rs"), text("docs/OPERATING.md"));
+    let registered = source.split("r.register(").skip(1).map(|rest| rest.split('"').nth(1).unwrap().to_owned());
+    let registered: BTreeSet<String> = registered.collect();
+    assert!(registered.len() > 40, "{registered:?}");
+    let name = |metric: String| metric.trim_start_matches(PREFIX).trim_end_matches("_total").to_owned();
+    assert_eq!(named(&operating).into_iter().map(name).collect::<BTreeSet<_>>(), registered);
+
+    let section = operating.split("### Error codes").nth(1).unwrap();
+    let rows = section.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with("| `"));
+    let cells = rows.map(|row| row.split('|').nth(1).unwrap());
+    let codes = cells.flat_map(|cell| cell.split(',')).map(|code| code.trim().trim_matches('`').to_owned());
+    let known = frontdesk_wire::code::CODES.map(|code| code.name().to_owned());
+    assert_eq!(codes.collect::<BTreeSet<_>>(), BTreeSet::from(known));
+}
+
 /// There is no parser of YAML among our dependencies. What breaks such a file most often is found without one.
 #[test]
 fn yaml_files_have_no_tabs_and_even_indentation() {

@@ -1,8 +1,11 @@
 //! Prints how the desk words refusals: one JSON object a line, `{"code","text","sent"}`, where `sent` says
 //! whether something of the message may be in the chat. The test with the real gateway reads it
-//! (`tests/hermes/classify.py`).
+//! (`tests/hermes/classify.py`). The texts are those in the sources, and others that platforms and libraries may put in
+//! the middle of them.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use frontdesk_wire::code::CODES;
 use frontdesk_wire::{ActionResult, Code};
@@ -132,7 +135,51 @@ const TEXTS: &[&str] = &[
     "the bot is in no such group",
 ];
 
+const CALL: &str = "ActionResult::refused(";
+/// The text of a call is in it, or in a variable that was set this far before it.
+const BEFORE_MAX: usize = 600;
+
+/// The first string literal, without its escapes.
+fn literal(code: &str) -> Option<String> {
+    let (mut text, mut rest) = (String::new(), code.split_once('"')?.1.chars());
+    loop {
+        match rest.next()? {
+            '"' => return Some(text),
+            '\\' => match rest.next()? {
+                '\n' => rest = rest.as_str().trim_start().chars(),
+                other => text.push(other),
+            },
+            letter => text.push(letter),
+        }
+    }
+}
+
+/// The texts of all calls in the sources below this folder.
+fn texts_below(folder: &Path, found: &mut BTreeSet<String>) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            texts_below(&path, found)?;
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            let source = std::fs::read_to_string(&path)?;
+            for (at, _) in source.match_indices(CALL) {
+                let call = source[at..].split_once(';').map_or(&source[at..], |(call, _)| call);
+                let before = &source[source.floor_char_boundary(at.saturating_sub(BEFORE_MAX))..at];
+                let set = before.rfind("let ").map_or("", |at| &before[at..]);
+                found.extend(literal(call).or_else(|| literal(set)).filter(|text| text.contains(' ')));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn main() -> io::Result<()> {
+    let mut texts: BTreeSet<String> = BTreeSet::new();
+    for folder in ["core", "platforms"] {
+        texts_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder).join("src"), &mut texts)?;
+    }
+    assert!(texts.len() > 80, "{} texts in the sources", texts.len());
+    texts.extend(TEXTS.iter().map(|text| (*text).to_owned()));
     let mut out = io::stdout().lock();
     let mut print = |result: &ActionResult| {
         let code = result.code.map_or("none", Code::name);
@@ -140,9 +187,9 @@ fn main() -> io::Result<()> {
             || matches!(result.code, Some(Code::Partial | Code::Unknown | Code::Timeout | Code::Internal) | None);
         writeln!(out, "{}", json!({ "code": code, "text": result.error, "sent": sent }))
     };
-    for &text in TEXTS {
+    for text in &texts {
         for code in CODES {
-            let result = ActionResult::refused(code, text);
+            let result = ActionResult::refused(code, text.as_str());
             print(&result)?;
             print(&ActionResult { ambiguous: true, ..result }.worded())?;
         }

@@ -1,7 +1,9 @@
 //! What the sockets of a tenant hold in memory together. Each holder has a share, which is given back when it is dropped.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The memory of one tenant, each kind with the limit `relay.flight_per_tenant_kib`.
 pub(super) struct TenantMemory {
@@ -38,11 +40,12 @@ impl Share {
     }
 
     pub(super) fn set(&mut self, bytes: usize) {
-        if bytes > self.own {
-            self.pool.used.fetch_add(bytes - self.own, Ordering::Relaxed);
-        } else {
-            self.pool.used.fetch_sub(self.own - bytes, Ordering::Relaxed);
-        }
+        // Called for each turn of a session, mostly without a change.
+        match bytes.cmp(&self.own) {
+            Ordering::Equal => return,
+            Ordering::Greater => self.pool.used.fetch_add(bytes - self.own, Relaxed),
+            Ordering::Less => self.pool.used.fetch_sub(self.own - bytes, Relaxed),
+        };
         self.own = bytes;
     }
 
@@ -54,7 +57,7 @@ impl Share {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.pool.max > 0 && self.pool.used.load(Ordering::Relaxed) >= self.pool.max
+        self.pool.max > 0 && self.pool.used.load(Relaxed) >= self.pool.max
     }
 
     /// How many of these rows may be sent. When the tenant has too much in memory, a session gets one row at a time, so that
@@ -91,9 +94,9 @@ mod tests {
         slow.set(20);
         assert_eq!(other.allow(5), 5);
         other.join(slow);
-        assert_eq!(pool.used.load(Ordering::Relaxed), 30);
+        assert_eq!(pool.used.load(Relaxed), 30);
         drop(other);
-        assert_eq!(pool.used.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.used.load(Relaxed), 0);
         let mut unlimited = Share::new(&TenantMemory::new(0).outgoing);
         unlimited.set(usize::MAX);
         assert_eq!(unlimited.allow(5), 5);

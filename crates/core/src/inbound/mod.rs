@@ -7,6 +7,7 @@ mod joining;
 mod listening;
 mod once;
 mod reports;
+pub mod restart;
 pub mod share;
 
 use std::borrow::Cow;

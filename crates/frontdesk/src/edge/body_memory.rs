@@ -277,7 +277,7 @@ mod tests {
         let small = [door(&memory, "a"), door(&memory, "a")];
         small[0].grow(SMALL_KIB * 1024 - 1).await.unwrap();
         small[1].grow(SMALL_KIB * 1024 - 1).await.unwrap();
-        let flood: Vec<_> = (0..14).map(|_| door(&memory, "a")).collect();
+        let flood: Vec<_> = (0..13).map(|_| door(&memory, "a")).collect();
         for body in &flood {
             body.grow(SMALL_KIB * 1024 - 1).await.unwrap();
         }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use frontdesk_core::Desk;
-use frontdesk_core::port::store::{DeskNo, StoreError};
+use frontdesk_core::port::store::DeskNo;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -33,31 +33,15 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
 
 /// Reads the changes of others after each renewal, and takes over from desks that are gone.
 async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskNo>)>>) -> Infallible {
-    let mut known: Option<Vec<DeskNo>> = None;
     loop {
         if renewed.changed().await.is_err() {
             return std::future::pending().await; // never: the sender lives as long
         }
         let Some((version, live)) = renewed.borrow_and_update().clone() else { continue };
-        // Also at first: one may have ended while this one started.
-        let someone_left = known.as_ref().is_none_or(|known| known.iter().any(|desk| !live.contains(desk)));
-        if desk.directory().version() < version
-            && let Err(error) = desk.directory().refresh().await
-        {
-            tracing::warn!(%error, "reading the changes of other servers failed");
-        }
-        desk.lease().note_directory(desk.directory().version());
-        match if someone_left { take_over(desk, &live).await } else { Ok(()) } {
-            Ok(()) => known = Some(live),
-            Err(error) => tracing::warn!(%error, "taking over from a server that ended failed; retrying"),
+        if let Err(error) = desk.cluster().renewed(version, live).await {
+            tracing::warn!(%error, "taking over from a server that ended failed; retrying");
         }
     }
-}
-
-/// Actions of a desk that is gone become unknown, and agents that it served may have to be woken.
-async fn take_over(desk: &Desk, live: &[DeskNo]) -> Result<(), StoreError> {
-    desk.outbound().mark_orphaned_entries_unknown(live.to_vec()).await?;
-    desk.delivery().served().look_for_unserved().await
 }
 
 #[cfg(test)]

@@ -242,6 +242,15 @@ pub(crate) async fn compare(scene: &Scene) {
     let files: HashSet<String> = files.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(rows, files);
     assert!(!rows.is_empty());
+
+    // Planned wakes and their alarms.
+    let count = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert!(count("SELECT count(*) FROM planned_wake") > 0);
+    let without_alarm = "SELECT count(*) FROM planned_wake WHERE key NOT IN (SELECT job_id FROM alarm)";
+    assert_eq!(count(without_alarm), 0, "planned wakes without an alarm");
+    let without_plan = "SELECT count(*) FROM alarm WHERE callback LIKE 'wake:%' AND state = 'armed'
+                        AND job_id NOT IN (SELECT key FROM planned_wake)";
+    assert_eq!(count(without_plan), 0, "alarms without what they are to say");
 }
 
 /// The mark by which the ledger indexes a message: its id, or a hash of a long one.

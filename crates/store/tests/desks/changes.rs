@@ -30,7 +30,7 @@ over_each_store!(
     expired_link_codes_are_removed_in_steps,
 );
 
-async fn two_desks(store: Arc<dyn Store>) -> (Arc<Desk>, Arc<Desk>) {
+pub(crate) async fn two_desks(store: Arc<dyn Store>) -> (Arc<Desk>, Arc<Desk>) {
     let env = Arc::new(TestEnv::default());
     let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
     let other = desk_over(store, env, Rules::default()).await;

@@ -28,3 +28,4 @@ macro_rules! over_each_store {
 
 mod changes;
 mod served;
+mod work;

@@ -28,7 +28,7 @@ pub use door::{
     ReplyMaker, ReplyToFailure,
 };
 pub use inlet::{Change, Gap, Inlet, LateReceipt, ListenEnd};
-pub use part::{Layout, PARTS_MAX, Part, Partitioned};
+pub use part::{Layout, LayoutStep, PARTS_MAX, Part, Partitioned};
 
 /// Limit for an answer on who can see a chat, or whose it is. A late answer counts as unknown.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(3);

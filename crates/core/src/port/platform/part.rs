@@ -72,10 +72,42 @@ impl Layout {
         format!("{MARK}{}{next}", self.count)
     }
 
+    /// What the holder of the duty of the whole bot does if the platform wants `count` parts. `Err`: why the bot cannot
+    /// listen.
+    pub fn step(self, count: u32) -> Result<LayoutStep, String> {
+        if !(1..=PARTS_MAX).contains(&count) {
+            return Err(format!("the platform wants {count} connections, and this server opens 1 to {PARTS_MAX}"));
+        }
+        Ok(match self == (Self { count, next: None }) {
+            false => LayoutStep::Change,
+            true if count == 1 => LayoutStep::Listen,
+            true => LayoutStep::Keep,
+        })
+    }
+
+    /// What is saved before the number changes to `count`, so that the parts stop. The only part of a bot has the duty
+    /// itself and has stopped: its cursor is saved again, so that no earlier holder of the duty can change it from here on.
+    pub fn announce(self, count: u32, cursor: Option<String>) -> Option<String> {
+        match self.count {
+            1 => cursor,
+            now => Some(Self { count: now, next: Some(count) }.text()),
+        }
+    }
+
     /// Whether this part may listen.
     pub fn has(self, part: Part) -> bool {
         self.next.is_none() && self.count == part.count
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayoutStep {
+    /// The bot has one part, which listens under the duty of the whole.
+    Listen,
+    /// The parts listen; the platform is asked again later.
+    Keep,
+    /// The parts stop, and their cursors are divided.
+    Change,
 }
 
 /// No cursor of a platform with parts begins so.
@@ -95,6 +127,24 @@ pub trait Partitioned: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_of_parts_is_changed_step_by_step() {
+        let four = Layout { count: 4, next: None };
+        assert_eq!(Layout::WHOLE.step(1), Ok(LayoutStep::Listen));
+        assert_eq!((four.step(4), four.step(1)), (Ok(LayoutStep::Keep), Ok(LayoutStep::Change)));
+        assert_eq!(
+            Layout { next: Some(4), ..four }.step(4),
+            Ok(LayoutStep::Change),
+            "a change that was begun is finished"
+        );
+        for count in [0, PARTS_MAX + 1] {
+            assert!(four.step(count).unwrap_err().contains("connections"));
+        }
+        assert_eq!(four.announce(2, Some("c".into())), Some("parts:4>2".into()));
+        assert_eq!(Layout::WHOLE.announce(2, Some("c".into())), Some("c".into()));
+        assert_eq!(Layout::WHOLE.announce(2, None), None);
+    }
 
     #[test]
     fn a_layout_is_read_as_it_was_written() {

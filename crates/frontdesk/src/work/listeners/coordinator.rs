@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::inbound::share::PartName;
-use frontdesk_core::port::platform::{Bot, Inlet as _, Layout, ListenEnd, PARTS_MAX, Part, Partitioned};
+use frontdesk_core::port::platform::{Bot, Inlet as _, Layout, LayoutStep, ListenEnd, Part, Partitioned};
 use frontdesk_core::port::store::StoreError;
 use tokio::sync::Notify;
 
@@ -59,18 +59,14 @@ impl Coordinator<'_> {
                 let whole = cursor.as_deref().filter(|_| layout == Layout::WHOLE);
                 self.partitioned.count(self.bot, layout.count, whole).await?
             };
-            if !(1..=PARTS_MAX).contains(&count) {
-                let why = format!("the platform wants {count} connections, and this server opens 1 to {PARTS_MAX}");
-                return Err(ListenEnd::Misconfigured(why));
-            }
-            if layout != (Layout { count, next: None }) {
-                let changed = self.change(layout, cursor, count, taken).await;
-                let why = |error| format!("changing the number of connections to {count} failed: {error}");
-                changed.map_err(|error| ListenEnd::Lost(why(error)))?;
-            } else if count == 1 {
-                return Ok(());
-            } else {
-                tokio::time::sleep(CHECK_EVERY).await;
+            match layout.step(count).map_err(ListenEnd::Misconfigured)? {
+                LayoutStep::Listen => return Ok(()),
+                LayoutStep::Keep => tokio::time::sleep(CHECK_EVERY).await,
+                LayoutStep::Change => {
+                    let changed = self.change(layout, cursor, count, taken).await;
+                    let why = |error| format!("changing the number of connections to {count} failed: {error}");
+                    changed.map_err(|error| ListenEnd::Lost(why(error)))?;
+                }
             }
         }
     }
@@ -94,12 +90,8 @@ impl Coordinator<'_> {
             to = count,
             "started to change the number of connections of a bot"
         );
-        // Also if it was announced before: from here on no earlier holder of the duty can change it.
-        let announced = match old.count {
-            1 => cursor.clone(),
-            now => Some(Layout { count: now, next: Some(count) }.text()),
-        };
-        if let Some(announced) = announced {
+        // Also if it was announced before.
+        if let Some(announced) = old.announce(count, cursor.clone()) {
             self.inlet.save_cursor(announced).await?;
             self.changed.notify_one();
         }

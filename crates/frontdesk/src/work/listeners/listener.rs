@@ -16,12 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::coordinator::{Coordinator, Taken};
 use super::duties::Duties;
 use super::inlet::TrackedInlet;
+use frontdesk_core::inbound::restart::{HEALTHY_AFTER, Restarts};
 use frontdesk_core::inbound::share::PartName;
-
-const PAUSE_MIN: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// A listener that ran this long is healthy: the next pause is short again.
-const HEALTHY_AFTER: Duration = Duration::from_mins(1);
 
 pub(super) struct Listener {
     pub(super) name: PartName,
@@ -52,7 +48,7 @@ impl Listener {
     async fn run_again(&self, taken: &mut Taken) {
         let Self { desk, bot, .. } = self;
         let PartName { platform, part, .. } = &self.name;
-        let mut pause = PAUSE_MIN;
+        let mut restarts = Restarts::default();
         tokio::time::sleep(self.delay).await;
         loop {
             let mut is_well = false;
@@ -69,10 +65,10 @@ impl Listener {
             };
             let lost = if ended.is_ok() { "lost" } else { "panicked" };
             let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
-            match ended.unwrap_or_else(ListenEnd::Lost) {
+            let pause = match ended.unwrap_or_else(ListenEnd::Lost) {
                 ListenEnd::Never => {
                     self.note(None);
-                    std::future::pending::<()>().await;
+                    std::future::pending().await
                 }
                 ListenEnd::Misconfigured(why) => {
                     count("misconfigured");
@@ -84,20 +80,18 @@ impl Listener {
                         "the listener of a bot failed permanently; change the bot with `bot add`"
                     );
                     self.note(Some((why, true)));
-                    std::future::pending::<()>().await;
+                    std::future::pending().await
                 }
                 ListenEnd::Lost(why) => {
                     count(lost);
-                    if is_well {
-                        pause = PAUSE_MIN;
-                    }
+                    let pause = restarts.after(is_well);
                     tracing::warn!(platform, bot = bot.id.as_str(), %part, why, ?pause, "the listener of a bot ended; trying again");
                     self.note(Some((why, false)));
+                    pause
                 }
-            }
+            };
             taken.give_up(&self.duties).await; // other servers may continue with it
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
