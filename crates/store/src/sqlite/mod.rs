@@ -3,6 +3,7 @@
 //! Writes are answered after their fsync. Writes that arrive during one fsync share the next.
 
 mod alarms;
+mod backlogs;
 mod chat;
 mod cursors;
 pub(crate) mod data;
@@ -52,6 +53,8 @@ use watch::Watched;
 
 /// File name of the database.
 const FILE: &str = "frontdesk.db";
+/// Rows deleted at once: a few milliseconds of the writer. Others write between two steps.
+const STEP_ROWS: usize = 200;
 
 pub struct SqliteStore {
     writer: Writer,

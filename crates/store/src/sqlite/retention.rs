@@ -1,18 +1,17 @@
 //! Deletes old rows in small steps with cursors. A reader finds the rows, and the writer deletes a few of them by key,
 //! so that other writes are not delayed. Within a round no step reads rows that an earlier one has read.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use frontdesk_core::port::store::{Purged, Retention, StoreError};
 use frontdesk_wire::{EventId, InstanceNo, Seq};
-use rusqlite::{Connection, OptionalExtension as _, Row};
+use rusqlite::{Connection, Row};
 
+use super::backlogs::{Owed, owed_of_import};
 use super::threads::Books;
-use super::{SqliteStore, fault, held_media, signed, unsigned};
+use super::{STEP_ROWS, SqliteStore, fault, held_media, signed, unsigned};
 use crate::read_queue::SERVER;
 
-/// Rows deleted per step: a few milliseconds of the writer.
-const STEP_ROWS: usize = 200;
 /// Ledgers or chats read per step.
 const STEP_OWNERS: usize = 500;
 /// Interval of scans over whole tables.
@@ -43,7 +42,9 @@ pub(super) struct Round {
     /// none pending then.
     last_event: EventId,
     /// Unsettled rows of the ledgers, to be compared with the events; both are in rising order.
-    owed: BTreeMap<InstanceNo, Backlog>,
+    owed: Owed,
+    /// Old events that are being compared.
+    old: Vec<EventId>,
     /// Events of unsettled rows that came with an import, in which rows and events need not rise together.
     imported: HashSet<EventId>,
     ledgers: VecDeque<(InstanceNo, Seq)>,
@@ -53,14 +54,6 @@ pub(super) struct Round {
     files: held_media::Expiry,
     chats: (String, String),
     seldom_ms: u64,
-}
-
-/// Unsettled rows of one ledger, read as needed.
-#[derive(Clone)]
-struct Backlog {
-    seq: Seq,
-    events: VecDeque<EventId>,
-    is_read: bool,
 }
 
 impl Round {
@@ -102,9 +95,8 @@ impl Round {
         let (last, ledgers, imported) = found.await?;
         (self.last_event, self.imported) = (last, imported);
         let behind = ledgers.iter().filter(|(_, through, last)| last > through);
-        self.owed = behind
-            .map(|(no, through, _)| (*no, Backlog { seq: *through, events: VecDeque::new(), is_read: false }))
-            .collect();
+        self.owed = Owed::of(behind.map(|(instance, through, _)| (*instance, *through)));
+        self.old.clear();
         self.ledgers = ledgers.into_iter().map(|(no, through, _)| (no, through)).collect();
         self.event = EventId::default();
         self.media.clear();
@@ -119,16 +111,25 @@ impl Round {
     async fn events(&mut self, store: &SqliteStore, keep: Retention) -> Result<(usize, Option<Part>), StoreError> {
         let before_ms = keep.verdicts_before_ms.min(keep.events_before_ms);
         let (after, until, mut owed) = (self.event, self.last_event, std::mem::take(&mut self.owed));
+        let mut old = std::mem::take(&mut self.old);
         let found = store.readers.read(SERVER, move |connection| {
-            let old = old_events(connection, after, until, before_ms)?;
-            let Some(last) = old.last().copied() else { return Ok((owed, old, Vec::new())) };
-            let kept = owed_until(connection, &mut owed, last)?;
-            let free = old.iter().copied().filter(|event| !kept.contains(event)).collect();
-            Ok((owed, old, free))
+            if old.is_empty() {
+                old = old_events(connection, after, until, before_ms)?;
+                owed.begin();
+            }
+            if let Some(last) = old.last() {
+                owed.compare(connection, *last)?;
+            }
+            Ok((owed, old))
         });
-        let (owed, old, mut free): (_, Vec<EventId>, Vec<EventId>) = found.await?;
-        free.retain(|event| !self.imported.contains(event));
+        let (owed, old): (Owed, Vec<EventId>) = found.await?;
         self.owed = owed;
+        if !old.is_empty() && !self.owed.is_compared() {
+            self.old = old; // the next step goes on with these
+            return Ok((0, Some(Part::Events)));
+        }
+        let is_owed = |event: &EventId| self.owed.has(*event) || self.imported.contains(event);
+        let free: Vec<EventId> = old.iter().copied().filter(|event| !is_owed(event)).collect();
         let count = free.len();
         if count > 0 {
             store.writer.write(move |books: &mut Books| delete_events(&books.connection, &free), |()| {}).await?;
@@ -281,47 +282,6 @@ fn old_events(
         old.push(unsigned(row.get(0).map_err(fault)?));
     }
     Ok(old)
-}
-
-/// Events up to `last` with unsettled rows; the cursors of the ledgers move past them.
-fn owed_until(
-    connection: &Connection,
-    owed: &mut BTreeMap<InstanceNo, Backlog>,
-    last: EventId,
-) -> Result<HashSet<EventId>, StoreError> {
-    let sql = "SELECT seq, event FROM mail WHERE instance = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
-    let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    let mut kept = HashSet::new();
-    for (instance, backlog) in owed.iter_mut() {
-        loop {
-            while let Some(event) = backlog.events.front().copied().filter(|event| *event <= last) {
-                kept.insert(event);
-                backlog.events.pop_front();
-            }
-            if !backlog.events.is_empty() || backlog.is_read {
-                break;
-            }
-            let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
-            let which = (signed(*instance), signed(backlog.seq), signed(STEP_ROWS as u64));
-            let some = query.query_map(which, pair).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fault)?;
-            backlog.is_read = some.len() < STEP_ROWS;
-            backlog.seq = some.last().map_or(backlog.seq, |(seq, _)| *seq);
-            backlog.events = some.into_iter().map(|(_, event)| event).collect();
-        }
-    }
-    owed.retain(|_, backlog| !backlog.is_read || !backlog.events.is_empty());
-    Ok(kept)
-}
-
-/// Events with unsettled rows up to the last one that was imported out of order; see `portable`.
-fn owed_of_import(connection: &Connection) -> Result<HashSet<EventId>, StoreError> {
-    let sql = "SELECT value FROM meta WHERE key = 'unordered through'";
-    let through: Option<i64> = connection.query_row(sql, [], |row| row.get(0)).optional().map_err(fault)?;
-    let Some(through) = through else { return Ok(HashSet::new()) };
-    let sql = "SELECT m.event FROM position p JOIN mail m ON m.instance = p.instance AND m.seq > p.through
-               WHERE m.event <= ?1";
-    let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    query.query_map([through], |row| row.get(0).map(unsigned)).and_then(Iterator::collect).map_err(fault)
 }
 
 fn delete_events(connection: &Connection, events: &[EventId]) -> Result<(), StoreError> {
@@ -484,12 +444,13 @@ mod tests {
     const MANY: u64 = 10 * FEW;
 
     /// Instructions of each step of a round in which every event has expired.
-    async fn round(store: &SqliteStore, executed: &AtomicU64) -> Vec<u64> {
+    async fn round(store: &SqliteStore, executed: &AtomicU64, now_ms: u64, reach_before_ms: u64) -> Vec<u64> {
         let before_ms = u64::MAX >> 2;
         let keep = Retention {
-            now_ms: 1_000,
+            now_ms,
             events_before_ms: before_ms,
             verdicts_before_ms: before_ms,
+            reach_before_ms,
             ..Retention::default()
         };
         let mut steps = Vec::new();
@@ -503,7 +464,7 @@ mod tests {
         }
     }
 
-    /// An event with a file that has expired.
+    /// An event with a file that has expired, in a chat of its own.
     fn with_file(number: u64) -> Acceptance {
         let file = SealedMedia {
             id: format!("{number:032x}"),
@@ -513,20 +474,14 @@ mod tests {
             sealed: vec![1],
             expires_ms: 500,
         };
-        Acceptance { files: vec![EventFile::Remote(file)], ..acceptance(number, &[7]) }
+        let mut it = Acceptance { files: vec![EventFile::Remote(file)], reaches: true, ..acceptance(number, &[7]) };
+        // The oldest chats have the last keys.
+        it.delivery.chat_id = format!("c-{:06}", MANY - number).as_str().into();
+        it
     }
 
-    /// Three rounds over this many events, each with a file: none can be deleted; all can; all were deleted. There are as
-    /// many armed alarms, which stay.
-    async fn rounds(count: u64) -> [Vec<u64>; 3] {
-        let folder = tempfile::tempdir().unwrap();
-        let executed = instructions::count(&folder.path().join(FILE));
-        let store = SqliteStore::open(folder.path(), 1).unwrap();
-        for first in (1..=count).step_by(100) {
-            store.accept((first..first + 100).map(with_file).collect()).await.unwrap();
-            store.arm((first..first + 100).map(|number| alarm(number, 100)).collect()).await.unwrap();
-        }
-        // Both readers load the schema now, and not during a step.
+    /// Both readers load the schema now, and not during a step.
+    async fn warm(store: &SqliteStore) {
         let both = Arc::new(Barrier::new(2));
         let read = || {
             let both = both.clone();
@@ -536,13 +491,33 @@ mod tests {
             })
         };
         tokio::try_join!(read(), read()).unwrap();
-        let unsettled = round(&store, &executed).await;
+    }
+
+    /// Three rounds over this many events, each with a file: none can be deleted; all can; all were deleted. There are as
+    /// many armed alarms, which stay, and chats, of which half are deleted in the first round.
+    async fn rounds(count: u64) -> [Vec<u64>; 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let executed = instructions::count(&folder.path().join(FILE));
+        let store = SqliteStore::open(folder.path(), 1).unwrap();
+        for first in (1..=count).step_by(100) {
+            store.accept((first..first + 100).map(with_file).collect()).await.unwrap();
+            store.arm((first..first + 100).map(|number| alarm(number, 100)).collect()).await.unwrap();
+        }
+        warm(&store).await;
+        // What is looked at once an hour is looked at in each round.
+        let [first, second, third] = [1, 2, 3].map(|hour| hour * SELDOM_MS);
+        let reach_before_ms = 1_001 + count / 2;
+        let unsettled = round(&store, &executed, first, reach_before_ms).await;
+        let chats = store.readers.read(SERVER, |connection| {
+            connection.query_row("SELECT COUNT(*) FROM reach", [], |row| row.get(0).map(unsigned::<u64>)).map_err(fault)
+        });
+        assert_eq!(chats.await.unwrap(), count / 2);
         assert_eq!(owed(&store, 7).await.len() as u64, count);
         let all = Position { through: Seq(count), above: Vec::new(), sent: Seq(count) };
         store.settle(InstanceNo(7), all.into()).await.unwrap();
-        let settled = round(&store, &executed).await;
+        let settled = round(&store, &executed, second, reach_before_ms).await;
         assert!(store.mail(InstanceNo(7), None, Seq(0), 1).await.unwrap().is_empty());
-        [unsettled, settled, round(&store, &executed).await]
+        [unsettled, settled, round(&store, &executed, third, reach_before_ms).await]
     }
 
     #[tokio::test]
@@ -555,5 +530,44 @@ mod tests {
             assert!(sum(many) <= 2 * MANY / FEW * sum(few), "a round, {name}: {few:?}, {many:?}");
         }
         assert!(sum(&many[2]) <= 2 * sum(&few[2]), "a round over nothing: {:?}, {:?}", few[2], many[2]);
+    }
+
+    /// Instructions of the steps after the first one, over expired events that each of these ledgers has in its backlog.
+    /// The last ledger has settled all but one of its rows.
+    async fn backlogs(ledgers: u64) -> Vec<u64> {
+        const EVENTS: u64 = 20;
+        let folder = tempfile::tempdir().unwrap();
+        let executed = instructions::count(&folder.path().join(FILE));
+        let store = SqliteStore::open(folder.path(), 1).unwrap();
+        let all: Vec<u64> = (1..=ledgers).collect();
+        let alone = |number| if number % 2 == 0 { vec![ledgers] } else { all.clone() };
+        store.accept((1..=EVENTS).map(|number| acceptance(number, &alone(number))).collect()).await.unwrap();
+        let but_two = Position { through: Seq(1), above: (3..=EVENTS).map(Seq).collect(), sent: Seq(EVENTS) };
+        store.settle(InstanceNo(ledgers), but_two.into()).await.unwrap();
+        warm(&store).await;
+        let steps = round(&store, &executed, 1_000, 0).await;
+        for ledger in [1, ledgers - 1] {
+            assert_eq!(owed(&store, ledger).await, (1..=EVENTS / 2).collect::<Vec<_>>());
+        }
+        assert_eq!(owed(&store, ledgers).await, [2]);
+        // A ledger that has settled rows above its watermark owes all from there on, for retention.
+        store
+            .settle(InstanceNo(ledgers), Position { through: Seq(EVENTS), ..Position::default() }.into())
+            .await
+            .unwrap();
+        let gone = round(&store, &executed, 1_000, 0).await.len();
+        assert!(gone > 0);
+        let left = store.readers.read(SERVER, |connection| {
+            connection.query_row("SELECT COUNT(*) FROM event", [], |row| row.get(0).map(unsigned::<u64>)).map_err(fault)
+        });
+        assert_eq!(left.await.unwrap(), EVENTS / 2, "those that the others have");
+        steps[1..].to_vec()
+    }
+
+    #[tokio::test]
+    async fn a_step_reads_no_more_rows_if_more_ledgers_have_a_backlog() {
+        let (few, many) = (backlogs(200).await, backlogs(2_000).await);
+        let most = |steps: &[u64]| steps.iter().copied().max().unwrap();
+        assert!(most(&many) <= 3 * most(&few), "{few:?}, {many:?}");
     }
 }
