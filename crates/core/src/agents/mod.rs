@@ -204,7 +204,7 @@ impl AgentsPlane {
         let is_known = !directory.read(|view| view.unreadable().has_kind("agent"));
         for agent in inboxes.into_iter().filter(|_| is_known) {
             if directory.read(|view| view.agent_no(agent).is_none()) {
-                stores.inbox.drop_inbox(agent).await?; // left over from an interrupted deletion
+                while stores.inbox.drop_inbox(agent).await?.more {} // left over from an interrupted deletion
             }
         }
         Ok(Self {
@@ -443,7 +443,11 @@ impl AgentsPlane {
         let no = self.directory.write(change).await.map_err(amended)?;
         self.cron.owner_removed(who.tenant, no).await;
         // The agent is deleted and its data unreachable. If erasing the data fails, the next start does it.
-        if let Err(error) = self.inbox.drop_inbox(no).await {
+        let erase = async {
+            while self.inbox.drop_inbox(no).await?.more {}
+            Ok::<_, StoreError>(())
+        };
+        if let Err(error) = erase.await {
             tracing::warn!(%error, agent = id.as_str(), "erasing the inbox of a deleted agent failed; the next start tries again");
         }
         Ok(())

@@ -320,10 +320,21 @@ impl CronPlane {
                 counts.push((no, count)); // it has returned meanwhile, and may have armed new ones
                 continue;
             }
-            self.alarms.disarm_all(no, self.env.now_ms()).await?;
+            let mut cancelled = 0;
+            loop {
+                let step = self.alarms.disarm_all(no, self.env.now_ms()).await?;
+                cancelled += step.gone;
+                if !step.more {
+                    break;
+                }
+                if !gone(no) {
+                    counts.push((no, count.saturating_sub(cancelled))); // as above
+                    break;
+                }
+            }
             tracing::info!(
                 number = no.0,
-                count,
+                count = cancelled,
                 "alarms were cancelled: the instance or agent that armed them was removed"
             );
         }
@@ -339,13 +350,21 @@ impl CronPlane {
     /// Cancels all alarms of an instance or agent that was removed. They are not fired any more in any case; what fails here
     /// is done when alarms are counted next.
     pub(crate) async fn owner_removed(&self, tenant: &TenantId, no: InstanceNo) {
-        match self.alarms.disarm_all(no, self.env.now_ms()).await {
-            Ok(count) => {
-                self.clock.note_ended(tenant, count);
-                (0..count).for_each(|_| self.clock.schedule().note_stale());
-            }
-            Err(error) => {
-                tracing::warn!(%error, tenant = tenant.as_str(), "cancelling the alarms of a removed agent failed; it is tried again within a minute");
+        // Between two steps an instance may return, and arm alarms that must stay.
+        let has_returned = || self.directory.read(|view| view.instance_no(no).is_some_and(|it| it.left_ms.is_none()));
+        loop {
+            match self.alarms.disarm_all(no, self.env.now_ms()).await {
+                Ok(step) => {
+                    self.clock.note_ended(tenant, step.gone);
+                    (0..step.gone).for_each(|_| self.clock.schedule().note_stale());
+                    if !step.more || has_returned() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, tenant = tenant.as_str(), "cancelling the alarms of a removed agent failed; it is tried again within a minute");
+                    return;
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ use frontdesk_wire::InstanceNo;
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
+use super::upkeep::Purged;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
@@ -102,8 +103,8 @@ pub trait Alarms: Send + Sync {
     fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>>;
     /// The armed alarm of a job ends as cancelled. False: there was none.
     fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
-    /// Every armed alarm of an instance ends as cancelled. Returns how many.
-    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, u64>;
+    /// Some of the armed alarms of an instance end as cancelled. Call it until it says that there is no more.
+    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, Purged>;
     /// Armed alarms of an instance after this one, in the order of their numbers.
     fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>>;
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>>;

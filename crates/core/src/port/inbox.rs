@@ -4,6 +4,7 @@
 use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 
 use super::stored::Stored;
+use super::upkeep::Purged;
 
 /// Messages are read in pages, and may be large: a page that has this much ends.
 pub const PAGE_MAX_BYTES: usize = super::store::PAGE_MAX_BYTES;
@@ -63,10 +64,11 @@ pub trait Inbox: Send + Sync {
     fn note_receipts(&self, event: EventId, seen: Option<String>, message: InboxMessage) -> Stored<'_, bool>;
     /// The newest messages of a tenant, newest first. At least the first 1,000 characters of each are there.
     fn recent_messages<'a>(&'a self, tenant: &'a TenantId, limit: usize) -> Stored<'a, Vec<StoredMessage>>;
-    /// Numbers of the inboxes that have messages.
+    /// Numbers of the inboxes that have messages or planned wakes.
     fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>>;
-    /// Erases an inbox and what was planned for it.
-    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, ()>;
+    /// One step of erasing an inbox: what was planned for it, then its messages, the oldest first. Call it until it says
+    /// that there is no more. An inbox that is not erased to its end is still in `inboxes`.
+    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, Purged>;
     fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()>;
     fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>>;
     fn drop_planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, ()>;

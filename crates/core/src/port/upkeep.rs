@@ -25,11 +25,14 @@ pub struct Retention {
     pub media_ttl_ms: u64,
 }
 
-/// What one step of a purge did.
+/// Rows that are deleted at once from an inbox, or from the alarms of an instance. Backends take fewer.
+pub const STEP_MAX_ROWS: u64 = 500;
+
+/// What one step of a deletion did. Between two steps other writers get their turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Purged {
     pub gone: u64,
-    /// The round is not over: call again.
+    /// It is not over: call again.
     pub more: bool,
 }
 

@@ -1,10 +1,10 @@
 //! Alarms: at most one per job of an instance.
 
 use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
-use frontdesk_core::port::store::Stored;
+use frontdesk_core::port::store::{Purged, Stored};
 use frontdesk_wire::InstanceNo;
 
-use super::{MemoryStore, State, now};
+use super::{MemoryStore, STEP_ROWS, State, now};
 
 impl State {
     fn alarm_of(&self, instance: InstanceNo, job_id: &str) -> Option<u64> {
@@ -68,16 +68,17 @@ impl Alarms for MemoryStore {
         now(was_armed)
     }
 
-    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, u64> {
+    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, Purged> {
         let mut state = self.state();
         let of_instance = |alarm: &Alarm| alarm.instance == instance && alarm.state == AlarmState::Armed;
-        let armed: Vec<Alarm> = state.alarms.values().map(|(alarm, _)| alarm.clone()).filter(of_instance).collect();
-        let count = armed.len() as u64;
+        let armed = state.alarms.values().map(|(alarm, _)| alarm.clone()).filter(of_instance);
+        let armed: Vec<Alarm> = armed.take(STEP_ROWS).collect();
+        let count = armed.len();
         for alarm in armed {
             state.alarms.remove(&alarm.id);
             state.end_alarm(&alarm, "cancelled", now_ms, "");
         }
-        now(count)
+        now(Purged { gone: count as u64, more: count == STEP_ROWS })
     }
 
     fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {

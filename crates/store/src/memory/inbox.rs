@@ -1,12 +1,13 @@
 //! Inboxes of agents, and planned wakes.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
-use frontdesk_core::port::store::Stored;
+use frontdesk_core::port::store::{Purged, Stored};
 use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 
-use super::{MemoryStore, State, now};
+use super::{MemoryStore, STEP_ROWS, State, now};
 
 impl State {
     fn newest_message(&self, agent: InstanceNo) -> InboxSeq {
@@ -70,16 +71,21 @@ impl Inbox for MemoryStore {
     }
 
     fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>> {
-        let mut found: Vec<InstanceNo> = self.state().messages.keys().map(|(agent, _)| *agent).collect();
-        found.dedup();
-        now(found)
+        let state = self.state();
+        let with_wakes = state.planned_wakes.values().map(|wake| wake.agent);
+        let found: BTreeSet<InstanceNo> = state.messages.keys().map(|(agent, _)| *agent).chain(with_wakes).collect();
+        now(found.into_iter().collect())
     }
 
-    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, ()> {
+    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, Purged> {
         let mut state = self.state();
-        state.messages.retain(|(no, _), _| *no != agent);
-        state.planned_wakes.retain(|_, wake| wake.agent != agent);
-        now(())
+        let wakes = state.planned_wakes.extract_if(|_, wake| wake.agent == agent).take(STEP_ROWS).count();
+        if wakes > 0 {
+            return now(Purged { gone: wakes as u64, more: true });
+        }
+        let own = (agent, InboxSeq::NONE)..=(agent, InboxSeq(u64::MAX));
+        let gone = state.messages.extract_if(own, |_, _| true).take(STEP_ROWS).count();
+        now(Purged { gone: gone as u64, more: gone == STEP_ROWS })
     }
 
     fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()> {

@@ -92,6 +92,9 @@ struct State {
     duties: BTreeMap<String, (DeskNo, u64)>,
 }
 
+/// Rows that one step takes of an inbox, or of the alarms of an instance.
+const STEP_ROWS: usize = 200;
+
 /// Ledger of one instance.
 #[derive(Default)]
 struct Account {

@@ -1,7 +1,7 @@
 //! Alarms: at most one per job of an instance. Several are locked in the order of (instance, job).
 
 use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
-use frontdesk_core::port::store::Stored;
+use frontdesk_core::port::store::{Purged, Stored};
 use frontdesk_wire::InstanceNo;
 use tokio_postgres::Row;
 
@@ -17,6 +17,8 @@ macro_rules! columns {
     };
 }
 
+/// Alarms that one step ends. The statement says it as a literal: so the planner knows how few they are.
+const STEP_ROWS: usize = 200;
 /// How often arming looks again after another server armed the same job first.
 const ARM_TRIES: usize = 10;
 
@@ -46,15 +48,19 @@ impl Alarms for PostgresStore {
         })
     }
 
-    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, u64> {
+    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, Purged> {
         self.worker.write(async move |connection| {
+            let sql = "SELECT id FROM alarm WHERE instance = $1 AND state = 'armed' ORDER BY id LIMIT 200";
+            let some: Vec<i64> =
+                connection.query(sql, &[&signed(instance)]).await?.iter().map(|row| row.get(0)).collect();
             let sql = "WITH gone AS (
                          DELETE FROM alarm WHERE id IN (
-                           SELECT id FROM alarm WHERE instance = $1 AND state = 'armed' ORDER BY job_id FOR UPDATE)
+                           SELECT id FROM alarm WHERE id = ANY($1) AND state = 'armed' ORDER BY job_id FOR UPDATE)
                          RETURNING id, instance, job_id, fire_at, schedule_id, attempts)
                        INSERT INTO alarm_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
                        SELECT instance, job_id, fire_at, schedule_id, 'cancelled', attempts, $2, '' FROM gone ORDER BY id";
-            connection.execute(sql, &[&signed(instance), &signed(now_ms)]).await
+            let gone = connection.execute(sql, &[&some, &signed(now_ms)]).await?;
+            Ok(Purged { gone, more: some.len() == STEP_ROWS })
         })
     }
 

@@ -1,7 +1,7 @@
 //! Inboxes of agents, and planned wakes.
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
-use frontdesk_core::port::store::Stored;
+use frontdesk_core::port::store::{Purged, Stored};
 use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 use tokio_postgres::Row;
 
@@ -12,6 +12,8 @@ use crate::read_queue::{SERVER, of_tenant};
 
 /// Characters read of each text in lists.
 const SHOWN_CHARS: usize = 1_000;
+/// Rows of an inbox that one step erases. Statements say it as a literal: so the planner knows how few they are.
+const STEP_ROWS: usize = 200;
 
 /// Appends a message to its inbox, inside the transaction of the caller, and returns its place. The lock of the inbox is
 /// held from drawing the place until the commit is visible, so that messages become readable in the order of their places.
@@ -113,24 +115,30 @@ impl Inbox for PostgresStore {
 
     fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>> {
         self.worker.read(SERVER, async |connection| {
-            let sql = "SELECT agent FROM inbox_head h
-                       WHERE EXISTS (SELECT 1 FROM inbox_message m WHERE m.agent = h.agent) ORDER BY agent";
+            let sql =
+                "SELECT agent FROM inbox_head h WHERE EXISTS (SELECT 1 FROM inbox_message m WHERE m.agent = h.agent)
+                       UNION SELECT agent FROM planned_wake ORDER BY agent";
             let rows = connection.query(sql, &[]).await?;
             Ok(rows.iter().map(|row| unsigned(row.get(0))).collect())
         })
     }
 
-    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, ()> {
+    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, Purged> {
         self.worker.write(async move |connection| {
-            // The head stays: places never begin again. Its lock keeps away messages that are being written.
-            for sql in [
-                "SELECT 1 FROM inbox_head WHERE agent = $1 FOR UPDATE",
-                "DELETE FROM inbox_message WHERE agent = $1",
-                "DELETE FROM planned_wake WHERE agent = $1",
-            ] {
-                connection.execute(sql, &[&signed(agent)]).await?;
+            let agent = signed(agent);
+            let sql = "SELECT key FROM planned_wake WHERE agent = $1 ORDER BY key LIMIT 200";
+            let wakes: Vec<String> = connection.query(sql, &[&agent]).await?.iter().map(|row| row.get(0)).collect();
+            if !wakes.is_empty() {
+                let gone = connection.execute("DELETE FROM planned_wake WHERE key = ANY($1)", &[&wakes]).await?;
+                return Ok(Purged { gone, more: true });
             }
-            Ok(())
+            // The head stays: places never begin again. Its lock keeps away messages that are being written.
+            connection.execute("SELECT 1 FROM inbox_head WHERE agent = $1 FOR UPDATE", &[&agent]).await?;
+            let sql = "SELECT place FROM inbox_message WHERE agent = $1 ORDER BY place LIMIT 200";
+            let places: Vec<i64> = connection.query(sql, &[&agent]).await?.iter().map(|row| row.get(0)).collect();
+            let sql = "DELETE FROM inbox_message WHERE agent = $1 AND place = ANY($2)";
+            let gone = connection.execute(sql, &[&agent, &places]).await?; // retention may have taken some of them
+            Ok(Purged { gone, more: places.len() == STEP_ROWS })
         })
     }
 

@@ -1,12 +1,12 @@
 //! Alarms: at most one per job of an instance.
 
 use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
-use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_core::port::store::{Purged, StoreError, Stored};
 use frontdesk_wire::InstanceNo;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
-use super::{SqliteStore, fault, signed, unsigned};
+use super::{STEP_ROWS, SqliteStore, fault, signed, unsigned};
 use crate::read_queue::SERVER;
 
 const COLUMNS: &str = "id, instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
@@ -32,14 +32,14 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, u64> {
+    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, Purged> {
         let work = move |books: &mut Books| {
-            let armed = armed_of(&books.connection, instance, 0, usize::MAX)?;
+            let armed = armed_of(&books.connection, instance, 0, STEP_ROWS)?;
             for alarm in &armed {
                 remove(&books.connection, alarm.id)?;
                 note_end(&books.connection, alarm, "cancelled", now_ms, "")?;
             }
-            Ok(armed.len() as u64)
+            Ok(Purged { gone: armed.len() as u64, more: armed.len() == STEP_ROWS })
         };
         self.writer.write(work, |_| {})
     }

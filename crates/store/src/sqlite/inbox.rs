@@ -1,18 +1,20 @@
 //! Inboxes of agents, and planned wakes.
 
 use frontdesk_core::port::inbox::{Inbox, InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
-use frontdesk_core::port::store::{StoreError, Stored};
+use frontdesk_core::port::store::{Purged, StoreError, Stored};
 use frontdesk_wire::{EventId, InboxSeq, InstanceNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
-use super::{SqliteStore, fault, signed, unsigned};
+use super::{STEP_ROWS, SqliteStore, fault, signed, unsigned};
 use crate::read_queue::{SERVER, of_tenant};
 
 /// The message of an event: its place is the event's number, or it came with a place of its own.
 const OF_EVENT: &str = "((event = ?1 AND origin IS NULL) OR origin = ?1)";
 /// Characters read of each text in lists.
 const SHOWN_CHARS: i64 = 1_000;
+/// Bytes of an inbox that one step erases, or one message. The pages of a long text are walked through.
+const STEP_BYTES: i64 = 8 << 20;
 
 /// Appends a message to its inbox, and returns its place. With one writer, events become readable in the order of their
 /// numbers: the number of the event is the place. Only messages that were imported may have another one.
@@ -123,20 +125,24 @@ impl Inbox for SqliteStore {
                          UNION ALL
                          SELECT (SELECT MIN(agent) FROM inbox_message WHERE agent > inbox.agent) FROM inbox
                          WHERE inbox.agent IS NOT NULL)
-                       SELECT agent FROM inbox WHERE agent IS NOT NULL";
+                       SELECT agent FROM inbox WHERE agent IS NOT NULL UNION SELECT agent FROM planned_wake";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
             query.query_map([], |row| row.get(0).map(unsigned)).and_then(Iterator::collect).map_err(fault)
         })
     }
 
-    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, ()> {
+    fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, Purged> {
         let work = move |books: &mut Books| {
-            for sql in ["DELETE FROM inbox_message WHERE agent = ?1", "DELETE FROM planned_wake WHERE agent = ?1"] {
-                books.connection.execute(sql, [signed(agent)]).map_err(fault)?;
+            let wakes = "SELECT key, octet_length(json) FROM planned_wake WHERE agent = ?1 LIMIT ?2";
+            let step = drop_some(&books.connection, agent, wakes, "DELETE FROM planned_wake WHERE key = ?1")?;
+            if step.gone > 0 {
+                return Ok(Purged { more: true, ..step });
             }
-            Ok(())
+            let messages = "SELECT event, octet_length(text) + COALESCE(octet_length(meta), 0) + octet_length(receipts)
+                            FROM inbox_message WHERE agent = ?1 ORDER BY event LIMIT ?2";
+            drop_some(&books.connection, agent, messages, "DELETE FROM inbox_message WHERE event = ?1")
         };
-        self.writer.write(work, |()| {})
+        self.writer.write(work, |_| {})
     }
 
     fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()> {
@@ -166,6 +172,25 @@ impl Inbox for SqliteStore {
         };
         self.writer.write(work, |()| {})
     }
+}
+
+/// Deletes the first rows that `list` finds, which tells the key and the size of each.
+fn drop_some(connection: &Connection, agent: InstanceNo, list: &str, delete: &str) -> Result<Purged, StoreError> {
+    let mut list = connection.prepare_cached(list).map_err(fault)?;
+    let pair = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let found = list.query_map((signed(agent), signed(STEP_ROWS as u64)), pair).map_err(fault)?;
+    let found: Vec<(rusqlite::types::Value, i64)> = found.collect::<Result<_, _>>().map_err(fault)?;
+    let mut delete = connection.prepare_cached(delete).map_err(fault)?;
+    let (mut gone, mut room) = (0, STEP_BYTES);
+    for (key, bytes) in &found {
+        if *bytes > room && gone > 0 {
+            break;
+        }
+        delete.execute([key]).map_err(fault)?;
+        room -= bytes;
+        gone += 1;
+    }
+    Ok(Purged { gone: gone as u64, more: gone < found.len() || found.len() == STEP_ROWS })
 }
 
 fn select(which: &str) -> String {

@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::alarms::{Alarm, AlarmState, Concluded, Conclusion};
 use frontdesk_core::port::store::{Retention, Store};
+use frontdesk_core::port::upkeep::STEP_MAX_ROWS;
 use frontdesk_wire::InstanceNo;
 
 use super::Harness;
@@ -107,6 +108,32 @@ pub async fn an_instance_that_leaves_has_nothing_armed(Harness { store, .. }: Ha
     assert_eq!(claim(&*store, first, 500).await, None);
     let outcomes: Vec<String> = ended(&*store).await.into_iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
+}
+
+/// Others write between two steps.
+pub async fn many_alarms_are_cancelled_in_small_steps(Harness { store, .. }: Harness) {
+    store.arm((1..=1_100).map(|number| alarm(number, 100)).collect()).await.unwrap();
+    arm(&*store, Alarm { instance: InstanceNo(8), ..alarm(1, 100) }).await;
+    let ids = store.next_alarms((0, 0), 100, 300).await.unwrap().into_iter().map(|it| it.id).collect();
+    let claimed = store.claim_alarms(ids, 100, 100, 1_100).await.unwrap();
+    let over = claimed.into_iter().map(|alarm| (alarm, fired())).collect();
+    store.conclude(over, 100).await.unwrap(); // these stay
+    let (mut cancelled, mut steps) = (0, 0);
+    loop {
+        let step = store.disarm_all(InstanceNo(7), 50).await.unwrap();
+        assert!(step.gone <= STEP_MAX_ROWS, "{step:?}");
+        (cancelled, steps) = (cancelled + step.gone, steps + 1);
+        let armed = store.armed(InstanceNo(7), 0, 9_999).await.unwrap().len();
+        assert!(step.more || armed == 0, "{armed} are armed after the last step");
+        if !step.more {
+            break;
+        }
+    }
+    assert_eq!(store.armed_counts().await.unwrap().iter().map(|(no, _)| no.0).collect::<Vec<_>>(), [8]);
+    assert!(cancelled == 800 && steps > 1, "{cancelled} in {steps} steps");
+    let ends = store.ended_alarms(InstanceNo(7), None, 9_999).await.unwrap();
+    assert_eq!(ends.iter().filter(|end| end.outcome == "cancelled").count(), 800);
+    assert!(!store.disarm_all(InstanceNo(99), 50).await.unwrap().more);
 }
 
 pub async fn an_alarm_is_claimed_by_one_and_not_before_its_time(Harness { store, .. }: Harness) {

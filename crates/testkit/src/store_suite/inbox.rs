@@ -2,6 +2,7 @@
 
 use frontdesk_core::port::inbox::{InboxMessage, PAGE_MAX_BYTES, PlannedWake, StoredMessage};
 use frontdesk_core::port::store::{Acceptance, Retention, Store};
+use frontdesk_core::port::upkeep::STEP_MAX_ROWS;
 use frontdesk_wire::{EventId, InboxSeq, InstanceNo};
 
 use super::{Harness, accept, acceptance, owed, settled};
@@ -25,6 +26,18 @@ fn with_message(number: u64, agent: u64, receivers: &[u64]) -> Acceptance {
 /// Stores messages with these numbers in one inbox.
 async fn store_messages(store: &dyn Store, numbers: &[u64], agent: u64) {
     store.accept(numbers.iter().map(|number| with_message(*number, agent, &[])).collect()).await.unwrap();
+}
+
+/// Drops an inbox to its end, and returns how many rows each step took.
+async fn drop_inbox(store: &dyn Store, agent: u64) -> Vec<u64> {
+    let mut steps = Vec::new();
+    loop {
+        let step = store.drop_inbox(InstanceNo(agent)).await.unwrap();
+        steps.push(step.gone);
+        if !step.more {
+            return steps;
+        }
+    }
 }
 
 async fn all(store: &dyn Store, agent: u64) -> Vec<StoredMessage> {
@@ -137,7 +150,7 @@ pub async fn a_reader_behind_many_writers_misses_nothing(Harness { store, .. }: 
 pub async fn message_numbers_are_never_reused(harness: Harness) {
     store_messages(&*harness.store, &[1, 2], 3).await;
     let before = harness.store.newest_message(InstanceNo(3)).await.unwrap();
-    harness.store.drop_inbox(InstanceNo(3)).await.unwrap();
+    drop_inbox(&*harness.store, 3).await;
     super::purge(&*harness.store, KEEP).await;
     let harness = harness.reopened();
     store_messages(&*harness.store, &[3], 4).await;
@@ -214,12 +227,38 @@ pub async fn a_dropped_inbox_is_empty_and_so_are_its_plans(Harness { store, .. }
     store_messages(&*store, &[3], 4).await;
     store.plan_wake(wake("a", 3)).await.unwrap();
     store.plan_wake(wake("b", 4)).await.unwrap();
-    store.drop_inbox(InstanceNo(3)).await.unwrap();
+    drop_inbox(&*store, 3).await;
     assert_eq!((ids(&*store, 3).await.len(), ids(&*store, 4).await), (0, vec!["d-3".to_owned()]));
     assert_eq!(store.planned_wake("a").await.unwrap(), None);
     assert_eq!(store.planned_wake("b").await.unwrap(), Some(wake("b", 4)));
     assert_eq!(store.newest_message(InstanceNo(3)).await.unwrap(), InboxSeq(0));
-    store.drop_inbox(InstanceNo(99)).await.unwrap();
+    assert_eq!(drop_inbox(&*store, 99).await, [0]);
+}
+
+/// Others write between two steps, and a deletion that was interrupted is found.
+pub async fn a_large_inbox_is_dropped_in_small_steps(harness: Harness) {
+    for first in (1..=1_200).step_by(100) {
+        store_messages(&*harness.store, &(first..first + 100).collect::<Vec<_>>(), 3).await;
+    }
+    store_messages(&*harness.store, &[2_000], 4).await;
+    for number in 0..600 {
+        harness.store.plan_wake(wake(&format!("w-{number}"), 3)).await.unwrap();
+    }
+    let is_left = async |store: &dyn Store| store.inboxes().await.unwrap().contains(&InstanceNo(3));
+    for _ in 0..4 {
+        let step = harness.store.drop_inbox(InstanceNo(3)).await.unwrap();
+        assert!(step.more && (1..=STEP_MAX_ROWS).contains(&step.gone), "{step:?}");
+        assert!(is_left(&*harness.store).await);
+    }
+    let harness = harness.reopened();
+    assert!(is_left(&*harness.store).await);
+    let steps = drop_inbox(&*harness.store, 3).await;
+    assert!(steps.len() > 1 && steps.iter().all(|gone| *gone <= STEP_MAX_ROWS), "{steps:?}");
+    assert!(!is_left(&*harness.store).await);
+    assert_eq!((ids(&*harness.store, 3).await.len(), ids(&*harness.store, 4).await), (0, vec!["d-2000".to_owned()]));
+    for number in [0, 599] {
+        assert_eq!(harness.store.planned_wake(&format!("w-{number}")).await.unwrap(), None);
+    }
 }
 
 pub async fn a_planned_wake_is_kept_until_dropped(harness: Harness) {
@@ -272,8 +311,10 @@ pub async fn inboxes_are_found_by_their_messages(Harness { store, .. }: Harness)
     let mut found = store.inboxes().await.unwrap();
     found.sort_unstable();
     assert_eq!(found, [3, 9, 1 << 60].map(InstanceNo));
-    store.drop_inbox(InstanceNo(9)).await.unwrap();
+    drop_inbox(&*store, 9).await;
     assert_eq!(store.inboxes().await.unwrap().len(), 2);
+    store.plan_wake(wake("a", 5)).await.unwrap();
+    assert!(store.inboxes().await.unwrap().contains(&InstanceNo(5)), "nor is a planned wake forgotten");
 }
 
 pub async fn messages_outlive_their_events(Harness { store, .. }: Harness) {

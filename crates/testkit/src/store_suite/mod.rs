@@ -121,6 +121,7 @@ macro_rules! store_contract {
                     lines_entries_and_inactive_chats_expire;
                 alarms: the_same_time_again_is_the_same_alarm, another_time_replaces_the_alarm,
                     a_cancelled_alarm_is_gone_and_may_be_armed_again, an_instance_that_leaves_has_nothing_armed,
+                    many_alarms_are_cancelled_in_small_steps,
                     an_alarm_is_claimed_by_one_and_not_before_its_time, a_fired_alarm_is_never_claimed_again,
                     a_retry_comes_at_its_time_and_remembers, a_stale_claim_ends_nothing,
                     a_fired_alarm_is_over_also_by_a_stale_claim, an_end_does_not_touch_the_alarm_that_replaced_it,
@@ -134,7 +135,8 @@ macro_rules! store_contract {
                     a_duplicate_stores_no_second_message, a_message_and_its_rows_are_one_commit,
                     receipts_are_noted_and_the_rest_stays,
                     receipts_that_changed_meanwhile_are_not_overwritten, the_newest_messages_of_a_tenant_come_first,
-                    a_dropped_inbox_is_empty_and_so_are_its_plans, a_planned_wake_is_kept_until_dropped,
+                    a_dropped_inbox_is_empty_and_so_are_its_plans,
+                    a_large_inbox_is_dropped_in_small_steps, a_planned_wake_is_kept_until_dropped,
                     messages_survive, messages_outlive_their_events;
                 skills: a_skill_is_given_back_byte_for_byte, a_write_is_compared_and_set,
                     another_authors_head_is_a_conflict, of_many_skill_writers_one_wins,
