@@ -48,6 +48,7 @@ pub struct Rules {
     pub armed_max: u64,
     /// Bytes of files that are kept for one tenant. 0: no limit.
     pub media_tenant_bytes: u64,
+    pub media_tenant_files: u64,
     /// Approved skills must be signed, unless a tenant has its own rule.
     pub skills_secured: bool,
     /// The public key for signatures of skills: Ed25519, PEM. Empty: no signature is valid.
@@ -80,6 +81,7 @@ impl Default for Rules {
             directory_max_bytes: 32 << 20,
             armed_max: 100_000,
             media_tenant_bytes: 2 << 30,
+            media_tenant_files: 100_000,
             skills_secured: false,
             skills_public_key: String::new(),
         }

@@ -76,6 +76,7 @@ pub struct Media {
     pub ttl_s: u64,
     pub max_bytes: usize,
     pub per_tenant_bytes: u64,
+    pub per_tenant_files: u64,
 }
 
 impl Media {
@@ -83,6 +84,7 @@ impl Media {
         rules.media_ttl_ms = self.ttl_s.saturating_mul(1000);
         rules.media_max_bytes = self.max_bytes;
         rules.media_tenant_bytes = self.per_tenant_bytes;
+        rules.media_tenant_files = self.per_tenant_files;
     }
 }
 

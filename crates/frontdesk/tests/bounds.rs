@@ -697,6 +697,29 @@ async fn bytes_of_files_per_tenant_are_limited() {
     harness.finish().await;
 }
 
+#[tokio::test]
+async fn the_number_of_files_per_tenant_is_limited() {
+    let harness = Harness::with(|config| config.media.per_tenant_files = 2).await;
+    let (account, other) = (harness.add_gateway("gw").await, harness.add_gateway_in("other", "theirs").await);
+    let put = async |account: &GatewayAccount| {
+        let request =
+            harness.request("POST", "/chat/v1/media").bearer_auth(&account.chat).header("content-type", "image/png");
+        harness.send(request.body(vec![1])).await
+    };
+    for _ in 0..2 {
+        put(&account).await.expect(200);
+    }
+    let told = put(&account).await;
+    assert_eq!(told.problem(413), "too_large");
+    assert!(
+        told.text().contains("stores 2 files") && told.text().contains("media.per_tenant_files (2)"),
+        "{}",
+        told.text()
+    );
+    put(&other).await.expect(200);
+    harness.finish().await;
+}
+
 /// Ten pages of armed alarms, in the one response that the contract requires.
 #[tokio::test]
 async fn the_list_of_alarms_is_complete() {

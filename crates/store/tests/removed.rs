@@ -8,9 +8,10 @@ use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::directory::Identity;
 use frontdesk_core::port::alarms::Alarm;
 use frontdesk_core::port::inbox::InboxMessage;
+use frontdesk_core::port::media::{MediaPut, body_of};
 use frontdesk_core::port::store::{Acceptance, Store};
 use frontdesk_core::port::upkeep::STEP_MAX_ROWS;
-use frontdesk_core::{Desk, Rules};
+use frontdesk_core::{Desk, DeskError, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
@@ -101,4 +102,16 @@ async fn an_interrupted_deletion_is_finished() {
     again.lease().renew().await.unwrap();
     again.cron().round(&mut rounds).await;
     assert_eq!(scene.store().armed_counts().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn the_number_of_files_of_a_tenant_is_limited() {
+    let scene = Scene::open(Rules { media_tenant_files: 2, ..Rules::default() }).await;
+    let put = |tenant: &str| scene.desk.media().put(tenant.into(), "image/png".into(), None, body_of("x"));
+    for _ in 0..2 {
+        assert!(matches!(put("home").await, Ok((_, MediaPut::Stored(1)))));
+    }
+    let Err(DeskError::TooLarge(text)) = put("home").await else { panic!("a third file was stored") };
+    assert!(text.contains("stores 2 files") && text.contains("media.per_tenant_files (2)"), "{text}");
+    assert!(matches!(put("other").await, Ok((_, MediaPut::Stored(1)))), "each tenant has its own");
 }

@@ -68,6 +68,9 @@ impl MediaPlane {
         if remote.size.is_some_and(|size| size > max as u64) {
             return Err(FetchError::TooLarge(max));
         }
+        if let Some(text) = self.too_many(tenant).await? {
+            return Err(FetchError::Unavailable(text));
+        }
         let handle = self.sealer.open(&remote.sealed, &[tenant, HANDLE_KIND, id]).map_err(|error| {
             FetchError::Unavailable(format!("the handle of this file cannot be opened ({error}); see the server log"))
         })?;

@@ -12,6 +12,7 @@ use frontdesk_wire::TenantId;
 use crate::base::Base;
 use crate::directory::DirectoryPlane;
 use crate::env::Env;
+use crate::error::DeskError;
 use crate::meters::Meters;
 use crate::port::media::{MediaBody, MediaItem, MediaPut, MediaStore};
 use crate::port::platform::Platforms;
@@ -88,12 +89,31 @@ impl MediaPlane {
         mime: String,
         filename: Option<String>,
         body: MediaBody,
-    ) -> Result<(String, MediaPut), StoreError> {
+    ) -> Result<(String, MediaPut), DeskError> {
+        if let Some(text) = self.too_many(&tenant).await? {
+            return Err(DeskError::TooLarge(text));
+        }
         let id = self.env.random_hex(16);
         let expires_ms = self.env.now_ms() + self.rules.media_ttl_ms;
         let item = MediaItem { id: id.clone(), tenant, mime, filename, size: 0, expires_ms };
         let put = self.store.media_put(item, body, self.rules.media_tenant_bytes).await?;
         Ok((id, put))
+    }
+
+    /// Why the tenant may store no further file. Uploads that are under way are not counted: they are few.
+    async fn too_many(&self, tenant: &TenantId) -> Result<Option<String>, StoreError> {
+        let max = self.rules.media_tenant_files;
+        if max == 0 {
+            return Ok(None);
+        }
+        let there = self.store.media_total(tenant).await?.files;
+        let text = || {
+            format!(
+                "this tenant stores {there} files, which includes files of messages that no agent has acked yet; wait, \
+                 drop such messages (frontdesk mail drop), or raise media.per_tenant_files ({max})"
+            )
+        };
+        Ok((there >= max).then(text))
     }
 
     pub async fn find(&self, tenant: &TenantId, id: &str) -> Result<Found, StoreError> {

@@ -69,6 +69,13 @@ pub struct RemoteItem {
     pub sealed: Vec<u8>,
 }
 
+/// What a tenant has stored. A file that is still at its platform does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MediaTotal {
+    pub files: u64,
+    pub bytes: u64,
+}
+
 /// Outcome of storing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaPut {
@@ -85,6 +92,11 @@ pub trait MediaStore: Send + Sync {
     /// (0: no limit). For a file that was known without its bytes, the bytes are added and the handle is deleted. An id
     /// whose bytes are stored is a conflict.
     fn media_put(&self, item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut>;
+    /// What a tenant has stored, by a total that is kept: it takes no longer if there are many files. A store of no files
+    /// has nothing.
+    fn media_total<'a>(&'a self, _tenant: &'a TenantId) -> Stored<'a, MediaTotal> {
+        Box::pin(std::future::ready(Ok(MediaTotal::default())))
+    }
     /// What is known of a file, without its bytes. They may be at its platform.
     fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>>;
     /// `None` also if the bytes are still at its platform.

@@ -18,7 +18,7 @@ pub use super::ledger::{
     Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, RowListener,
     SentTurn, Settlement, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
-pub use super::media::{EventFile, MediaItem, MediaStore, RemoteItem, SealedMedia};
+pub use super::media::{EventFile, MediaItem, MediaStore, MediaTotal, RemoteItem, SealedMedia};
 pub use super::sessions::{Attached, Presence, Sessions};
 pub use super::skills::Skills;
 pub use super::stored::{PAGE_MAX_BYTES, StoreError, Stored};

@@ -7,7 +7,7 @@ use frontdesk::config::Config;
 use frontdesk::env::SystemEnv;
 use frontdesk_core::Rules;
 use frontdesk_core::port::bus::NoBus;
-use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, MediaTotal, RemoteItem};
 use frontdesk_core::port::store::Stored;
 use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_testkit::desk::NoWay;
@@ -35,6 +35,10 @@ impl CountingMedia {
 impl MediaStore for CountingMedia {
     fn media_put(&self, item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut> {
         self.media.media_put(item, body, tenant_max)
+    }
+
+    fn media_total<'a>(&'a self, tenant: &'a TenantId) -> Stored<'a, MediaTotal> {
+        self.media.media_total(tenant)
     }
 
     fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {

@@ -1,7 +1,7 @@
 //! Media in memory.
 
 use frontdesk_core::port::media::{
-    EventFile, MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem, SealedMedia, body_of, read_whole,
+    EventFile, MediaBody, MediaItem, MediaPut, MediaStore, MediaTotal, RemoteItem, SealedMedia, body_of, read_whole,
 };
 use frontdesk_core::port::store::{Delivery, MadeRow, StoreError, Stored};
 use frontdesk_wire::{InstanceNo, Seq, TenantId};
@@ -30,6 +30,15 @@ impl MediaEntry {
 impl State {
     fn media_of(&self, tenant: &TenantId, id: &str, now_ms: u64) -> Option<&MediaEntry> {
         self.media.get(id).filter(|it| it.item.tenant == *tenant && it.lasts(now_ms))
+    }
+
+    fn media_total(&self, tenant: &TenantId) -> MediaTotal {
+        let own = self.media.values().filter(|it| it.item.tenant == *tenant);
+        let here = own.filter(|it| matches!(it.bytes, Bytes::Here(_)));
+        here.fold(MediaTotal::default(), |total, it| MediaTotal {
+            files: total.files + 1,
+            bytes: total.bytes + it.item.size,
+        })
     }
 
     /// Binds the files of an event to its rows, so that they are kept while one of these is unsettled.
@@ -94,9 +103,7 @@ impl MediaStore for MemoryStore {
         Box::pin(async move {
             let Ok(bytes) = read_whole(body).await else { return Ok(MediaPut::Aborted) };
             let mut state = self.state();
-            let own = state.media.values().filter(|it| it.item.tenant == item.tenant);
-            let here = own.filter(|it| matches!(it.bytes, Bytes::Here(_)));
-            let used: u64 = here.map(|it| it.item.size).sum();
+            let used = state.media_total(&item.tenant).bytes;
             item.size = bytes.len() as u64;
             if tenant_max > 0 && used + item.size > tenant_max {
                 return Ok(MediaPut::Full(used));
@@ -113,6 +120,10 @@ impl MediaStore for MemoryStore {
             state.media.insert(item.id.clone(), MediaEntry { item, bytes: Bytes::Here(bytes), rows });
             Ok(MediaPut::Stored(size))
         })
+    }
+
+    fn media_total<'a>(&'a self, tenant: &'a TenantId) -> Stored<'a, MediaTotal> {
+        now(self.state().media_total(tenant))
     }
 
     fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {

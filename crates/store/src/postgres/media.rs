@@ -8,10 +8,11 @@
 use std::io::{Error, ErrorKind};
 
 use bytes::{Bytes, BytesMut};
-use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, MediaTotal, RemoteItem};
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::TenantId;
 use futures_util::{StreamExt as _, stream};
+use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault};
 use super::locks::lock;
@@ -37,7 +38,7 @@ impl MediaStore for PostgresStore {
         Box::pin(async move {
             let (tenant, id) = (item.tenant.clone(), item.id.clone());
             let known = self.worker.read(of_tenant(&item.tenant), async move |connection| {
-                Ok((used_by(connection, &tenant).await?, is_here(connection, &id).await?))
+                Ok((total_of(connection, &tenant).await?.bytes, is_here(connection, &id).await?))
             });
             let (used, is_here) = known.await?;
             if is_here {
@@ -67,6 +68,11 @@ impl MediaStore for PostgresStore {
             }
             put
         })
+    }
+
+    fn media_total<'a>(&'a self, tenant: &'a TenantId) -> Stored<'a, MediaTotal> {
+        let owner = tenant.to_owned();
+        self.worker.read(of_tenant(tenant), async move |connection| total_of(connection, &owner).await)
     }
 
     fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
@@ -212,9 +218,12 @@ fn pieces(asker: Asker, owner: Owner, upload: i64, size: u64) -> MediaBody {
     }))
 }
 
-async fn used_by(connection: &Connection, tenant: &TenantId) -> Result<u64, Fault> {
-    let sql = "SELECT coalesce(sum(size), 0)::bigint FROM media WHERE tenant = $1";
-    Ok(unsigned(connection.query_one(sql, &[&kept(tenant)]).await?.get(0)))
+/// Triggers keep it, in the transaction that writes the rows of files.
+async fn total_of(connection: &Connection, tenant: &TenantId) -> Result<MediaTotal, Fault> {
+    let sql = "SELECT files, bytes FROM media_total WHERE tenant = $1";
+    let found = connection.query_opt(sql, &[&kept(tenant)]).await?;
+    let total = |row: Row| MediaTotal { files: unsigned(row.get(0)), bytes: unsigned(row.get(1)) };
+    Ok(found.map(total).unwrap_or_default())
 }
 
 async fn is_here(connection: &Connection, id: &str) -> Result<bool, Fault> {
@@ -225,7 +234,7 @@ async fn is_here(connection: &Connection, id: &str) -> Result<bool, Fault> {
 /// Checks the quota again, because several uploads of a tenant may end at the same time.
 async fn put_row(connection: &Connection, item: &MediaItem, upload: i64, tenant_max: u64) -> Result<MediaPut, Fault> {
     lock(connection, &["media", &item.tenant]).await?;
-    let used = used_by(connection, &item.tenant).await?;
+    let used = total_of(connection, &item.tenant).await?.bytes;
     if tenant_max > 0 && used + item.size > tenant_max {
         return Ok(MediaPut::Full(used));
     }

@@ -21,9 +21,10 @@ struct Migration {
     needs: i64,
 }
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration { number: 1, sql: include_str!("migrations/0001_store.sql"), needs: 1 },
     Migration { number: 2, sql: include_str!("migrations/0002_retention.sql"), needs: 1 },
+    Migration { number: 3, sql: include_str!("migrations/0003_media_total.sql"), needs: 1 },
 ];
 
 /// Any number, as long as all versions of the server use the same.
@@ -212,6 +213,7 @@ mod tests {
     use super::super::connection::Target;
     use super::super::worker::Worker;
     use super::*;
+    use crate::read_queue::SERVER;
 
     const SECOND: Migration = Migration {
         number: 2,
@@ -248,6 +250,36 @@ mod tests {
             refused.ends_with("needs version 3 of its schema, this frontdesk knows up to 2; use a newer one"),
             "{refused}"
         );
+    }
+
+    /// Also of files that a server of the version before writes afterwards.
+    #[tokio::test]
+    async fn files_of_before_are_in_the_totals() {
+        let schema = TestSchema::create();
+        let worker = Worker::start(Target::of(&schema.url()).unwrap()).unwrap();
+        let [first, second, _] = MIGRATIONS;
+        migrate(&worker, vec![first, second]).unwrap();
+        let put = |from: u32, to: u32| {
+            format!(
+                "INSERT INTO media (id, tenant, mime, size, expires_ms, upload)
+                 SELECT 'f-' || n, CASE WHEN n % 2 = 0 THEN 'acme' ELSE 'other' END, 'a/b', n, 500,
+                        CASE WHEN n % 3 = 0 THEN NULL ELSE n END
+                 FROM generate_series({from}, {to}) n"
+            )
+        };
+        schema.run(&put(1, 6)); // 3 and 6 are at their platform
+        migrate(&worker, MIGRATIONS.into()).unwrap();
+        let total = async |tenant: &'static str| {
+            let sql = "SELECT files, bytes FROM media_total WHERE tenant = $1";
+            let row = worker.read(SERVER, async move |connection| connection.query_one(sql, &[&tenant]).await);
+            let row = row.await.unwrap();
+            (row.get::<_, i64>(0), row.get::<_, i64>(1))
+        };
+        assert_eq!((total("acme").await, total("other").await), ((2, 6), (2, 6)), "2 and 4, 1 and 5");
+        schema.run(&put(7, 8));
+        schema.run("UPDATE media SET upload = 6 WHERE id = 'f-6'; UPDATE media SET expires_ms = 600");
+        schema.run("DELETE FROM media WHERE id IN ('f-1', 'f-2', 'f-3')");
+        assert_eq!((total("acme").await, total("other").await), ((3, 18), (2, 12)), "4, 6 and 8, 5 and 7");
     }
 
     /// Those that start together wait for the one that migrates.

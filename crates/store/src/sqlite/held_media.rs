@@ -3,9 +3,9 @@
 use frontdesk_core::port::media::{EventFile, SealedMedia};
 use frontdesk_core::port::store::{Delivery, MadeRow, StoreError};
 use frontdesk_wire::{InstanceNo, Seq, TenantId};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 
-use super::media::forget_handle;
+use super::media::{count, forget_handle};
 use super::{fault, signed};
 
 /// Binds the files of an event to its rows, so that they are kept while one of these is owed.
@@ -136,14 +136,16 @@ pub(super) fn expired(
 /// Deletes those of them that are still so, and returns them.
 pub(super) fn delete(connection: &Connection, ids: Vec<String>, now_ms: u64) -> Result<Vec<String>, StoreError> {
     let sql = "DELETE FROM media WHERE id = ?1 AND expires_ms <= ?2
-               AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = ?1)";
+               AND NOT EXISTS (SELECT 1 FROM media_mail l WHERE l.id = ?1) RETURNING tenant, size";
     let mut delete = connection.prepare_cached(sql).map_err(fault)?;
     let mut gone = Vec::with_capacity(ids.len());
     for id in ids {
-        if delete.execute((&id, signed(now_ms))).map_err(fault)? == 1 {
-            forget_handle(connection, &id)?;
-            gone.push(id);
+        let had = delete.query_row((&id, signed(now_ms)), |row| Ok((row.get(0)?, row.get(1)?))).optional();
+        let Some((tenant, size)): Option<(String, i64)> = had.map_err(fault)? else { continue };
+        if !forget_handle(connection, &id)? {
+            count(connection, &tenant, -1, -size)?;
         }
+        gone.push(id);
     }
     Ok(gone)
 }

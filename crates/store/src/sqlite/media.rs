@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use bytes::Bytes;
-use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, RemoteItem};
+use frontdesk_core::port::media::{MediaBody, MediaItem, MediaPut, MediaStore, MediaTotal, RemoteItem};
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::TenantId;
 use futures_util::{StreamExt as _, stream};
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 use tokio::fs::{self, File, OpenOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -34,13 +34,32 @@ pub(super) fn remove_orphans(connection: &Connection, folder: &Path) -> Result<(
     Ok(())
 }
 
+/// What each tenant has, from the files themselves: after an import, and should a total ever be wrong.
+pub(super) fn count_again(connection: &Connection) -> Result<(), StoreError> {
+    let sql = "BEGIN IMMEDIATE;
+               DELETE FROM media_total;
+               INSERT INTO media_total (tenant, files, bytes)
+               SELECT tenant, COUNT(*), SUM(size) FROM media WHERE id NOT IN (SELECT id FROM media_remote)
+               GROUP BY tenant;
+               COMMIT";
+    connection.execute_batch(sql).map_err(fault)
+}
+
+/// Notes that a tenant has more or fewer files, in the transaction that writes their rows.
+pub(super) fn count(connection: &Connection, tenant: &str, files: i64, bytes: i64) -> Result<(), StoreError> {
+    let sql = "INSERT INTO media_total (tenant, files, bytes) VALUES (?1, ?2, ?3)
+               ON CONFLICT DO UPDATE SET files = files + excluded.files, bytes = bytes + excluded.bytes";
+    let mut count = connection.prepare_cached(sql).map_err(fault)?;
+    count.execute((tenant, files, bytes)).map(drop).map_err(fault)
+}
+
 impl MediaStore for SqliteStore {
     fn media_put(&self, mut item: MediaItem, body: MediaBody, tenant_max: u64) -> Stored<'_, MediaPut> {
         let path = self.media_dir.join(&item.id);
         Box::pin(async move {
             let (tenant, id) = (item.tenant.clone(), item.id.clone());
             let known = self.readers.read(of_tenant(&item.tenant), move |connection| {
-                Ok((used_by(connection, &tenant)?, is_here(connection, &id)?))
+                Ok((total_of(connection, &tenant)?.bytes, is_here(connection, &id)?))
             });
             let (used, is_here) = known.await?;
             if is_here {
@@ -64,6 +83,11 @@ impl MediaStore for SqliteStore {
             }
             put
         })
+    }
+
+    fn media_total<'a>(&'a self, tenant: &'a TenantId) -> Stored<'a, MediaTotal> {
+        let owner = tenant.to_owned();
+        self.readers.read(of_tenant(tenant), move |connection| total_of(connection, &owner))
     }
 
     fn media_item<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_ms: u64) -> Stored<'a, Option<MediaItem>> {
@@ -145,10 +169,11 @@ fn pieces(file: File) -> MediaBody {
     }))
 }
 
-fn used_by(connection: &Connection, tenant: &TenantId) -> Result<u64, StoreError> {
-    let sql = "SELECT COALESCE(SUM(size), 0) FROM media WHERE tenant = ?1";
+fn total_of(connection: &Connection, tenant: &TenantId) -> Result<MediaTotal, StoreError> {
+    let sql = "SELECT files, bytes FROM media_total WHERE tenant = ?1";
     let mut query = connection.prepare_cached(sql).map_err(fault)?;
-    query.query_row([tenant.as_str()], |row| row.get(0)).map(unsigned).map_err(fault)
+    let total = |row: &Row<'_>| Ok(MediaTotal { files: unsigned(row.get(0)?), bytes: unsigned(row.get(1)?) });
+    Ok(query.query_row([tenant.as_str()], total).optional().map_err(fault)?.unwrap_or_default())
 }
 
 fn is_here(connection: &Connection, id: &str) -> Result<bool, StoreError> {
@@ -158,7 +183,7 @@ fn is_here(connection: &Connection, id: &str) -> Result<bool, StoreError> {
 
 /// Checks the quota again, because several uploads of a tenant may end at the same time.
 fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<MediaPut, StoreError> {
-    let used = used_by(connection, &item.tenant)?;
+    let used = total_of(connection, &item.tenant)?.bytes;
     if tenant_max > 0 && used + item.size > tenant_max {
         return Ok(MediaPut::Full(used));
     }
@@ -174,6 +199,7 @@ fn put_row(connection: &Connection, item: MediaItem, tenant_max: u64) -> Result<
         return Err(StoreError::Conflict);
     }
     forget_handle(connection, &item.id)?;
+    count(connection, &item.tenant, 1, signed(size))?;
     Ok(MediaPut::Stored(size))
 }
 
@@ -195,8 +221,67 @@ fn find(
     }))
 }
 
-/// The bytes of a file are here, or it is gone: its handle is not needed any more.
-pub(super) fn forget_handle(connection: &Connection, id: &str) -> Result<(), StoreError> {
+/// The bytes of a file are here, or it is gone: its handle is not needed any more. False: it had none.
+pub(super) fn forget_handle(connection: &Connection, id: &str) -> Result<bool, StoreError> {
     let mut forget = connection.prepare_cached("DELETE FROM media_remote WHERE id = ?1").map_err(fault)?;
-    forget.execute([id]).map(drop).map_err(fault)
+    forget.execute([id]).map(|rows| rows > 0).map_err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use frontdesk_core::port::media::body_of;
+    use frontdesk_testkit::store_suite::media::item;
+
+    use super::*;
+    use crate::sqlite::{FILE, instructions};
+
+    /// Rows of files that a tenant has.
+    fn files(count: u32) -> String {
+        format!(
+            "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {count})
+             INSERT INTO media (id, tenant, mime, size, expires_ms)
+             SELECT 'f-' || n, 'acme', 'a/b', 2, 9000 FROM number"
+        )
+    }
+
+    async fn fill(store: &SqliteStore, sql: String) {
+        store.writer.write(move |books| books.connection.execute_batch(&sql).map_err(fault), |()| {}).await.unwrap();
+    }
+
+    /// Instructions of an upload of a tenant with so many files.
+    async fn upload(count: u32) -> u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let executed = instructions::count(&folder.path().join(FILE));
+        let store = SqliteStore::open(folder.path(), 1).unwrap();
+        fill(&store, files(count)).await;
+        for id in ["first", "second", "third"] {
+            executed.store(0, Ordering::Relaxed); // the last one counts: the schema is loaded, statements are prepared
+            store.media_put(item(id, 0), body_of("hi"), 1 << 40).await.unwrap();
+            store.media_total(&"acme".into()).await.unwrap();
+        }
+        executed.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn an_upload_costs_the_same_however_many_files_a_tenant_has() {
+        let (few, many) = (upload(100).await, upload(20_000).await);
+        assert!(many <= 2 * few, "{few} instructions with 100 files, {many} with 20,000");
+    }
+
+    #[tokio::test]
+    async fn totals_are_counted_again_at_each_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(folder.path(), 1).unwrap();
+        fill(
+            &store,
+            files(300) + "; INSERT INTO media_total (tenant, files, bytes) VALUES ('acme', 7, 7), ('gone', 7, 7)",
+        )
+        .await;
+        drop(store);
+        let store = SqliteStore::open(folder.path(), 1).unwrap();
+        assert_eq!(store.media_total(&"acme".into()).await.unwrap(), MediaTotal { files: 300, bytes: 600 });
+        assert_eq!(store.media_total(&"gone".into()).await.unwrap(), MediaTotal::default());
+    }
 }

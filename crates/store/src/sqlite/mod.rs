@@ -95,6 +95,7 @@ impl SqliteStore {
         alarms::free_claims(&connection)?;
         directory::forget_deletions(&connection)?;
         media::remove_orphans(&connection, &media_dir)?;
+        media::count_again(&connection)?;
         Ok(Self {
             writer: Writer::start(connection, Watched::begin(&path)?)?,
             readers: Readers::start(&path)?,

@@ -173,6 +173,7 @@ async fn facts(store: &dyn Store) -> Vec<String> {
         }
         facts.push(format!("{found:?}"));
     }
+    facts.push(format!("{:?}", store.media_total(&"acme".into()).await.unwrap()));
     for id in ["big", "empty", "small"] {
         let (item, body) = store.media_get(&"acme".into(), id, 0).await.unwrap().unwrap();
         let bytes = read_whole(body).await.unwrap();

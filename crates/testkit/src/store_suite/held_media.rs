@@ -9,7 +9,7 @@ use frontdesk_wire::{InstanceNo, Seq, TenantId};
 use super::media::item;
 use super::{Harness, accept, acceptance, purge, settled};
 
-fn sealed(id: &str) -> SealedMedia {
+pub fn sealed(id: &str) -> SealedMedia {
     SealedMedia {
         id: id.into(),
         mime: "image/png".into(),

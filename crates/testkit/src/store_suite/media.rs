@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::port::media::{MediaItem, MediaPut, body_of, read_whole};
-use frontdesk_core::port::store::Store;
+use frontdesk_core::port::media::{EventFile, MediaItem, MediaPut, MediaTotal, body_of, read_whole};
+use frontdesk_core::port::store::{Acceptance, Retention, Store};
 use frontdesk_wire::TenantId;
 
-use super::Harness;
+use super::held_media::sealed;
+use super::{Harness, accept, acceptance, purge};
 
 pub fn item(id: &str, size: u64) -> MediaItem {
     MediaItem {
@@ -83,4 +84,42 @@ pub async fn the_bytes_of_a_tenant_are_limited(Harness { store, .. }: Harness) {
     assert_eq!(put("c", "other", 100).await.unwrap(), MediaPut::Stored(100), "each tenant has its own");
     assert_eq!(put("d", "acme", 40).await.unwrap(), MediaPut::Stored(40));
     assert_eq!(put("e", "acme", 1).await.unwrap(), MediaPut::Full(100));
+}
+
+/// Files whose bytes are here, whatever became of them and however they came.
+pub async fn what_a_tenant_stores_is_counted(harness: Harness) {
+    let total = async |store: &Arc<dyn Store>, tenant: &str| {
+        let MediaTotal { files, bytes } = store.media_total(&tenant.into()).await.unwrap();
+        (files, bytes)
+    };
+    let store = &harness.store;
+    assert_eq!(total(store, "acme").await, (0, 0));
+    let remote = ["far", "unused"].map(|id| EventFile::Remote(sealed(id)));
+    accept(&**store, Acceptance { files: remote.into(), ..acceptance(1, &[7]) }).await;
+    assert_eq!(total(store, "acme").await, (0, 0), "their bytes are at the platform");
+    put(store, item("far", 0), b"12345").await;
+    put(store, item("a", 0), b"123").await;
+    put(store, item("empty", 0), b"").await;
+    put(store, MediaItem { expires_ms: 9_000, ..item("long", 0) }, b"1").await;
+    put(store, MediaItem { tenant: "other".into(), ..item("b", 0) }, b"12").await;
+    assert!(store.media_put(item("a", 0), body_of("again"), 0).await.is_err());
+    assert_eq!(store.media_put(item("full", 0), body_of("x"), 9).await.unwrap(), MediaPut::Full(9));
+    assert_eq!((total(store, "acme").await, total(store, "other").await), ((4, 9), (1, 2)));
+    let harness = harness.reopened();
+    let store = &harness.store;
+    assert_eq!((total(store, "acme").await, total(store, "other").await), ((4, 9), (1, 2)));
+    let at = |now_ms| Retention { now_ms, ..Retention::default() };
+    purge(&**store, at(1_000)).await;
+    assert_eq!(
+        (total(store, "acme").await, total(store, "other").await),
+        ((2, 6), (0, 0)),
+        "one is owed, one is young"
+    );
+    store.settle(frontdesk_wire::InstanceNo(7), super::settled(&[1]).into()).await.unwrap();
+    purge(&**store, at(2_000)).await;
+    purge(&**store, at(10_000)).await;
+    assert_eq!(total(store, "acme").await, (0, 0));
+    for id in ["far", "unused", "a", "long"] {
+        assert_eq!(store.media_item(&"acme".into(), id, 0).await.unwrap(), None, "{id}");
+    }
 }

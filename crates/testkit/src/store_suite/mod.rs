@@ -107,7 +107,7 @@ macro_rules! store_contract {
                     a_line_is_written_with_its_event, a_line_that_changed_meanwhile_stops_the_event,
                     a_page_of_large_lines_is_short;
                 media: bytes_come_back_equal, media_belong_to_their_tenant, media_end_at_their_time, media_survive,
-                    a_broken_upload_leaves_nothing, the_bytes_of_a_tenant_are_limited;
+                    a_broken_upload_leaves_nothing, the_bytes_of_a_tenant_are_limited, what_a_tenant_stores_is_counted;
                 held_media: a_remote_file_is_stored_with_its_event, a_duplicate_stores_no_file,
                     an_event_that_nobody_receives_stores_no_file, a_remote_file_belongs_to_its_tenant,
                     fetched_bytes_replace_the_handle, an_id_whose_bytes_are_here_is_taken,
