@@ -106,14 +106,7 @@ impl MediaPlane {
         if max == 0 {
             return Ok(None);
         }
-        let there = self.store.media_total(tenant).await?.files;
-        let text = || {
-            format!(
-                "this tenant stores {there} files, which includes files of messages that no agent has acked yet; wait, \
-                 drop such messages (frontdesk mail drop), or raise media.per_tenant_files ({max})"
-            )
-        };
-        Ok((there >= max).then(text))
+        Ok(self.store.media_total(tenant).await?.too_many(max))
     }
 
     pub async fn find(&self, tenant: &TenantId, id: &str) -> Result<Found, StoreError> {

@@ -76,6 +76,20 @@ pub struct MediaTotal {
     pub bytes: u64,
 }
 
+impl MediaTotal {
+    /// Why a tenant that has this may store no further file. `max` 0: no limit.
+    pub fn too_many(self, max: u64) -> Option<String> {
+        let there = self.files;
+        let text = || {
+            format!(
+                "this tenant stores {there} files, which includes files of messages that no agent has acked yet; wait, \
+                 drop such messages (frontdesk mail drop), or raise media.per_tenant_files ({max})"
+            )
+        };
+        (max > 0 && there >= max).then(text)
+    }
+}
+
 /// Outcome of storing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaPut {

@@ -235,6 +235,10 @@ impl BuiltInChat {
             let text = "too many files are being fetched for this tenant; nothing was sent, try again later";
             return Ok(Err(ActionResult::refused(Code::RateLimited, text)));
         };
+        let there = self.media.media_total(tenant).await?;
+        if let Some(text) = there.too_many(self.rules.media_tenant_files) {
+            return Ok(Err(ActionResult::refused(Code::TooLarge, text)));
+        }
         let file = match source_file::fetch(&*self.outcall, url, self.rules.media_max_bytes).await {
             Ok(file) => file,
             Err(refusal) => return Ok(Err(refusal)),

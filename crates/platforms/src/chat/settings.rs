@@ -28,8 +28,9 @@ pub struct ChatRules {
     pub capability_ttl_ms: u64,
     pub media_ttl_ms: u64,
     pub media_max_bytes: usize,
-    /// Limit for all files of one tenant; 0: no limit.
+    /// Limits for all files of one tenant; 0: no limit.
     pub media_tenant_bytes: u64,
+    pub media_tenant_files: u64,
     /// Public URL of this server, for media links.
     pub base_url: String,
 }
@@ -42,6 +43,7 @@ impl Settings {
             media_ttl_ms: core.media_ttl_ms,
             media_max_bytes: core.media_max_bytes,
             media_tenant_bytes: core.media_tenant_bytes,
+            media_tenant_files: core.media_tenant_files,
             base_url: base_url.into(),
         }
     }
