@@ -158,7 +158,7 @@ impl ClusterPlane {
             BusEvent::Hint(Hint::Alarm(instance, id, next_ms, host)) => {
                 self.cron.alarm_armed(instance, id, next_ms, &host);
             }
-            BusEvent::Hint(Hint::Awake(agents)) => self.agents.awake_elsewhere(&agents),
+            BusEvent::Hint(Hint::InboxRead(agent, seq)) => self.agents.read_elsewhere(agent, seq),
             BusEvent::Hint(Hint::Handoffs) => self.agents.note_handoff(),
             BusEvent::Hint(Hint::Results(instance)) => self.delivery.served().take_parked(vec![instance]).await?,
             BusEvent::Hint(Hint::Answered(tokens)) => self.exchanges.look_for_answers(tokens).await?,

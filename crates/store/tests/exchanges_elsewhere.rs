@@ -5,6 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use frontdesk_core::agents::AgentsCaller;
+use frontdesk_core::delivery::wake::{WakeOutcome, WakeTask};
 use frontdesk_core::port::bus::{BusEvent, Hint};
 use frontdesk_core::port::store::{Change, LEASE_MS};
 use frontdesk_core::{Desk, Rules};
@@ -176,18 +177,23 @@ async fn an_agent_whose_record_cannot_be_read_keeps_its_inbox() {
 
 /// Regression: the server that called the wake URL of an agent went on, although the agent read its inbox at another one.
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_reads_its_inbox_at_another_server_is_awake_here() {
+async fn an_agent_that_reads_its_inbox_at_another_server_is_not_woken_here() {
     let pair = Pair::open().await;
     let no = pair.one.directory().read(|view| view.agent(&"home".into(), &"bob".into()).unwrap().no);
-    let before = pair.one.agents().traces_of(no);
-    pair.texts("bob").await;
+    let message = |text: &str| DeliveryPayload::Augment { content: text.into(), meta: DeliveryMeta::default() };
+    pair.one.messages().deliver(home(), "bob", &message("first")).await.unwrap();
+    let run = async || pair.one.messages().run(WakeTask::Poke(no, 7), Some(pair.one.agents().traces_of(no))).await.1;
+    assert!(!matches!(run().await, WakeOutcome::NotNeeded), "it has read nothing");
+    assert_eq!(pair.texts("bob").await, ["first"]);
     loop {
         let received = pair.one.cluster().next_event().await;
-        let is_it = received == BusEvent::Hint(Hint::Awake(vec![no]));
+        let is_it = received == BusEvent::Hint(Hint::InboxRead(no, InboxSeq(1)));
         pair.one.cluster().take(received).await.unwrap();
         if is_it {
             break;
         }
     }
-    assert_ne!(pair.one.agents().traces_of(no), before);
+    assert!(matches!(run().await, WakeOutcome::NotNeeded), "it has read everything");
+    pair.one.messages().deliver(home(), "bob", &message("second")).await.unwrap();
+    assert!(!matches!(run().await, WakeOutcome::NotNeeded), "another message waits");
 }

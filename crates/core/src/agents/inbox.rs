@@ -47,7 +47,10 @@ impl Inboxes {
         who.check_own(&id, "read the inbox of")?;
         let Some(no) = no else { return Ok(Inbox::default()) };
         self.agents.note_traffic(no);
-        self.read_inbox(no, after).await
+        let page = self.read_inbox(no, after).await?;
+        let read = page.messages.last().map_or(after.0.min(page.newest), |last| last.seq);
+        self.agents.note_read(no, InboxSeq(read));
+        Ok(page)
     }
 
     pub(super) async fn read_inbox(&self, no: InstanceNo, after: InboxSeq) -> Result<Inbox, Fault> {

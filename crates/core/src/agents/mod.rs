@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, Fault};
-use frontdesk_wire::{InstanceId, InstanceNo, Secret, TenantId};
+use frontdesk_wire::{InboxSeq, InstanceId, InstanceNo, Secret, TenantId};
 use tokio::sync::Notify;
 
 use self::in_flight::{Carrying, InFlight};
@@ -68,8 +68,6 @@ const CONNECTORS_MAX_BYTES: usize = 64 << 10;
 const HEALTH_TIME: Duration = Duration::from_secs(10);
 /// How long a message may be handed to connectors, each of which has a time limit of its own.
 const CARRY_MAX_MS: u64 = 600_000;
-/// Other servers are told of the traffic of an agent at most this often.
-const AWAKE_HINT_MS: u64 = 1_000;
 /// A connected agent is active if it had traffic within this time, otherwise idle.
 const ACTIVE_MS: u64 = 300_000;
 
@@ -159,21 +157,27 @@ impl AgentsPlane {
         }
     }
 
-    /// The agent sent something or read its inbox. A server that calls its wake URL must know.
+    /// The agent sent something or read its inbox.
     pub(super) fn note_traffic(&self, agent: InstanceNo) {
-        let now_ms = self.env.now_ms();
-        let before_ms = self.live.streams.note_traffic(agent, now_ms);
-        if !self.lease.is_alone() && now_ms.abs_diff(before_ms) >= AWAKE_HINT_MS {
-            self.bus.send(To::All, Hint::Awake(vec![agent]));
+        self.live.streams.note_traffic(agent, self.env.now_ms());
+    }
+
+    /// The agent has read its inbox up to this message. Another server may be calling its wake URL for it.
+    pub(super) fn note_read(&self, agent: InstanceNo, seq: InboxSeq) {
+        if !self.lease.is_alone() && self.live.streams.note_read(agent, seq) {
+            self.bus.send(To::All, Hint::InboxRead(agent, seq));
         }
     }
 
-    /// Agents that had traffic at another server.
-    pub(crate) fn awake_elsewhere(&self, agents: &[InstanceNo]) {
-        let now_ms = self.env.now_ms();
-        let known = |agent: &&InstanceNo| self.directory.read(|view| view.agent_no(**agent).is_some());
-        for agent in agents.iter().filter(known) {
-            self.live.streams.note_traffic(*agent, now_ms);
+    /// Whether the agent has read its whole inbox, here or at another server. If the store does not say, it has not.
+    pub(super) async fn has_read_all(&self, agent: InstanceNo) -> bool {
+        let read = self.live.streams.read(agent);
+        !read.is_none() && self.inbox.newest_message(agent).await.is_ok_and(|newest| newest <= read)
+    }
+
+    pub(crate) fn read_elsewhere(&self, agent: InstanceNo, seq: InboxSeq) {
+        if self.directory.read(|view| view.agent_no(agent).is_some()) {
+            self.live.streams.note_read(agent, seq);
         }
     }
 

@@ -40,6 +40,8 @@ struct Open {
     streams: Vec<Arc<Stream>>,
     /// Time of the last message to or from the agent.
     traffic_ms: u64,
+    /// The last message that it has read, here or at another server.
+    read: InboxSeq,
 }
 
 #[derive(Default)]
@@ -98,9 +100,22 @@ impl Streams {
         }
     }
 
-    /// Returns when the last traffic before this was.
-    pub fn note_traffic(&self, agent: InstanceNo, now_ms: u64) -> u64 {
-        std::mem::replace(&mut self.by_agent().entry(agent).or_default().traffic_ms, now_ms)
+    pub fn note_traffic(&self, agent: InstanceNo, now_ms: u64) {
+        self.by_agent().entry(agent).or_default().traffic_ms = now_ms;
+    }
+
+    /// False: it was known already.
+    pub(super) fn note_read(&self, agent: InstanceNo, seq: InboxSeq) -> bool {
+        let mut by_agent = self.by_agent();
+        let read = &mut by_agent.entry(agent).or_default().read;
+        let is_new = *read < seq;
+        *read = seq.max(*read);
+        is_new
+    }
+
+    /// How far the agent has read its inbox since this server started, as far as it knows.
+    pub(super) fn read(&self, agent: InstanceNo) -> InboxSeq {
+        self.by_agent().get(&agent).map_or(InboxSeq::NONE, |known| known.read)
     }
 
     pub fn traffic_ms(&self, agent: InstanceNo) -> u64 {

@@ -371,8 +371,10 @@ impl Messages {
         let planned = alarm.job_id.clone();
         if let Err(error) = self.cron.arm(&to.agent.tenant, alarm).await {
             // Refused, so nothing will use the plan. After an error of the store the alarm may be armed.
-            if !matches!(error, DeskError::Store(_)) {
-                self.inbox.drop_planned_wake(&planned).await?;
+            if !matches!(error, DeskError::Store(_))
+                && let Err(error) = self.inbox.drop_planned_wake(&planned).await
+            {
+                tracing::warn!(%error, "deleting a planned wake that was refused failed; it stays in the store");
             }
             return Err(error.into());
         }

@@ -67,7 +67,8 @@ impl Messages {
 
     pub async fn run(&self, task: WakeTask, since: Option<u64>) -> (u64, WakeOutcome) {
         let (WakeTask::Poke(agent, call) | WakeTask::Notice(agent, call)) = task;
-        let how = if came(&self.agents, agent, since) { WakeOutcome::NotNeeded } else { self.poke(agent).await };
+        let is_awake = came(&self.agents, agent, since) || self.agents.has_read_all(agent).await;
+        let how = if is_awake { WakeOutcome::NotNeeded } else { self.poke(agent).await };
         if matches!(how, WakeOutcome::NotNeeded | WakeOutcome::NoWay) {
             self.note_called(agent, false).await;
         }

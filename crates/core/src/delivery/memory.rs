@@ -60,6 +60,11 @@ impl Share {
         self.pool.max > 0 && self.pool.used.load(Relaxed) >= self.pool.max
     }
 
+    /// Whether the others use up the pool. One that is alone may have more than its limit.
+    pub(super) fn is_full_without_own(&self) -> bool {
+        self.pool.max > 0 && self.pool.used.load(Relaxed).saturating_sub(self.own) >= self.pool.max
+    }
+
     /// How many of these rows may be sent. When the tenant has too much in memory, a session gets one row at a time, so that
     /// slow agents do not stop its other ones.
     pub(super) fn allow(&self, rows: usize) -> usize {

@@ -129,6 +129,7 @@ impl Mailbox {
     pub fn finish(&self) {
         self.finished.close();
         self.delivered.end();
+        lock(&self.waiting).drop_rows(); // they are in the ledger; actions that still run keep the mailbox
     }
 
     /// Returns when the session has saved its last acks.

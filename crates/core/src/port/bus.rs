@@ -3,7 +3,7 @@
 //! A hint may be lost, late or doubled. The store has the facts: a server that receives a hint reads there, and sweeps
 //! find changes without a hint. So only speed depends on hints.
 
-use frontdesk_wire::{BotId, ChatId, DeskNo, InstanceNo, Seq, SessionNo, TenantId};
+use frontdesk_wire::{BotId, ChatId, DeskNo, InboxSeq, InstanceNo, Seq, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
@@ -22,8 +22,8 @@ pub enum Hint {
     Replaced(InstanceNo, SessionNo),
     /// New messages in the inboxes of these agents.
     Inboxes(Vec<InstanceNo>),
-    /// These agents sent something or read their inboxes: they are awake.
-    Awake(Vec<InstanceNo>),
+    /// This agent has read its inbox at the server, up to this message.
+    InboxRead(InstanceNo, InboxSeq),
     /// The server sends as this bot (platform and id), whose budget is divided by all that do.
     Sending(DeskNo, String, BotId),
     /// An alarm was armed that the server fires: instance, id, time and host.

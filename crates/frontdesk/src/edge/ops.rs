@@ -1,6 +1,6 @@
 //! Routes for operators and monitoring: health, readiness, metrics, API description.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -68,32 +68,48 @@ pub struct PublicAnswers {
     /// The description of the API. Made once: it is large, and all that ask for it share it.
     openapi: OnceLock<Bytes>,
     metrics: Arc<Semaphore>,
+    last_metrics: Mutex<Bytes>,
 }
 
-/// Metrics that may be on their way at the same time.
+/// Texts of metrics that may be on their way at the same time.
 const METRICS_MAX: usize = 64;
 
 impl Default for PublicAnswers {
     fn default() -> Self {
-        Self { openapi: OnceLock::new(), metrics: Arc::new(Semaphore::new(METRICS_MAX)) }
+        Self {
+            openapi: OnceLock::new(),
+            metrics: Arc::new(Semaphore::new(METRICS_MAX)),
+            last_metrics: Mutex::default(),
+        }
     }
 }
 
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    let Ok(held) = app.public_answers.metrics.clone().try_acquire_owned() else {
-        let text = format!("{METRICS_MAX} other requests for metrics are being answered; try again");
-        return Refusal::new(Code::Unavailable, text).into_response();
+    let answers = &app.public_answers;
+    let last = || answers.last_metrics.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = answers.metrics.clone().try_acquire_owned();
+    // Above the limit all get the same text, which is the last one.
+    let text = match &held {
+        Ok(_) => match encoded(&app) {
+            Ok(text) => text,
+            Err(refusal) => return refusal.into_response(),
+        },
+        Err(_) => last().clone(),
     };
+    last().clone_from(&text);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    holding(([(header::CONTENT_TYPE, kind)], text).into_response(), held.ok())
+}
+
+fn encoded(app: &App) -> Result<Bytes, Refusal> {
     let (meters, count) = (app.desk.meters(), |number| i64::try_from(number).unwrap_or(i64::MAX));
     meters.sockets_open.set(count(app.desk.delivery().sockets().open_sockets()));
     meters.desks_live.set(count(app.desk.lease().live().len()));
     meters.directory_unreadable.set(count(app.desk.directory().read(|view| view.unreadable().len())));
     let mut text = String::new();
-    if prometheus_client::encoding::text::encode(&mut text, &app.metrics).is_err() {
-        return Refusal::new(Code::Internal, "encoding the metrics failed").into_response();
-    }
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    holding(([(header::CONTENT_TYPE, kind)], text).into_response(), held)
+    let encoded = prometheus_client::encoding::text::encode(&mut text, &app.metrics);
+    encoded.map_err(|_| Refusal::new(Code::Internal, "encoding the metrics failed"))?;
+    Ok(text.into())
 }
 
 /// The `{names}` in a path.

@@ -14,6 +14,8 @@ const EVENTS_MAX: usize = 1024;
 const EVENTS_MAX_BYTES: usize = 4 << 20;
 /// Events that wait for all streams of a tenant. One that waits for several streams counts for each.
 const TENANT_MAX_BYTES: usize = 64 << 20;
+/// Each stream has so much also when that is used up, so that streams which do not read end no others.
+const EVENTS_FREE_BYTES: usize = 16 << 10;
 
 /// A change of a chat.
 #[derive(Debug, Clone)]
@@ -73,7 +75,7 @@ impl Queue {
         let size = event.json.len();
         let is_full = self.events.len() >= EVENTS_MAX
             || self.bytes + size > EVENTS_MAX_BYTES
-            || *tenant_bytes + size > TENANT_MAX_BYTES;
+            || (self.bytes + size > EVENTS_FREE_BYTES && *tenant_bytes + size > TENANT_MAX_BYTES);
         if is_full && !self.is_behind {
             *tenant_bytes -= self.bytes;
             (self.events, self.bytes, self.is_behind) = (VecDeque::new(), 0, true);
@@ -228,10 +230,13 @@ mod tests {
         let bytes = signals.state().bytes["a"];
         assert!(bytes <= TENANT_MAX_BYTES && bytes > TENANT_MAX_BYTES / 2, "{bytes}");
         assert!(is_behind(&watchers[99]) && !is_behind(&watchers[0]));
+        let healthy = signals.watch(&"a".into(), &"h".into());
+        signals.send(&"a".into(), &"h".into(), &message(10 << 10));
+        assert!(!is_behind(&healthy));
         let other = signals.watch(&"b".into(), &"c".into());
         signals.send(&"b".into(), &"c".into(), &message(1 << 20));
         assert!(!is_behind(&other));
-        drop((watchers, other));
+        drop((watchers, other, healthy));
         let state = signals.state();
         assert!(state.watchers.is_empty() && state.bytes.is_empty());
     }

@@ -1,6 +1,7 @@
 //! Two servers over one store: alarms that one of them is slow with, and inboxes that both write.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::agents::AgentsCaller;
@@ -81,7 +82,8 @@ async fn a_reader_misses_nothing_that_two_servers_write_to_one_inbox(store: Arc<
             tokio::task::yield_now().await;
         }
     };
-    tokio::join!(write(&one, "one"), write(&other, "other"), read);
+    let all = async { tokio::join!(write(&one, "one"), write(&other, "other"), read) };
+    tokio::time::timeout(Duration::from_mins(1), all).await.expect("messages are missing");
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 2 * EACH, "each message once");

@@ -94,6 +94,7 @@ impl InboxStream {
     /// What was given out so far was written to the client.
     pub fn written(&self) {
         self.live.delivered.advance(self.given);
+        self.agents.note_read(self.agent, self.given);
     }
 
     /// The next message for this stream among those that were read.

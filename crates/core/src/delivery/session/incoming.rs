@@ -1,4 +1,4 @@
-//! Input that a session holds: a message that is still arriving, and frames that are not processed yet.
+//! Input that a session holds: a frame that is still arriving, and frames that are not processed yet.
 
 use frontdesk_wire::Close;
 
@@ -6,13 +6,13 @@ use super::Session;
 use crate::delivery::memory::{Share, TenantMemory};
 use crate::meters::Why;
 
-/// A message of the peer that is larger than this must be complete in [`ARRIVING_MS`], and needs memory of the tenant.
+/// A frame of the peer that is larger than this must be complete in [`ARRIVING_MS`], and needs memory of the tenant.
 pub const ARRIVING_FREE_BYTES: usize = 64 << 10;
 const ARRIVING_MS: u64 = 60_000;
 
 pub(super) struct Incoming {
     share: Share,
-    /// Bytes of the message that is arriving.
+    /// Bytes of the frame that is arriving.
     arriving: usize,
     /// Since when they are more than [`ARRIVING_FREE_BYTES`].
     since_ms: Option<u64>,
@@ -28,23 +28,36 @@ impl Incoming {
         self.share.set(self.arriving + waiting_bytes);
     }
 
-    pub(super) fn is_overdue(&self, now_ms: u64) -> bool {
+    /// A frame is complete; the next one has its own time.
+    pub(super) fn completed(&mut self) {
+        self.since_ms = None;
+    }
+
+    /// `is_paused`: nothing is read from the peer, so it has more time.
+    pub(super) fn is_overdue(&mut self, now_ms: u64, is_paused: bool) -> bool {
+        if is_paused {
+            self.since_ms = self.since_ms.map(|_| now_ms);
+        }
         self.since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= ARRIVING_MS)
     }
 
-    /// False: the memory of the tenant is used up.
+    /// False: the other sockets of the tenant use up its memory.
     fn arrive(&mut self, bytes: usize, now_ms: u64) -> bool {
         self.since_ms = (bytes > ARRIVING_FREE_BYTES).then(|| self.since_ms.unwrap_or(now_ms));
         self.arriving = bytes;
         self.share.set(bytes);
-        self.since_ms.is_none() || !self.share.is_full()
+        self.since_ms.is_none() || !self.share.is_full_without_own()
     }
 }
 
 impl Session {
-    /// So much of a message has arrived, of which the session gets nothing before it is complete. 0: it is.
+    /// So much of a WebSocket message has arrived, of which the session gets nothing before it is complete. 0: it is. The
+    /// lines before may have left the beginning of a frame.
     pub fn arriving(&mut self, bytes: usize, now_ms: u64) {
-        if self.incoming.arrive(bytes, now_ms) {
+        if bytes > 0 {
+            self.note_received(now_ms, false);
+        }
+        if self.incoming.arrive(bytes + self.lines.bytes(), now_ms) {
             return;
         }
         let count = self.delivery.meters.frames_bad.get_or_create(&Why { why: "no_memory" }).inc() + 1;

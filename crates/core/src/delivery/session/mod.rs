@@ -250,6 +250,7 @@ impl Session {
         let mut lines = std::mem::replace(&mut self.lines, Lines::new(0));
         // Frames after a hello wait until it is answered; all frames wait for space in the outbox.
         let whole = lines.push(text, |line| {
+            self.incoming.completed();
             if self.may_read() {
                 self.take_frame(line, now_ms, now_ms);
             } else {
@@ -257,8 +258,9 @@ impl Session {
             }
         });
         self.lines = lines;
-        if whole.is_err() {
-            self.unreadable("too_long");
+        match whole {
+            Ok(()) => self.arriving(0, now_ms),
+            Err(_) => self.unreadable("too_long"),
         }
     }
 
@@ -384,7 +386,7 @@ impl Session {
             self.effects.extend(self.saving.next(self.serving.as_mut(), now_ms));
         }
         self.note_outbox();
-        self.incoming.book(self.lines.bytes() + self.later.bytes());
+        self.incoming.book(self.later.bytes());
     }
 
     fn take_orders(&mut self) {
@@ -599,7 +601,7 @@ impl Session {
 
     pub fn tick(&mut self, now_ms: u64) {
         self.tick_ms = now_ms + IDLE_TICK_MS;
-        if self.incoming.is_overdue(now_ms) {
+        if self.incoming.is_overdue(now_ms, !self.may_read()) {
             return self.unreadable("too_slow");
         }
         let Some(serving) = &mut self.serving else {

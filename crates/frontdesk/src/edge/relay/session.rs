@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::ws::{Message, WebSocket};
 use frontdesk_core::Desk;
 use frontdesk_core::delivery::interrupt::InterruptRequest;
-use frontdesk_core::delivery::session::{ARRIVING_FREE_BYTES, Beginning, Effect, Row, Session, Write};
+use frontdesk_core::delivery::session::{Beginning, Effect, Row, Session, Write};
 use frontdesk_core::directory::Caller;
 use frontdesk_core::port::store::{Position, StoreError};
 use futures_util::stream::{FuturesUnordered, SplitSink, SplitStream};
@@ -23,6 +23,8 @@ use crate::edge::{App, ConnectionSlot};
 
 /// Messages read in a row before deliveries get their turn.
 const READ_BURST: usize = 64;
+/// The session learns of so many more bytes of a message that is arriving.
+const PART_BYTES: usize = 16 << 10;
 
 /// Input of a session. Boxed, because it moves through several futures, each of which would reserve space for it.
 pub(super) struct Begin {
@@ -150,7 +152,8 @@ impl Carrier {
 
     /// Releases the instance for the next socket, then closes this one.
     async fn end(self, mut sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, is_gone: bool) {
-        let (app, caller) = (self.app, self.session.caller().clone());
+        let (app, caller, received) = (self.app, self.session.caller().clone(), self.arriving.received);
+        let mut arriving = Arriving { complete: received.bytes(), received, noted: 0 };
         let mut ending = self.session.end();
         let left = app.desk.delivery().release(&mut ending).await;
         if let Some((mailbox, lanes)) = left {
@@ -180,7 +183,10 @@ impl Carrier {
                 sink.send(Message::Text(message.into())).await?;
             }
             sink.send(close_message(close)).await?;
-            while let Some(Ok(_)) = stream.next().await {}
+            // Not a large message, which is not counted any more.
+            while let Input::Message(Some(Ok(_))) = next_input(&mut stream, &arriving).await {
+                arriving.complete = arriving.received.bytes();
+            }
             Ok::<_, axum::Error>(())
         };
         let _ = timeout(CLOSE_TIME, polite).await; // a peer that does not respond is dropped
@@ -319,7 +325,7 @@ fn control_bytes(payload: &[u8]) -> u64 {
 async fn next_input(stream: &mut SplitStream<WebSocket>, arriving: &Arriving) -> Input {
     std::future::poll_fn(|context| match stream.poll_next_unpin(context) {
         Poll::Ready(message) => Poll::Ready(Input::Message(message)),
-        Poll::Pending if arriving.bytes() > arriving.noted + ARRIVING_FREE_BYTES => Poll::Ready(Input::Part),
+        Poll::Pending if arriving.bytes() > arriving.noted + PART_BYTES => Poll::Ready(Input::Part),
         Poll::Pending => Poll::Pending,
     })
     .await
