@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::delivery::wake::{WakeOutcome, WakeTask};
@@ -185,14 +186,17 @@ async fn an_agent_that_reads_its_inbox_at_another_server_is_not_woken_here() {
     let run = async || pair.one.messages().run(WakeTask::Poke(no, 7), Some(pair.one.agents().traces_of(no))).await.1;
     assert!(!matches!(run().await, WakeOutcome::NotNeeded), "it has read nothing");
     assert_eq!(pair.texts("bob").await, ["first"]);
-    loop {
-        let received = pair.one.cluster().next_event().await;
-        let is_it = received == BusEvent::Hint(Hint::InboxRead(no, InboxSeq(1)));
-        pair.one.cluster().take(received).await.unwrap();
-        if is_it {
-            break;
+    let told = async {
+        loop {
+            let received = pair.one.cluster().next_event().await;
+            let is_it = matches!(received, BusEvent::Hint(Hint::InboxRead(agent, _)) if agent == no);
+            pair.one.cluster().take(received).await.unwrap();
+            if is_it {
+                break;
+            }
         }
-    }
+    };
+    tokio::time::timeout(Duration::from_mins(1), told).await.expect("no hint");
     assert!(matches!(run().await, WakeOutcome::NotNeeded), "it has read everything");
     pair.one.messages().deliver(home(), "bob", &message("second")).await.unwrap();
     assert!(!matches!(run().await, WakeOutcome::NotNeeded), "another message waits");
