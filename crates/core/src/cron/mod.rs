@@ -321,16 +321,9 @@ impl CronPlane {
                 continue;
             }
             let mut cancelled = 0;
-            loop {
-                let step = self.alarms.disarm_all(no, self.env.now_ms()).await?;
-                cancelled += step.gone;
-                if !step.more {
-                    break;
-                }
-                if !gone(no) {
-                    counts.push((no, count.saturating_sub(cancelled))); // as above
-                    break;
-                }
+            cancel_all(&*self.alarms, &*self.env, no, || gone(no), |some| cancelled += some).await?;
+            if !gone(no) {
+                counts.push((no, count.saturating_sub(cancelled))); // as above
             }
             tracing::info!(
                 number = no.0,
@@ -350,22 +343,13 @@ impl CronPlane {
     /// Cancels all alarms of an instance or agent that was removed. They are not fired any more in any case; what fails here
     /// is done when alarms are counted next.
     pub(crate) async fn owner_removed(&self, tenant: &TenantId, no: InstanceNo) {
-        // Between two steps an instance may return, and arm alarms that must stay.
-        let has_returned = || self.directory.read(|view| view.instance_no(no).is_some_and(|it| it.left_ms.is_none()));
-        loop {
-            match self.alarms.disarm_all(no, self.env.now_ms()).await {
-                Ok(step) => {
-                    self.clock.note_ended(tenant, step.gone);
-                    (0..step.gone).for_each(|_| self.clock.schedule().note_stale());
-                    if !step.more || has_returned() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, tenant = tenant.as_str(), "cancelling the alarms of a removed agent failed; it is tried again within a minute");
-                    return;
-                }
-            }
+        let is_gone = || self.directory.read(|view| view.instance_no(no).is_none_or(|it| it.left_ms.is_some()));
+        let cancelled = |some| {
+            self.clock.note_ended(tenant, some);
+            (0..some).for_each(|_| self.clock.schedule().note_stale());
+        };
+        if let Err(error) = cancel_all(&*self.alarms, &*self.env, no, is_gone, cancelled).await {
+            tracing::warn!(%error, tenant = tenant.as_str(), "cancelling the alarms of a removed agent failed; it is tried again within a minute");
         }
     }
 
@@ -380,7 +364,7 @@ impl CronPlane {
 
     /// Armed alarms of an instance, up to `limit`.
     pub async fn armed(&self, no: InstanceNo, limit: usize) -> Result<Vec<Alarm>, StoreError> {
-        self.alarms.armed(no, 0, limit).await
+        self.alarms.armed(no, "", limit).await
     }
 
     /// Alarms that were given up, up to `limit`.
@@ -388,14 +372,15 @@ impl CronPlane {
         self.alarms.dead_alarms(None, limit).await
     }
 
-    /// A page of armed alarms of an instance, and the start of the next page; `None`: this was the last one.
+    /// A page of armed alarms of an instance, after this job, and the job after which the next page begins; `None`: this
+    /// was the last one.
     pub async fn armed_page(
         &self,
         instance: InstanceNo,
-        after: u64,
-    ) -> Result<(Vec<ArmedAlarm>, Option<u64>), StoreError> {
+        after: &str,
+    ) -> Result<(Vec<ArmedAlarm>, Option<String>), StoreError> {
         let page = self.alarms.armed(instance, after, ARMED_PAGE).await?;
-        let next = page.last().map(|last| last.id).filter(|_| page.len() == ARMED_PAGE);
+        let next = page.last().filter(|_| page.len() == ARMED_PAGE).map(|last| last.job_id.clone());
         let show = |it: Alarm| ArmedAlarm { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
         Ok((page.into_iter().map(show).collect(), next))
     }
@@ -414,7 +399,7 @@ impl CronPlane {
             }
             found.extend(
                 self.alarms
-                    .armed(no, 0, TENANT_ARMED_MAX - found.len())
+                    .armed(no, "", TENANT_ARMED_MAX - found.len())
                     .await?
                     .into_iter()
                     .map(|alarm| (name.clone(), alarm)),
@@ -480,6 +465,24 @@ impl CronPlane {
             self.clock.notify.notify_one();
         }
     }
+}
+
+/// Cancels the alarms of an instance in small steps, and says how many after each. Between two steps the instance may
+/// return and arm alarms that must stay.
+async fn cancel_all(
+    alarms: &dyn Alarms,
+    env: &dyn Env,
+    no: InstanceNo,
+    is_gone: impl Fn() -> bool,
+    mut cancelled: impl FnMut(u64),
+) -> Result<(), StoreError> {
+    let mut after = Some(String::new());
+    while let Some(job) = after.filter(|_| is_gone()) {
+        let step = alarms.disarm_some(no, &job, env.now_ms()).await?;
+        cancelled(step.gone);
+        after = step.next;
+    }
+    Ok(())
 }
 
 fn jitter_ms(env: &dyn Env, max_ms: u64) -> u64 {

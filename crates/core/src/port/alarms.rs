@@ -4,7 +4,6 @@ use frontdesk_wire::InstanceNo;
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
-use super::upkeep::Purged;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
@@ -97,16 +96,24 @@ pub enum Concluded {
     Stale,
 }
 
+/// What one step of cancelling did. Between two steps other writers get their turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disarmed {
+    pub gone: u64,
+    /// The job after which the next step begins; `None`: it is over.
+    pub next: Option<String>,
+}
+
 pub trait Alarms: Send + Sync {
     /// Upsert by (instance, job). The same `fire_at`, while armed or after it fired, is the same alarm; its callback
     /// and misfire rule are updated. Another `fire_at`, or a dead alarm, is replaced.
     fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>>;
     /// The armed alarm of a job ends as cancelled. False: there was none.
     fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
-    /// Some of the armed alarms of an instance end as cancelled. Call it until it says that there is no more.
-    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, Purged>;
-    /// Armed alarms of an instance after this one, in the order of their numbers.
-    fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>>;
+    /// Looks at the next jobs of an instance after this one, in their order; the armed alarms among them end as cancelled.
+    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a str, now_ms: u64) -> Stored<'a, Disarmed>;
+    /// Armed alarms of an instance, in the order of their jobs, after this job (`""`: from the first).
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a str, limit: usize) -> Stored<'a, Vec<Alarm>>;
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>>;
     /// Armed alarms in order of (`next_ms`, id), after this one, not beyond `until_ms`.
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>>;

@@ -78,7 +78,8 @@ pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response
     let busy =
         || Refusal::new(Code::RateLimited, "too many unread responses are buffered for this tenant; read them first");
     let spent = app.answers.take(&proven.tenant, LIST_KIB).await.ok_or_else(|| busy().plain())?;
-    let (first, next) = app.desk.cron().armed_page(proven.instance.no, 0).await.map_err(|error| plain(error.into()))?;
+    let (first, next) =
+        app.desk.cron().armed_page(proven.instance.no, "").await.map_err(|error| plain(error.into()))?;
     let head = format!("{{\"armed\":[{}", in_a_row(&first));
     let (desk, instance) = (app.desk.clone(), proven.instance.no);
     let rest = stream::try_unfold(Some(next), move |at| {
@@ -88,7 +89,7 @@ pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response
                 None => Ok::<_, StoreError>(None),
                 Some(None) => Ok(Some(("]}".to_owned(), None))),
                 Some(Some(after)) => {
-                    let (page, next) = desk.cron().armed_page(instance, after).await?;
+                    let (page, next) = desk.cron().armed_page(instance, &after).await?;
                     let comma = if page.is_empty() { "" } else { "," };
                     Ok(Some((format!("{comma}{}", in_a_row(&page)), Some(next))))
                 }

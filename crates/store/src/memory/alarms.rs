@@ -1,7 +1,9 @@
 //! Alarms: at most one per job of an instance.
 
-use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
-use frontdesk_core::port::store::{Purged, Stored};
+use frontdesk_core::port::alarms::{
+    Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
+};
+use frontdesk_core::port::store::Stored;
 use frontdesk_wire::InstanceNo;
 
 use super::{MemoryStore, STEP_ROWS, State, now};
@@ -10,6 +12,15 @@ impl State {
     fn alarm_of(&self, instance: InstanceNo, job_id: &str) -> Option<u64> {
         let named = |(alarm, _): &(Alarm, u64)| alarm.instance == instance && alarm.job_id == job_id;
         self.alarms.iter().find(|(_, kept)| named(kept)).map(|(id, _)| *id)
+    }
+
+    /// The alarms of an instance, in the order of their jobs, after this job.
+    fn later_jobs(&self, instance: InstanceNo, after: &str) -> Vec<Alarm> {
+        let alarms = self.alarms.values().map(|(alarm, _)| alarm);
+        let later = alarms.filter(|alarm| alarm.instance == instance && alarm.job_id.as_str() > after);
+        let mut later: Vec<Alarm> = later.cloned().collect();
+        later.sort_unstable_by(|a, b| a.job_id.cmp(&b.job_id));
+        later
     }
 
     fn end_alarm(&mut self, alarm: &Alarm, outcome: &str, at_ms: u64, note: &str) {
@@ -68,24 +79,24 @@ impl Alarms for MemoryStore {
         now(was_armed)
     }
 
-    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, Purged> {
+    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a str, now_ms: u64) -> Stored<'a, Disarmed> {
         let mut state = self.state();
-        let of_instance = |alarm: &Alarm| alarm.instance == instance && alarm.state == AlarmState::Armed;
-        let armed = state.alarms.values().map(|(alarm, _)| alarm.clone()).filter(of_instance);
-        let armed: Vec<Alarm> = armed.take(STEP_ROWS).collect();
-        let count = armed.len();
-        for alarm in armed {
+        let mut some = state.later_jobs(instance, after);
+        some.truncate(STEP_ROWS);
+        let next = some.last().filter(|_| some.len() == STEP_ROWS).map(|last| last.job_id.clone());
+        some.retain(|alarm| alarm.state == AlarmState::Armed);
+        for alarm in &some {
             state.alarms.remove(&alarm.id);
-            state.end_alarm(&alarm, "cancelled", now_ms, "");
+            state.end_alarm(alarm, "cancelled", now_ms, "");
         }
-        now(Purged { gone: count as u64, more: count == STEP_ROWS })
+        now(Disarmed { gone: some.len() as u64, next })
     }
 
-    fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
-        let state = self.state();
-        let later = state.alarms.range(after + 1..).map(|(_, (alarm, _))| alarm);
-        let armed = later.filter(|alarm| alarm.instance == instance && alarm.state == AlarmState::Armed);
-        now(armed.take(limit).cloned().collect())
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a str, limit: usize) -> Stored<'a, Vec<Alarm>> {
+        let mut armed = self.state().later_jobs(instance, after);
+        armed.retain(|alarm| alarm.state == AlarmState::Armed);
+        armed.truncate(limit);
+        now(armed)
     }
 
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {

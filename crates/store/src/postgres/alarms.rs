@@ -1,7 +1,9 @@
 //! Alarms: at most one per job of an instance. Several are locked in the order of (instance, job).
 
-use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
-use frontdesk_core::port::store::{Purged, Stored};
+use frontdesk_core::port::alarms::{
+    Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
+};
+use frontdesk_core::port::store::Stored;
 use frontdesk_wire::InstanceNo;
 use tokio_postgres::Row;
 
@@ -17,7 +19,7 @@ macro_rules! columns {
     };
 }
 
-/// Alarms that one step ends. The statement says it as a literal: so the planner knows how few they are.
+/// Alarms that one step of cancelling looks at. The statement says it as a literal: so the planner knows how few they are.
 const STEP_ROWS: usize = 200;
 /// How often arming looks again after another server armed the same job first.
 const ARM_TRIES: usize = 10;
@@ -48,30 +50,33 @@ impl Alarms for PostgresStore {
         })
     }
 
-    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, Purged> {
+    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a str, now_ms: u64) -> Stored<'a, Disarmed> {
+        let after = after.to_owned();
         self.worker.write(async move |connection| {
-            let sql = "SELECT id FROM alarm WHERE instance = $1 AND state = 'armed' ORDER BY id LIMIT 200";
-            let some: Vec<i64> =
-                connection.query(sql, &[&signed(instance)]).await?.iter().map(|row| row.get(0)).collect();
+            let sql = "SELECT id, job_id FROM alarm WHERE instance = $1 AND job_id > $2 ORDER BY job_id LIMIT 200";
+            let some = connection.query(sql, &[&signed(instance), &kept(&after)]).await?;
+            let ids: Vec<i64> = some.iter().map(|row| row.get(0)).collect();
             let sql = "WITH gone AS (
                          DELETE FROM alarm WHERE id IN (
                            SELECT id FROM alarm WHERE id = ANY($1) AND state = 'armed' ORDER BY job_id FOR UPDATE)
                          RETURNING id, instance, job_id, fire_at, schedule_id, attempts)
                        INSERT INTO alarm_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
                        SELECT instance, job_id, fire_at, schedule_id, 'cancelled', attempts, $2, '' FROM gone ORDER BY id";
-            let gone = connection.execute(sql, &[&some, &signed(now_ms)]).await?;
-            Ok(Purged { gone, more: some.len() == STEP_ROWS })
+            let gone = connection.execute(sql, &[&ids, &signed(now_ms)]).await?;
+            let last = some.last().filter(|_| some.len() == STEP_ROWS);
+            Ok(Disarmed { gone, next: last.map(|last| given(last.get(1))) })
         })
     }
 
-    fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a str, limit: usize) -> Stored<'a, Vec<Alarm>> {
+        let after = after.to_owned();
         self.worker.read(self.tenants.of(instance), async move |connection| {
             let sql = concat!(
                 "SELECT ",
                 columns!(),
-                " FROM alarm WHERE instance = $1 AND state = 'armed' AND id > $2 ORDER BY id LIMIT $3"
+                " FROM alarm WHERE instance = $1 AND state = 'armed' AND job_id > $2 ORDER BY job_id LIMIT $3"
             );
-            let rows = connection.query(sql, &[&signed(instance), &signed(after), &signed(limit as u64)]).await?;
+            let rows = connection.query(sql, &[&signed(instance), &kept(&after), &signed(limit as u64)]).await?;
             Ok(rows.iter().map(alarm).collect())
         })
     }

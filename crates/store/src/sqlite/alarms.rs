@@ -1,7 +1,9 @@
 //! Alarms: at most one per job of an instance.
 
-use frontdesk_core::port::alarms::{Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, EndedAlarm};
-use frontdesk_core::port::store::{Purged, StoreError, Stored};
+use frontdesk_core::port::alarms::{
+    Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
+};
+use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::InstanceNo;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -32,20 +34,37 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn disarm_all(&self, instance: InstanceNo, now_ms: u64) -> Stored<'_, Purged> {
+    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a str, now_ms: u64) -> Stored<'a, Disarmed> {
+        let after = after.to_owned();
         let work = move |books: &mut Books| {
-            let armed = armed_of(&books.connection, instance, 0, STEP_ROWS)?;
-            for alarm in &armed {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND job_id > ?2 ORDER BY job_id LIMIT {STEP_ROWS}"
+            );
+            let mut query = books.connection.prepare_cached(&sql).map_err(fault)?;
+            let found = query.query_map((signed(instance), after), alarm).and_then(Iterator::collect);
+            let some: Vec<Alarm> = found.map_err(fault)?;
+            let mut gone = 0;
+            for alarm in some.iter().filter(|alarm| alarm.state == AlarmState::Armed) {
                 remove(&books.connection, alarm.id)?;
                 note_end(&books.connection, alarm, "cancelled", now_ms, "")?;
+                gone += 1;
             }
-            Ok(Purged { gone: armed.len() as u64, more: armed.len() == STEP_ROWS })
+            let last = (some.len() == STEP_ROWS).then(|| some.into_iter().next_back()).flatten();
+            Ok(Disarmed { gone, next: last.map(|last| last.job_id) })
         };
         self.writer.write(work, |_| {})
     }
 
-    fn armed(&self, instance: InstanceNo, after: u64, limit: usize) -> Stored<'_, Vec<Alarm>> {
-        self.readers.read(self.tenants.of(instance), move |connection| armed_of(connection, instance, after, limit))
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a str, limit: usize) -> Stored<'a, Vec<Alarm>> {
+        let after = after.to_owned();
+        self.readers.read(self.tenants.of(instance), move |connection| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND state = 'armed' AND job_id > ?2 ORDER BY job_id LIMIT ?3"
+            );
+            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
+            let which = (signed(instance), after, signed(limit as u64));
+            query.query_map(which, alarm).and_then(Iterator::collect).map_err(fault)
+        })
     }
 
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
@@ -169,14 +188,6 @@ impl Alarms for SqliteStore {
 pub(super) fn free_claims(connection: &Connection) -> Result<(), StoreError> {
     let sql = "UPDATE alarm SET lease_ms = 0 WHERE state = 'armed' AND lease_ms > 0";
     connection.execute(sql, []).map(drop).map_err(fault)
-}
-
-fn armed_of(connection: &Connection, instance: InstanceNo, after: u64, limit: usize) -> Result<Vec<Alarm>, StoreError> {
-    let sql =
-        format!("SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND state = 'armed' AND id > ?2 ORDER BY id LIMIT ?3");
-    let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-    let which = (signed(instance), signed(after), signed(limit as u64));
-    query.query_map(which, alarm).and_then(Iterator::collect).map_err(fault)
 }
 
 fn arm_one(connection: &Connection, new: &Alarm) -> Result<Arming, StoreError> {
