@@ -141,6 +141,7 @@ impl Agent {
             Err(TransportError::Timeout) => tracing::warn!("the server did not answer; trying again"),
             other => other?,
         }
+        self.stir(); // however long it took to connect
         loop {
             tokio::select! {
                 why = self.transport.ended() => return Err(why),

@@ -150,6 +150,7 @@ class Link:
                         if frame.get("type") == "descriptor" and not was_up:
                             was_up = True
                             self.socket = socket
+                            self.last_s = time.monotonic()  # however long it took to connect
                             self.up.set()
                         await self._frame(socket, frame)
                 if socket.close_code == 1000 and (socket.close_reason or "").startswith(REPLACED):
