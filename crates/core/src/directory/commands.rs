@@ -8,11 +8,12 @@ use frontdesk_wire::{BotId, TenantId};
 use serde_json::Value;
 
 use super::Caller;
+use super::bots::Bots;
 use super::facts::{Fact, OfferedCommands, key};
 use super::links::{OWN_COMMANDS, OwnCommand};
 use super::registry::{AmendError, Draft, Registry};
 use super::view::View;
-use crate::port::platform::{Bot, Command, Platforms};
+use crate::port::platform::{Bot, Command, PlatformBot, Platforms};
 use crate::port::store::StoreError;
 
 /// Commands of one agent, and of one bot: vendors take no more.
@@ -140,9 +141,17 @@ impl Offers {
         Ok(())
     }
 
+    /// All bots whose platform has lists of commands, each with the list that it should have.
+    pub fn lists(&self, bots: &Bots) -> Vec<(PlatformBot, Arc<Bot>, Vec<Command>)> {
+        let platforms = self.platforms.all().filter(|platform| platform.declares_commands());
+        let names = platforms.map(|platform| &platform.descriptor().platform);
+        let bots = names.flat_map(|name| bots.all(name).into_iter().map(move |bot| (name, bot)));
+        bots.map(|(name, bot)| ((name.clone(), bot.id.clone()), bot.clone(), self.of_bot(name, &bot))).collect()
+    }
+
     /// The commands of a bot: the server's own, then those of the agents of all its tenants, by name. Where there are too
     /// many, tenants take turns; of several with one name, the one counts whose turn came first.
-    pub fn of_bot(&self, platform: &str, bot: &Bot) -> Vec<Command> {
+    fn of_bot(&self, platform: &str, bot: &Bot) -> Vec<Command> {
         let mut all: Vec<Command> = OWN_COMMANDS.iter().map(OwnCommand::offered).collect();
         let by_tenant: BTreeMap<TenantId, Vec<Command>> = self.registry.read(|view| {
             let mut by_tenant: BTreeMap<TenantId, Vec<Command>> = BTreeMap::new();

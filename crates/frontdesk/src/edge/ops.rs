@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::App;
@@ -67,7 +67,8 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
 pub struct PublicAnswers {
     /// The description of the API. Made once: it is large, and all that ask for it share it.
     openapi: OnceLock<Bytes>,
-    metrics: Arc<Semaphore>,
+    /// For texts of metrics.
+    room: Arc<Semaphore>,
     last_metrics: Mutex<Bytes>,
 }
 
@@ -76,29 +77,29 @@ const METRICS_MAX: usize = 64;
 
 impl Default for PublicAnswers {
     fn default() -> Self {
-        Self {
-            openapi: OnceLock::new(),
-            metrics: Arc::new(Semaphore::new(METRICS_MAX)),
-            last_metrics: Mutex::default(),
-        }
+        let room = Arc::new(Semaphore::new(METRICS_MAX));
+        Self { openapi: OnceLock::new(), room, last_metrics: Mutex::default() }
     }
 }
 
-pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    let answers = &app.public_answers;
-    let last = || answers.last_metrics.lock().unwrap_or_else(PoisonError::into_inner);
-    let held = answers.metrics.clone().try_acquire_owned();
-    // Above the limit all get the same text, which is the last one.
-    let text = match &held {
-        Ok(_) => match encoded(&app) {
-            Ok(text) => text,
-            Err(refusal) => return refusal.into_response(),
-        },
-        Err(_) => last().clone(),
-    };
-    last().clone_from(&text);
+impl PublicAnswers {
+    /// The metrics, and what is held until they are sent. Above the limit all get the same text, which is the last one.
+    fn metrics(
+        &self,
+        encode: impl FnOnce() -> Result<Bytes, Refusal>,
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
+        let last = || self.last_metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(held) = self.room.clone().try_acquire_owned() else { return Ok((last().clone(), None)) };
+        let text = encode()?;
+        last().clone_from(&text);
+        Ok((text, Some(held)))
+    }
+}
+
+pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, Refusal> {
+    let (text, held) = app.public_answers.metrics(|| encoded(&app))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    holding(([(header::CONTENT_TYPE, kind)], text).into_response(), held.ok())
+    Ok(holding(([(header::CONTENT_TYPE, kind)], text).into_response(), held))
 }
 
 fn encoded(app: &App) -> Result<Bytes, Refusal> {
@@ -140,4 +141,19 @@ fn description(app: &App) -> Value {
         }
     }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_that_are_not_read_are_bounded() {
+        let answers = PublicAnswers::default();
+        let answer = |text: &'static str| answers.metrics(|| Ok(text.into())).ok().unwrap();
+        let mut unread: Vec<_> = (0..METRICS_MAX).map(|_| answer("old")).collect();
+        assert_eq!(answer("new").0, "old", "there is no room for another text");
+        unread.pop();
+        assert_eq!(answer("new").0, "new");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use frontdesk_core::Desk;
 use frontdesk_core::declarations::{Declarations, Due, Report};
 use frontdesk_core::meters::Why;
-use frontdesk_core::port::platform::{Bot, Command, Platform, PlatformBot};
+use frontdesk_core::port::platform::{Platform, PlatformBot};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -80,7 +80,8 @@ impl Declaring {
         if self.seen.replace(version) == Some(version) {
             return;
         }
-        for name in self.plan.want(lists(desk), desk.env().steady_ms()) {
+        let lists = desk.directory().offers().lists(desk.directory().bots());
+        for name in self.plan.want(lists, desk.env().steady_ms()) {
             let dropped = tokio::time::timeout(STORE_TIME, desk.lease().drop_duty(&duty(&name))).await;
             if let Ok(Err(error)) = dropped {
                 tracing::warn!(%error, platform = name.0, bot = name.1.as_str(), "giving up the commands of a bot failed");
@@ -133,21 +134,6 @@ impl Declaring {
             (_, Ok(())) => {}
         }
     }
-}
-
-/// All bots with a list of commands, and the wanted list.
-fn lists(desk: &Desk) -> Vec<(PlatformBot, Arc<Bot>, Vec<Command>)> {
-    let mut found = Vec::new();
-    for platform in desk.platforms().all().filter(|platform| platform.declares_commands()) {
-        let name = &platform.descriptor().platform;
-        for id in desk.directory().bots().ids(name) {
-            if let Some(bot) = desk.directory().bots().added(name, &id) {
-                let commands = desk.directory().offers().of_bot(name, &bot);
-                found.push(((name.clone(), id), bot, commands));
-            }
-        }
-    }
-    found
 }
 
 fn duty((platform, bot): &PlatformBot) -> String {

@@ -3,11 +3,13 @@
 use frontdesk_core::port::platform::{Change, GrantedSecret, Inlet as _};
 use frontdesk_testkit::folder::{files, holds};
 use frontdesk_wire::Secret;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 use super::*;
 
-/// A browser goes from `/install` to Slack and back; returns the page.
-async fn install(scene: &Scene, team: &str) -> Reply {
+/// A browser goes from `/install` to Slack, where a person agrees. Returns the way back, and the cookie of the browser.
+async fn agree(scene: &Scene, team: &str) -> (String, String) {
     let begun = scene.harness.get("/slack/sl/install", "").await;
     assert_eq!(begun.status, 302, "{}", begun.text());
     let location = url::Url::parse(begun.header("location")).unwrap();
@@ -15,10 +17,26 @@ async fn install(scene: &Scene, team: &str) -> Reply {
     let state = location.query_pairs().find(|(name, _)| name == "state").unwrap().1.into_owned();
     let cookie = begun.header("set-cookie").split(';').next().unwrap().to_owned();
     let code = scene.act(json!({"act": "agree", "team": team}))["code"].as_str().unwrap().to_owned();
-    let path = format!("/slack/sl/oauth?code={code}&state={state}");
+    (format!("/slack/sl/oauth?code={code}&state={state}"), cookie)
+}
+
+/// The same, and the browser comes back; returns the page.
+async fn install(scene: &Scene, team: &str) -> Reply {
+    let (path, cookie) = agree(scene, team).await;
     let strange = scene.harness.get(&path, "").await;
     assert_eq!(strange.status, 403, "another browser: {}", strange.text());
     scene.harness.send(scene.harness.request("GET", &path).header("cookie", cookie)).await
+}
+
+/// Until the server has the tokens of these workspaces, and no others.
+async fn until_granted(scene: &Scene, teams: &[&str]) {
+    let granted = || {
+        let bot = scene.harness.app.desk.directory().bots().added("slack", &"sl".into()).unwrap();
+        bot.granted("workspace:").map(|(team, _)| team.to_owned()).collect::<Vec<_>>()
+    };
+    while granted() != teams {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,16 +74,9 @@ async fn workspaces_install_the_app_and_each_is_served_with_its_own_token() {
     desk.inbound().inlet("slack", &bot).changed(Change::grant_ended("workspace:T2".into(), &old)).await.unwrap();
     assert_eq!(of_ben.act(send("C2", "and here", None)).await["success"], true);
     scene.act(json!({"act": "uninstall", "team": "T2"}));
-    let granted = || {
-        let bot = scene.harness.app.desk.directory().bots().added("slack", &"sl".into()).unwrap();
-        bot.granted("workspace:").map(|(team, _)| team.to_owned()).collect::<Vec<_>>()
-    };
-    let removed = async {
-        while granted() != ["T1"] {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, removed).await.expect("the token of a workspace that removed the app is kept");
+    timeout(PATIENCE, until_granted(&scene, &["T1"]))
+        .await
+        .expect("the token of a workspace that removed the app is kept");
     let refused = of_ben.act(send("C2", "gone", None)).await;
     assert_eq!(refused["success"], false, "{refused}");
     let folder = scene.harness.folder.path().to_owned();
@@ -74,6 +85,19 @@ async fn workspaces_install_the_app_and_each_is_served_with_its_own_token() {
             assert!(!holds(&bytes, secret), "{name} holds a token");
         }
     }
+    scene.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_is_completed_if_the_browser_disconnects() {
+    let scene = Scene::without_bot("sl").await;
+    scene.add_bot(json!({ "mode": "events", "client_id": "11.22" }), None).await;
+    let (path, cookie) = agree(&scene, "T2").await;
+    let mut browser = TcpStream::connect(scene.harness.url.trim_start_matches("http://")).await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: desk.example\r\nCookie: {cookie}\r\n\r\n");
+    browser.write_all(head.as_bytes()).await.unwrap();
+    drop(browser);
+    timeout(PATIENCE, until_granted(&scene, &["T2"])).await.expect("the code was used, and its token is lost");
     scene.finish().await;
 }
 
@@ -103,16 +127,7 @@ async fn a_workspace_comes_and_goes_while_a_socket_is_open() {
     scene.say("C2", "UZOE", "<@UBOT2> hello");
     assert_eq!(of_ben.event().await.text(), "hello");
     scene.act(json!({"act": "uninstall", "team": "T2"}));
-    let is_gone = || {
-        let bot = scene.harness.app.desk.directory().bots().added("slack", &"sl".into()).unwrap();
-        bot.granted("workspace:").next().is_none()
-    };
-    let gone = async {
-        while !is_gone() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, gone).await.expect("the token is kept");
+    timeout(PATIENCE, until_granted(&scene, &[])).await.expect("the token is kept");
     let refused = of_ben.act(send("C2", "are you there?", None)).await;
     assert!(refused["error"].as_str().unwrap().contains("no workspace has installed"), "{refused}");
     scene.finish().await;

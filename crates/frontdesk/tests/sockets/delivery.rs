@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::harness::{Frame, GatewayAccount, Harness, Socket, Source, outbound};
+use crate::{expect_done, send_slow};
 
 async fn say_numbers(harness: &Harness, account: &GatewayAccount, numbers: std::ops::RangeInclusive<u32>) {
     for number in numbers {
@@ -197,10 +198,7 @@ async fn two_hundred_concurrent_actions_run_once_each_and_in_order() {
         format!("{}\n", outbound(&number.to_string(), action))
     };
     socket.text((1..=200).map(send).collect::<String>()).await;
-    for number in 1..=200 {
-        let result = socket.result(&number.to_string()).await.json["result"].clone();
-        assert_eq!(result["success"], true, "{number}: {result}");
-    }
+    expect_done(&mut socket, 1..=200).await;
     let said: Vec<_> = harness.history(&account, "c").await.iter().skip(1).map(|line| line["text"].clone()).collect();
     assert_eq!(said, numbers(1..=200), "each once, in order");
     harness.finish().await;
@@ -212,18 +210,15 @@ async fn the_result_of_an_action_is_sent_on_the_next_socket() {
     let account = harness.add_gateway("g").await;
     harness.say(&account, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
-    let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
     // Replaced during the action; the old socket still exists.
     let mut first = harness.socket(&account).await;
-    first.frame(&outbound("a", media.clone())).await;
-    source.asked().await;
+    send_slow(&mut first, "a", "c", &source).await;
     let mut second = harness.socket(&account).await;
     first.closed().await;
     source.answer(1);
     assert_eq!(second.result("a").await.json["result"]["success"], true);
     // Closed before the result, which waits for the next socket.
-    second.frame(&outbound("b", media)).await;
-    source.asked().await;
+    send_slow(&mut second, "b", "c", &source).await;
     second.hang_up().await;
     let mut tail = harness.open_stream("/admin/v1/events/stream", &harness.admin).await;
     source.answer(1);
@@ -241,9 +236,7 @@ async fn an_action_that_waits_behind_another_is_answered_on_the_next_socket_too(
     harness.say(&account, "c", "hi").await;
     let source = Source::open("image/png", b"png").await;
     let mut socket = harness.socket(&account).await;
-    let media = json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": source.url });
-    socket.frame(&outbound("slow", media)).await;
-    source.asked().await;
+    send_slow(&mut socket, "slow", "c", &source).await;
     for number in 1..=3 {
         let send = json!({ "op": "send", "chat_id": "c", "content": number.to_string() });
         socket.frame(&outbound(&number.to_string(), send)).await;

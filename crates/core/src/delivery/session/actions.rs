@@ -90,7 +90,12 @@ impl Session {
         let has_room = !memory.is_full() || self.jobs.available_permits() > JOBS_MAX_BYTES - JOBS_FREE_BYTES;
         let room = self.jobs.clone().try_acquire_many_owned(u32::try_from(bytes).unwrap_or(u32::MAX));
         let Some(room) = room.ok().filter(|_| has_room) else {
-            let text = "too many actions of this agent wait, and this one was not sent; wait for some results";
+            let text = match has_room {
+                true => "too many actions of this agent wait, and this one was not sent; wait for some results",
+                false => {
+                    "the agents of this tenant have too many actions waiting, and this one was not sent; wait for some results"
+                }
+            };
             return Err(refuse(Some(&action), Code::RateLimited, text.into()));
         };
         memory.set(bytes);

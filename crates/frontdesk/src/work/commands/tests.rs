@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use frontdesk_core::delivery::session::Session;
 use frontdesk_core::directory::{Fact, Identity};
 use frontdesk_core::port::BoxFuture;
-use frontdesk_core::port::platform::{Acted, ActingAs, Look, LookFault};
+use frontdesk_core::port::platform::{Acted, ActingAs, Bot, Command, Look, LookFault};
 use frontdesk_core::port::store::Store;
 use frontdesk_core::vault::Sealer;
 use frontdesk_core::{Parts, Rules};
