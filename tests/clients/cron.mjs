@@ -33,7 +33,7 @@ const DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 // ---- random expressions --------------------------------------------------------------------
 
-let seed = Number(process.argv[2] ?? Date.now() % 1_000_000);
+let seed = Number(process.argv[2] ?? 1);
 console.log(`seed ${seed}`);
 /** mulberry32 */
 function random(below) {

@@ -493,7 +493,7 @@ const checks = {
       }
     };
     const handler = () => assert.fail("a message came to onMessage");
-    const peer = await scene.start(handler, { setUp: (agent) => void read(agent), agentToken: "a", sleepAfter: 0.2 });
+    const peer = await scene.start(handler, { setUp: (agent) => void read(agent), agentToken: "a", sleepAfter: 1 });
     await until(() => scene.stream, "the stream");
     assert.equal(scene.after, "4");
     const copy = (seq) => {
@@ -505,7 +505,7 @@ const checks = {
     copy(5);
     scene.inboxMessage(5, "five");
     await until(() => release, "the message");
-    await sleep(400); // longer than it takes to fall asleep
+    await sleep(1500); // longer than it takes to fall asleep
     assert.deepEqual([heard, peer.acks, JSON.parse(scene.state).inbox], [["five"], ["b-4"], 4]);
     release();
     await until(() => peer.acks.length === 2, "the ack");

@@ -86,7 +86,7 @@ async def an_account_is_made_and_used(s):
     same((again.secret, made.gateway_id, made.tenant), (made.secret, "made", s.tenant.name), "the account")
     ensure(made.secret not in repr(made), "the secret is in the repr")
     same(made.environment(), {"GATEWAY_RELAY_URL": s.desk.url, "GATEWAY_RELAY_ID": "made", "GATEWAY_RELAY_SECRET": made.secret}, "variables")
-    agent = s.agent(made, sleep_after=0.5)
+    agent = s.agent(made, sleep_after=2)
 
     @agent.on_message
     async def talk(m):
@@ -241,11 +241,11 @@ async def an_alarm_has_its_payload_and_can_be_cancelled(s):
 
     agent.on_message(lambda m: asyncio.sleep(0))
     serving = asyncio.ensure_future(agent.serve())
-    await agent.alarm("gone", 1, "never")
+    await agent.alarm("gone", 3, "never")
     await agent.cancel_alarm("gone")
     await agent.alarm("tea", dt.timedelta(seconds=30), {"first": True})
     await agent.alarm("tea", 1, {"cups": 2})
-    await agent.alarm("plain", dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=2))
+    await agent.alarm("plain", dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=5))
     await until(lambda: len(seen) == 2, "two alarms")
     same(seen, [("tea", {"cups": 2}), ("plain", None)], "the alarms")
     same((await refused(agent.alarm("naive", dt.datetime(2030, 1, 1)))).code, "bad_request", "a time without a zone")

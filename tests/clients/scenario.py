@@ -10,7 +10,8 @@ FRONTDESK_CLIENT_RUST are whole commands. Such an agent is started when its wake
   FRONTDESK_IDENTITY_TOKEN    for cron and alarms (scope `identity`, bound to it)
   XDG_STATE_HOME              a folder that stays when it is started again
   SLEEP_AFTER                 seconds without work after which it goes to sleep, i.e. ends with exit code 0; absent: never
-  TICK                        a cron expression for its job `tick`; absent: no job
+  TICK                        a cron expression for its job `tick`; absent: no job. Scenarios write {soon} for the minute
+                              that begins in 20 to 80 s: by then the agent has armed it and sleeps
 
 It ends with exit code 3 when the server does not accept its id and secret (any more). What it does with a message:
 
@@ -70,8 +71,10 @@ def command(language):
 
 class Child(Sleeper):
     def __init__(self, scene, name, env):
-        self.scene, self.env = scene, env
+        self.scene = scene
         self.state = folder(f"state-{name}")
+        soon = str(time.localtime(time.time() + 80).tm_min)
+        self.env = {name: str(value).replace("{soon}", soon) for name, value in env.items()}
         self.identity = scene.tenant.token("identity", instance=name)
         super().__init__(scene.tenant, name, self.state / "log", user=f"user-of-{name}", identity=self.identity)
 
@@ -79,7 +82,7 @@ class Child(Sleeper):
         env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in os.environ}
         env.update(self.credentials(), FRONTDESK_AGENT_TOKEN=self.tenant.token("agents", instance=self.name),
                    FRONTDESK_IDENTITY_TOKEN=self.identity, XDG_STATE_HOME=str(self.state))
-        env.update((name, str(value)) for name, value in self.env.items())
+        env.update(self.env)
         return self.scene.command, env, {}
 
     def shown(self, count=8):
@@ -220,7 +223,7 @@ class Scene:
         if what == "desk":
             self.desk.start()
         else:
-            self.child(step).env.update(step.get("env", {}))
+            self.child(step).env.update((name, str(value)) for name, value in step.get("env", {}).items())
             self.child(step).start()
 
     def do_kill(self, what, step):

@@ -146,7 +146,7 @@ def messages_for_a_stopped_gateway_are_stored(s):
 @check
 def the_gateway_starts_and_gets_the_message(s):
     s.bob.start()
-    s.answered("alice", "mark-early", 90)
+    s.answered("alice", "mark-early", 300)
     ensure("are you there?" in s.turns("mark-early")[0], f"the text: {s.turns('mark-early')}")
     s.settled()
     same(s.status(), "active", "status")
@@ -162,7 +162,7 @@ def a_question_is_answered_by_its_model(s):
 @check
 def a_question_during_a_turn_does_not_disturb_it(s):
     s.notify("erin", "think about it: take-your-time mark-slow")
-    wait_for(lambda: s.turns("mark-slow"), "the slow turn", 30)
+    wait_for(lambda: s.turns("mark-slow"), "the slow turn", 60)
     told = s.exchange("erin", "and what is this? mark-meanwhile", "q-2")
     same(told["content"], "The stub heard mark-meanwhile.", "the answer")
     s.model.slow.set()
@@ -176,7 +176,7 @@ def a_message_during_a_question_is_not_its_answer(s):
     told = []
     asker = threading.Thread(target=lambda: told.append(s.exchange("kim", "ponder this: take-your-time mark-pondered", "q-4")))
     asker.start()
-    wait_for(lambda: s.turns("mark-pondered"), "the question", 30)
+    wait_for(lambda: s.turns("mark-pondered"), "the question", 60)
     # the first message in that chat: the gateway sends a notice of its own, and then answers
     s.notify("kim", "by the way mark-byway")
     s.answered("kim", "mark-byway")
@@ -236,7 +236,7 @@ def a_stopped_gateway_is_not_woken_and_does_not_answer(s):
 @check
 def messages_sent_meanwhile_are_delivered_once_after_a_restart(s):
     s.bob.start()
-    s.answered("ivan", "mark-late", 90)
+    s.answered("ivan", "mark-late", 300)
     s.answered("judy", "mark-nobody")
     s.settled()
     for _, _, text, _ in s.said:

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +24,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import harness
-from harness import (NEWEST, Checks, Desk, end_process, ensure, folder, gateway_env, request, same, start_process,
+from harness import (NEWEST, Checks, Desk, end_process, ensure, folder, free_port, gateway_env, request, same, start_process,
                      unique, wait_for, write_login)
 
 FAR = "2099-01-01T00:00:00.5+05:30"
@@ -34,13 +33,6 @@ check = Checks()
 
 def soon(seconds=0.0):
     return (datetime.now(timezone.utc) + timedelta(seconds=seconds)).isoformat()
-
-
-def free_port():
-    """A port that was just free: the dashboard needs a fixed one, and keeps it over restarts."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # ── the provider's side, in a separate process ─────────────────────────────
@@ -506,7 +498,8 @@ def a_fire_runs_the_job_and_the_agent_arms_the_next(b):
 def a_finished_job_leaves_nothing_armed(b):
     agent = b.agent()
     agent.open_dashboard()
-    due = datetime.now(timezone.utc) + timedelta(seconds=1.5)
+    agent.jobs()  # its process runs from here on
+    due = datetime.now(timezone.utc) + timedelta(seconds=5)
     once = agent.job(due.isoformat())["id"]
     agent.good("provider", "on_jobs_changed")
     same(agent.armed(), {once: due.isoformat()}, "armed")
@@ -579,7 +572,8 @@ def a_dashboard_of_another_agent_runs_nothing(b):
 def a_killed_server_fires_alarms_that_came_due_meanwhile(b):
     agent = b.agent()
     agent.open_dashboard()
-    due = datetime.now(timezone.utc) + timedelta(seconds=3)
+    agent.jobs()  # its process runs from here on
+    due = datetime.now(timezone.utc) + timedelta(seconds=10)
     job = agent.job(due.isoformat())["id"]
     agent.good("provider", "on_jobs_changed")
     b.desk.stop(signal.SIGKILL)

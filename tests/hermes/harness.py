@@ -1,10 +1,12 @@
 """Shared parts of the gateway tests: servers, drivers, stub servers."""
 
 import argparse
+import contextlib
 import http.server
 import itertools
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -151,9 +153,11 @@ def request(method, url, body=None, token=None, timeout=15.0, more=None):
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """For a server that needs a fixed port, and may start some seconds later. The system gives none of these to others."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(15_000, 32_000)))
+            return probe.getsockname()[1]
 
 
 def in_postgres(name):
@@ -555,7 +559,7 @@ class Model(Stub):
                 hold = "take-your-time" in last
                 if not body.get("stream"):
                     if hold:
-                        outer.slow.wait(30)
+                        outer.slow.wait(120)
                     self.reply({**base, "object": "chat.completion", "usage": usage, "choices": [
                         {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "".join(words)}}]})
                     return
@@ -573,7 +577,7 @@ class Model(Stub):
                 chunk({"role": "assistant", "content": ""})
                 for number, word in enumerate(words):
                     if hold and number == 1:
-                        outer.slow.wait(30)
+                        outer.slow.wait(120)
                     chunk({"content": word})
                 chunk({}, "stop", usage=usage)
                 self.wfile.write(b"data: [DONE]\n\n")

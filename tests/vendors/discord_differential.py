@@ -121,6 +121,7 @@ class Scene:
         mark = unique("mark")
         self.direct(mark, by=ZED)
         native, ours = self.native.until(mark), self.relay.until(mark)
+        self.comparison.take_late(name, self.native, native, ours)
         self.comparison.step(name, native, ours)
 
     def play(self, function):

@@ -150,7 +150,9 @@ class Scene:
         mark = unique("mark")
         self.fake.settle()
         self.say(mark, "oc_zed", ZED)
-        self.comparison.step(name, self.native.until(mark), self.relay.until(mark))
+        native, ours = self.native.until(mark), self.relay.until(mark)
+        self.comparison.take_late(name, self.native, native, ours)
+        self.comparison.step(name, native, ours)
 
     def play(self, function):
         function(self)

@@ -466,7 +466,7 @@ class Scene:
             mark = f"mark-{word}{attempt}"
             self.side.say(user, chat, f"do tell {mark}", **more)
             try:
-                return mark, self.answer(chat, mark, timeout=15)
+                return mark, self.answer(chat, mark, timeout=40)
             except Exception:
                 if attempt == 3:
                     raise
@@ -522,7 +522,7 @@ class Stage:
 def a_direct_message_wakes_the_sleeping_gateway_and_is_answered(s):
     dm = s.side.dms[s.side.ann]
     s.side.say(s.side.ann, dm, "are you there? mark-early")
-    s.answer(dm, "mark-early", timeout=120)
+    s.answer(dm, "mark-early", timeout=300)
     ensure(s.wake.pokes, "nobody was woken")
     s.ask(s.side.ann, dm, "second")
     texts = [m["text"] for m in s.side.messages(dm) if "The stub heard" in m["text"]]

@@ -9,7 +9,6 @@ line is the tally.
 import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hermes"))
 
 from harness import (  # noqa: E402
-    NEWEST, Checks, Desk, Driver, Link, Quiet, Stub, cache_root, end_process, ensure, folder, request, same,
+    NEWEST, Checks, Desk, Driver, Link, Quiet, Stub, cache_root, end_process, ensure, folder, free_port, request, same,
     start_process, unique, wait_for)
 
 SYNAPSE = "matrix-synapse==1.163.0"
@@ -46,12 +45,6 @@ def synapse_python():
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", SYNAPSE], check=True)
         ready.write_text(SYNAPSE)
     return str(python)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Homeserver:
@@ -479,13 +472,13 @@ def a_slow_room_holds_up_no_other(s):
     room = s.ann.room(s.me, s.ben.id, name="Slow")
     s.ben.join(room)
     wait_for(lambda: s.me in s.ann.members(room), "the bot in the room", timeout=20)
-    s.wire.slow = (quote(room), 8)
+    s.wire.slow = (quote(room), 20)
     s.ann.say(room, "slow")
     s.ann.say(s.dm, "quick")
     s.link.inbound("quick", timeout=12)
     # While it is not known who sees the room, nobody gets its messages. The listener reads it again.
     s.wire.slow = None
-    s.link.inbound("slow", timeout=40)
+    s.link.inbound("slow", timeout=60)
 
 
 @check

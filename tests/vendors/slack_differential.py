@@ -157,6 +157,7 @@ class Scene:
         self.fake.settle()
         self.say(mark, "D9", ZED)
         native, ours = self.native.until(mark), self.relay.until(mark)
+        self.comparison.take_late(name, self.native, native, ours)
         for record in native:
             record["reply_to_message_id"] = record["reply_to_message_id"] or None  # in direct chats it is an empty text
         self.comparison.step(name, native, ours)

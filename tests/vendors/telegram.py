@@ -260,7 +260,7 @@ async def refusals_have_the_classes_of_the_library(s):
 
 @check
 async def rate_limits_are_refused_with_a_pause(s):
-    s.fake.control("limits", {"enabled": True})
+    s.fake.control("limits", {"enabled": True, "chat": {"burst": 3, "every_ms": 60_000}})
     for _ in range(3):
         await s.bot.send_message(chat_id=ANN, text="a")
     error = await s.refused("rate", s.bot.send_message(chat_id=ANN, text="a"))

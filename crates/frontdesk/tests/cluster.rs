@@ -74,7 +74,7 @@ async fn a_gateway_revoked_at_one_server_is_disconnected_at_another(bus: BusKind
         (status == 200).then_some(())
     };
     until("the gateway is known", SOON, known).await;
-    let (status, revoked) = b.api.ask(Method::POST, "/admin/v1/gateways/ann/revoke", &b.api.admin, None).await.unwrap();
+    let (status, revoked) = b.api.answer(Method::POST, "/admin/v1/gateways/ann/revoke", &b.api.admin, None).await;
     assert_eq!((status, &revoked["unconfirmed"]), (200, &json!([])), "{revoked} {}", cluster.logs());
     let closed = timeout(SOON, async {
         loop {
@@ -211,7 +211,7 @@ async fn a_button_pressed_at_all_servers_at_once_is_one_answer(bus: BusKind) {
     }
     let account = a.api.add_gateway("ann", None).await;
     let admin = async |path: &str, body: Value| {
-        let (status, said) = a.api.ask(Method::POST, path, &a.api.admin, Some(&body)).await.unwrap();
+        let (status, said) = a.api.answer(Method::POST, path, &a.api.admin, Some(&body)).await;
         assert_eq!(status, 201, "{path}: {said}");
     };
     let settings = json!({ "base_url": discord.base_url, "application_id": BOT.to_string(), "socket": "off",

@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 async fn ask(desk: &Desk, method: Method, path: &str, token: &str, body: Value) -> (u16, Value) {
-    desk.api.ask(method, path, token, Some(&body)).await.unwrap()
+    desk.api.answer(method, path, token, Some(&body)).await
 }
 
 /// A token of a scope, which both servers know.
@@ -54,7 +54,7 @@ async fn a_question_at_one_server_is_answered_at_another(bus: BusKind) {
     let asking = ask(one, Method::POST, "/v1/agents/alice/exchange", &token, body);
     let answering = async {
         let asked = async || {
-            let (_, inbox) = other.api.ask(Method::GET, "/v1/agents/alice/inbox", &token, None).await.unwrap();
+            let (_, inbox) = other.api.answer(Method::GET, "/v1/agents/alice/inbox", &token, None).await;
             (inbox["messages"].as_array()?.len() == 1).then_some(())
         };
         until("the question is in the inbox", SOON, asked).await;

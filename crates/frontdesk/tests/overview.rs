@@ -119,7 +119,7 @@ async fn doctor_tells_of_all_servers() {
         "platform": "telegram", "id": "lost", "tenant": TENANT,
         "settings": { "base_url": "http://127.0.0.1:9" }, "secrets": { "token": "123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11" },
     });
-    let (status, added) = a.ask(Method::POST, "/admin/v1/bots", &a.admin, Some(&bot)).await.unwrap();
+    let (status, added) = a.answer(Method::POST, "/admin/v1/bots", &a.admin, Some(&bot)).await;
     assert_eq!(status, 201, "{added}");
     let mut elsewhere = 0;
     for api in [&a, &b] {
@@ -135,7 +135,7 @@ async fn doctor_tells_of_all_servers() {
         assert!(has, "{check}");
     }
     assert_eq!(elsewhere, 1, "one of them listens");
-    let (status, _) = a.ask(Method::DELETE, "/admin/v1/bots/telegram/lost", &a.admin, None).await.unwrap();
+    let (status, _) = a.answer(Method::DELETE, "/admin/v1/bots/telegram/lost", &a.admin, None).await;
     assert_eq!(status, 204);
     for api in [&a, &b] {
         until("nothing fails", SOON, async || findings(api, "bot").await.is_empty().then_some(())).await;

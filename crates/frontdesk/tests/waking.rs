@@ -85,7 +85,7 @@ async fn dial(api: &Api, account: &GatewayAccount) -> Socket {
 /// Sends `going_idle` and waits for its ack.
 async fn go_idle(socket: &mut Socket) {
     socket.say(&GatewayLine::GoingIdle.line()).await.unwrap();
-    match timeout(Duration::from_secs(10), socket.receive()).await.unwrap() {
+    match timeout(SOON, socket.receive()).await.unwrap() {
         Received::Frame(frame) if frame["type"] == "going_idle_ack" => {}
         other => panic!("no ack of going_idle: {other:?}"),
     }
@@ -100,8 +100,8 @@ async fn wait_until_gone(api: &Api, gateway: &str) {
 
 #[tokio::test]
 async fn a_sleeping_agent_is_called_once_per_cooldown_until_it_connects() {
-    let cooldown = Duration::from_secs(2);
-    let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "2000")]).await;
+    let cooldown = Duration::from_secs(15);
+    let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "15000")]).await;
     let wake = WakeServer::start(200).await;
     let account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = &desk.api;
@@ -138,15 +138,14 @@ async fn a_sleeping_agent_is_called_once_per_cooldown_until_it_connects() {
     assert!(wake.times()[2] - asked + SLACK < cooldown, "{:?}", wake.times()[2] - asked);
     let mut socket = dial(api, &account).await;
     assert_eq!(socket.take(1).await, ["m5"]);
-    sleep(cooldown * 3).await;
+    sleep(cooldown + Duration::from_secs(3)).await;
     assert_eq!(wake.count(), 3, "a connected agent is not called");
     assert_eq!(api.metric("frontdesk_wakes_total{why=\"answered\"}").await, 3);
 }
 
 #[tokio::test]
 async fn an_agent_that_acked_everything_is_not_called_again() {
-    let cooldown = Duration::from_millis(500);
-    let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "500")]).await;
+    let desk = Desk::start(&[("WAKE_COOLDOWN_MS", "5000")]).await;
     let wake = WakeServer::start(200).await;
     let account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = &desk.api;
@@ -162,7 +161,7 @@ async fn an_agent_that_acked_everything_is_not_called_again() {
         socket.hang_up().await;
         wait_until_gone(api, "ann").await;
     }
-    sleep(cooldown * 5).await; // an unnecessary call would come after one cooldown, or a later one
+    sleep(Duration::from_secs(8)).await; // an unnecessary call would come after the cooldown
     assert_eq!(wake.count(), 3);
 }
 
@@ -180,7 +179,8 @@ async fn a_failing_wake_url_is_retried_with_growing_delays_until_the_agent_conne
     let (one, two) = (times[1] - times[0], times[2] - times[1]);
     assert!(one + SLACK >= Duration::from_secs(1), "{one:?}");
     assert!(two + SLACK >= Duration::from_secs(2), "{one:?}, then {two:?}");
-    assert_eq!(api.metric("frontdesk_wakes_total{why=\"bad_status\"}").await, 3);
+    let counted = async || api.metric("frontdesk_wakes_total{why=\"bad_status\"}").await;
+    until("the third answer is counted", SOON, async || (counted().await == 3).then_some(())).await;
 
     let mut socket = dial(api, &account).await;
     assert_eq!(socket.take(2).await, ["m0", "m1"]);
@@ -191,10 +191,8 @@ async fn a_failing_wake_url_is_retried_with_growing_delays_until_the_agent_conne
     wake.status.store(204, Ordering::SeqCst);
     socket.hang_up().await;
     wait_until_gone(api, "ann").await;
-    let asked = Instant::now();
     say(api, "ann", "m2").await;
     wake.wait_for(4, SOON).await;
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
 }
 
 #[tokio::test]
@@ -298,7 +296,8 @@ async fn notices(api: &Api, chat: &str) -> usize {
 
 #[tokio::test]
 async fn users_are_notified_once_that_their_agent_is_away_and_messages_stay() {
-    let mut desk = Desk::start(&[("WAKE_NOTICE_AFTER_S", "1")]).await;
+    let notice_after = Duration::from_secs(10); // long enough to store three messages before
+    let mut desk = Desk::start(&[("WAKE_NOTICE_AFTER_S", "10")]).await;
     let wake = WakeServer::start(500).await;
     let account = desk.api.add_gateway("ann", Some(&wake.url)).await;
     let api = desk.api.clone();
@@ -310,7 +309,7 @@ async fn users_are_notified_once_that_their_agent_is_away_and_messages_stay() {
     for chat in ["one", "two"] {
         until("users are notified", SOON, async || (notices(&api, chat).await > 0).then_some(())).await;
     }
-    assert!(began.elapsed() >= Duration::from_secs(1), "notified too early");
+    assert!(began.elapsed() >= notice_after, "notified too early");
     let line = api.history("one").await.pop().unwrap();
     assert_eq!((&line["kind"], &line["direction"]), (&"notice".into(), &"out".into()), "{line}");
     sleep(Duration::from_millis(1500)).await;
@@ -320,7 +319,7 @@ async fn users_are_notified_once_that_their_agent_is_away_and_messages_stay() {
     desk.start_again().await;
     sleep(Duration::from_millis(1500)).await;
     desk.signal("TERM");
-    assert!(desk.ended(Duration::from_secs(10)).await.unwrap().success());
+    assert!(desk.ended(SOON).await.unwrap().success());
     desk.start_again().await;
     sleep(Duration::from_millis(1500)).await;
     assert_eq!((notices(&api, "one").await, notices(&api, "two").await), (1, 1));
@@ -395,7 +394,7 @@ async fn the_server_is_healthy_and_stops_gracefully() {
     drop(sockets);
     timeout(SOON, drained(chat)).await.expect("the chat stream did not end");
     timeout(SOON, drained(tail)).await.expect("the tail did not end");
-    let ended = desk.ended(Duration::from_secs(10)).await.expect("the server did not stop within ten seconds");
+    let ended = desk.ended(SOON).await.expect("the server did not stop");
     let took = asked.elapsed();
     assert_eq!(ended.code(), Some(0), "{}", desk.log());
     assert!(took < Duration::from_secs(5), "all clients were closed, but the shutdown took {took:?}");
@@ -415,7 +414,7 @@ async fn idle_connections_do_not_delay_a_shutdown_for_long() {
         desk.api.look("/admin/v1/tenants").await; // this connection stays open, too
         let asked = Instant::now();
         desk.signal("TERM");
-        let ended = desk.ended(Duration::from_secs(10)).await.expect("the server did not stop within ten seconds");
+        let ended = desk.ended(SOON).await.expect("the server did not stop");
         assert_eq!(ended.code(), Some(0));
         println!("after {request:?} stopped in {:?}", asked.elapsed());
         drop(silent);
@@ -439,7 +438,7 @@ async fn messages_accepted_during_a_shutdown_are_stored() {
     });
     sleep(Duration::from_millis(300)).await;
     desk.signal("TERM");
-    let ended = desk.ended(Duration::from_secs(10)).await.expect("the server did not stop within ten seconds");
+    let ended = desk.ended(SOON).await.expect("the server did not stop");
     assert_eq!(ended.code(), Some(0));
     let taken = posting.await.unwrap();
     desk.start_again().await;
@@ -474,7 +473,7 @@ async fn an_endless_request_delays_a_shutdown_only_until_the_deadline_or_a_secon
             let ended = desk.ended(Duration::from_secs(2)).await.expect("the second signal must stop it at once");
             assert_eq!(ended.code(), Some(0));
         } else {
-            let ended = desk.ended(Duration::from_secs(10)).await.expect("the server did not stop within ten seconds");
+            let ended = desk.ended(SOON).await.expect("the server did not stop");
             assert_eq!(ended.code(), Some(0));
             println!("an endless request held the stop up for {:?}", asked.elapsed());
             desk.start_again().await;

@@ -352,7 +352,7 @@ async fn an_answer_that_does_not_end_is_limited_in_time_only_until_it_begins() {
     use frontdesk_core::port::media::read_whole;
     let client = GuardedClient::new(&["127.0.0.0/8".to_owned()]);
     let (url, go_on) = going_on().await;
-    let time = Some(Duration::from_millis(200));
+    let time = Some(Duration::from_secs(3));
     let limited = client.open(Call { time, ..Call::get(&url, 99) }).await.unwrap();
     let endless = client.open(Call { time, endless: true, ..Call::get(&url, 99) });
     // The first connection is held until its time limit, and only then continues.
@@ -360,7 +360,7 @@ async fn an_answer_that_does_not_end_is_limited_in_time_only_until_it_begins() {
     go_on.notify_one();
     let endless = endless.await.unwrap();
     let second = async {
-        tokio::time::sleep(Duration::from_millis(400)).await; // longer than its time
+        tokio::time::sleep(Duration::from_secs(4)).await; // longer than its time
         go_on.notify_one();
     };
     let (body, ()) = tokio::join!(read_whole(endless.body), second);

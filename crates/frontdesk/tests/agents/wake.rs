@@ -105,7 +105,7 @@ async fn rule_15_when_is_immediate_later_or_refused() {
     for body in [json!({ "context": 5 }), json!({ "session_id": [] })] {
         assert_eq!(class(&plane.wake("alice", body).await, 400), "ValidationError");
     }
-    let soon = plane.harness.app.desk.env().now_ms() + 1_500;
+    let soon = plane.harness.app.desk.env().now_ms() + 5_000;
     let told = plane.wake("alice", json!({ "context": "then", "when": soon })).await.expect(200);
     assert_eq!((&told["woken"], &told["scheduled_for"]), (&json!(false), &json!(soon)));
     let message = stream.message().await;
@@ -118,7 +118,7 @@ async fn rule_15_when_is_immediate_later_or_refused() {
 #[tokio::test]
 async fn rule_15_a_scheduled_wake_survives_a_restart_and_fires_once() {
     let plane = Plane::with_agents(&["alice", "gone"]).await;
-    let soon = plane.harness.app.desk.env().now_ms() + 2_500;
+    let soon = plane.harness.app.desk.env().now_ms() + 10_000;
     plane.wake("alice@tab", json!({ "context": "after the night", "when": soon })).await.expect(200);
     plane.wake("gone", json!({ "context": "never", "when": soon })).await.expect(200);
     plane.harness.call("DELETE", "/v1/agents/gone", &plane.operator, &serde_json::Value::Null).await;
@@ -180,6 +180,10 @@ async fn wake_calls_end_when_the_agent_connects_by_socket() {
     }
     while canary.was_asked() {
         canary.asked().await;
+    }
+    canary.asked().await;
+    while source.was_asked() {
+        source.asked().await; // it was decided before the agent connected
     }
     for _ in 0..5 {
         canary.asked().await;
@@ -554,7 +558,7 @@ async fn rule_15_slow_connectors_of_a_tenant_do_not_delay_wakes_of_another() {
     let other = plane.harness.token("other", "agents").await;
     plane.harness.call("PUT", "/v1/agents/bob", &other, &json!({})).await.expect(200);
     let later = |ms: u64| json!({ "context": "up", "when": plane.harness.app.desk.env().now_ms() + ms });
-    let soon = later(2_000);
+    let soon = later(10_000);
     let slow = futures_util::future::join_all((0..160).map(|_| plane.wake("alice", soon.clone()))).await;
     assert!(slow.iter().all(|reply| reply.expect(200)["scheduled_for"].is_u64()));
     for _ in 0..128 {

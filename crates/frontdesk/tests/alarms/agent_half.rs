@@ -174,7 +174,7 @@ async fn fired(harness: &Harness, instance: &str, job: &str, count: usize) {
 async fn a_job_is_fired_by_webhook_runs_once_and_the_next_run_is_armed() {
     let harness = Harness::open().await;
     let mut agent = Agent::open(&harness, "home").await;
-    let first = in_ms(250);
+    let first = in_ms(3_000);
     agent.provider.put(recurring("tea", 600, first)).await.unwrap();
     assert_eq!(agent.armed().await, [("tea".to_owned(), first.to_string())]);
     assert_eq!(agent.ran().await, "tea");

@@ -243,17 +243,18 @@ async fn a_2xx_status_completes_a_fire_whatever_the_body_does() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_with_many_alarms_does_not_delay_another() {
-    let harness = Harness::open().await;
+    let (harness, clock) = Harness::still().await;
     let (big, small) = (agent(&harness, "big", "b").await, agent(&harness, "small", "s").await);
     let (slow, quick) = (Sink::open().await, Sink::open().await);
     slow.hold();
-    big.arm_many("big", 2_000, &iso(now_ms() + 2_000), &slow.url).await;
+    big.arm_many("big", 2_000, &iso(clock.now_ms() + 1_000), &slow.url).await;
+    clock.advance_ms(2_000);
     slow.wait(PER_HOST).await;
-    small.arm("elsewhere", &iso(now_ms()), &quick.url).await;
+    small.arm("elsewhere", &iso(clock.now_ms()), &quick.url).await;
     quick.wait(1).await;
     assert_eq!(slow.fires().len(), PER_HOST, "the limit of one host, with no fire finished yet");
     // At the same slow host it gets the next free slot, and does not wait for two thousand others.
-    small.arm("there-too", &iso(now_ms()), &slow.url).await;
+    small.arm("there-too", &iso(clock.now_ms()), &slow.url).await;
     slow.release();
     let fires = slow.wait(2_001).await;
     let place = fires.iter().position(|fire| fire.job() == "there-too").unwrap();
@@ -263,20 +264,21 @@ async fn a_tenant_with_many_alarms_does_not_delay_another() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_with_many_hanging_hosts_does_not_delay_another() {
-    let harness = Harness::open().await;
+    let (harness, clock) = Harness::still().await;
     let (big, small) = (agent(&harness, "big", "b").await, agent(&harness, "small", "s").await);
     let quick = Sink::open().await;
     let mut hosts = Vec::new();
     // More than the total limit of concurrent fires.
     for number in 0..20 {
         let host = BadHost::open(Manner::Hang).await;
-        big.arm_many(&format!("hang-{number}"), 64, &iso(now_ms()), &host.url).await;
+        big.arm_many(&format!("hang-{number}"), 64, &iso(clock.now_ms() + 1_000), &host.url).await;
         hosts.push(host);
     }
+    clock.advance_ms(2_000);
     for host in &hosts[..8] {
         timeout(PATIENCE, host.asked.notified()).await.expect("the host was not called");
     }
-    small.arm("alone", &iso(now_ms()), &quick.url).await;
+    small.arm("alone", &iso(clock.now_ms()), &quick.url).await;
     quick.wait(1).await;
     assert!(!hosts.iter().any(BadHost::was_left), "it waited for a hanging host");
     drop(hosts);

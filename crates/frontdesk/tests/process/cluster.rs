@@ -5,7 +5,6 @@ use std::time::Duration;
 use frontdesk_testkit::postgres::TestSchema;
 use frontdesk_testkit::proxy::{CUT_TO_CLIENT, CUT_TO_SERVER, Proxy};
 use frontdesk_testkit::redis;
-use reqwest::Method;
 
 use super::{Desk, GatewayAccount, Socket, until};
 
@@ -61,7 +60,7 @@ impl Cluster {
             desks.push(Desk::start(&[&shared, settings].concat()).await);
         }
         // Each has read what the others wrote at their start.
-        let (_, list) = desks[0].api.ask(Method::GET, "/admin/v1/desks", &desks[0].api.admin, None).await.unwrap();
+        let list = desks[0].api.look("/admin/v1/desks").await;
         assert_eq!(list["desks"].as_array().unwrap().len(), names.len(), "{list}");
         if let Some(proxy) = &redis {
             proxy.cut(CUT_TO_CLIENT | CUT_TO_SERVER);

@@ -194,12 +194,16 @@ impl Api {
     }
 
     /// Asks again while the server says that it cannot answer now, as one of a cluster does after a stall of its machine.
-    async fn expect(&self, expected: u16, method: Method, path: &str, bearer: &str, body: Option<&Value>) -> Value {
+    pub(crate) async fn answer(&self, method: Method, path: &str, bearer: &str, body: Option<&Value>) -> (u16, Value) {
         let answered = async || {
             let (status, body) = self.ask(method.clone(), path, bearer, body).await.unwrap();
             (status != 503).then_some((status, body))
         };
-        let (status, body) = until(path, PATIENCE, answered).await;
+        until(path, PATIENCE, answered).await
+    }
+
+    async fn expect(&self, expected: u16, method: Method, path: &str, bearer: &str, body: Option<&Value>) -> Value {
+        let (status, body) = self.answer(method, path, bearer, body).await;
         assert_eq!(status, expected, "{path}: {body}");
         body
     }

@@ -39,7 +39,7 @@ pub(crate) const HIDDEN: u64 = 1_100_000_000_000_000_103;
 pub(crate) const MUTE: u64 = 1_100_000_000_000_000_104;
 pub(crate) const OTHER: u64 = 1_100_000_000_000_000_105;
 const BASE: &str = "http://127.0.0.1:9/api/v10";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Calls of the API go to the fake without a socket.
 struct ToFake {

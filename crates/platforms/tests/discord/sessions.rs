@@ -195,6 +195,6 @@ async fn nothing_is_lost_by_a_socket_in_trouble() {
     }
     let connects = scene.connects_after(0);
     assert_eq!(connects.iter().filter(|it| *it == "identify").count(), 2, "{connects:?}");
-    tokio::time::timeout(Duration::from_secs(5), scene.has_read_back()).await.unwrap();
+    scene.has_read_back().await;
     assert_eq!(scene.gaps().len(), 1, "{:?}", scene.gaps());
 }
