@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 from gateway.platforms import base
@@ -63,7 +64,7 @@ def main():
     base.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": no_sleep})
     base.logger.disabled = True
     program = os.environ["FRONTDESK_REFUSALS_BIN"]
-    lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = subprocess.run([program, Path(__file__).resolve().parents[2] / "crates"], check=True, capture_output=True, text=True).stdout.splitlines()
     passed = failed = plain = 0
     for line in lines:
         refusal = json.loads(line)

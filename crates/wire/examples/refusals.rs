@@ -1,11 +1,11 @@
 //! Prints how the desk words refusals: one JSON object a line, `{"code","text","sent"}`, where `sent` says
 //! whether something of the message may be in the chat. The test with the real gateway reads it
 //! (`tests/hermes/classify.py`). The texts are those in the sources, and others that platforms and libraries may put in
-//! the middle of them.
+//! the middle of them. The argument is the folder of the crates.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use frontdesk_wire::code::CODES;
 use frontdesk_wire::{ActionResult, Code};
@@ -174,9 +174,10 @@ fn texts_below(folder: &Path, found: &mut BTreeSet<String>) -> io::Result<()> {
 }
 
 fn main() -> io::Result<()> {
+    let crates = PathBuf::from(std::env::args_os().nth(1).unwrap_or_else(|| "crates".into()));
     let mut texts: BTreeSet<String> = BTreeSet::new();
     for folder in ["core", "platforms"] {
-        texts_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder).join("src"), &mut texts)?;
+        texts_below(&crates.join(folder).join("src"), &mut texts)?;
     }
     assert!(texts.len() > 80, "{} texts in the sources", texts.len());
     texts.extend(TEXTS.iter().map(|text| (*text).to_owned()));
