@@ -57,27 +57,38 @@ async fn bodies_before_authentication_are_small() {
 
 /// A client whose connection is closed while it sends may never see the reason.
 #[tokio::test]
-async fn a_body_that_is_too_large_is_answered_and_the_connection_stays_usable() {
-    let harness = Harness::open().await;
+async fn a_client_that_sends_a_large_body_can_read_the_refusal_and_the_connection_stays_usable() {
+    let harness = Harness::with(|config| config.media.per_tenant_bytes = 1).await;
+    let account = harness.add_gateway("g").await;
     let mut stream = connect(&harness).await;
     let body = vec![b' '; 3 << 20];
-    for head in [format!("Content-Length: {}", body.len()), "Transfer-Encoding: chunked".to_owned()] {
+    let (length, chunked) = (format!("Content-Length: {}", body.len()), "Transfer-Encoding: chunked".to_owned());
+    let json = "Content-Type: application/json";
+    for (path, bearer, kind, length, wanted) in [
+        ("/admin/v1/tokens", &harness.admin, json, &length, 413),
+        ("/admin/v1/tokens", &harness.admin, json, &chunked, 413),
+        ("/admin/v1/tokens", &harness.admin, "Content-Type: text/plain", &length, 415),
+        ("/admin/v1/tokens", &account.chat, json, &length, 401),
+        ("/chat/v1/media", &harness.admin, "Content-Type: image/png", &length, 401),
+        ("/chat/v1/media", &account.chat, "Content-Type: image/png", &length, 413), // its tenant may store one byte
+        ("/nowhere", &account.chat, json, &length, 404),
+    ] {
         let head = format!(
-            "POST /admin/v1/tenants HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n{head}\r\n\r\n",
-            harness.admin
+            "POST {path} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {bearer}\r\n{kind}\r\n{length}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        if head.contains("chunked") {
+        let is_chunked = *length == chunked;
+        if is_chunked {
             stream.write_all(format!("{:x}\r\n", body.len()).as_bytes()).await.unwrap();
         }
         stream.write_all(&body).await.unwrap();
-        if head.contains("chunked") {
+        if is_chunked {
             stream.write_all(b"\r\n0\r\n\r\n").await.unwrap();
         }
         let (status, text) = answer(&mut stream).await;
-        assert_eq!(status, 413, "{text}");
+        assert_eq!(status, wanted, "{path}: {text}");
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: desk\r\n\r\n").await.unwrap();
-        assert_eq!(answer(&mut stream).await, (200, "ok\n".into()));
+        assert_eq!(answer(&mut stream).await, (200, "ok\n".into()), "{path}");
     }
     harness.finish().await;
 }
@@ -145,8 +156,10 @@ async fn stalled_bodies_take_the_memory_of_nobody_else() {
         };
         timeout(PATIENCE, full).await.expect("stalled bodies are not limited");
     };
-    let deliver =
-        |token: &str| harness.request("POST", "/v1/agents/alice/deliver").bearer_auth(token).json(&message(9000));
+    let deliver_long = |token: &str, bytes: usize| {
+        harness.request("POST", "/v1/agents/alice/deliver").bearer_auth(token).json(&message(bytes))
+    };
+    let deliver = |token: &str| deliver_long(token, 9_000);
     let (own, large) = (|| deliver(&token), || hook("builds", 200_000));
     go_on(&mut stalled).await;
     tokio::join!(is_full(&own), is_full(&large));
@@ -156,6 +169,7 @@ async fn stalled_bodies_take_the_memory_of_nobody_else() {
     assert_eq!(harness.send(hook("builds", 10_000)).await.status, 401, "an ordinary message at the same door");
     assert_eq!(harness.send(hook("other", 200_000)).await.status, 401, "a large one at another door");
     assert_eq!(harness.send(deliver(&token)).await.status, 503, "still");
+    assert_eq!(harness.send(deliver_long(&token, 2_000_000)).await.status, 503, "its client can read the refusal");
     drop(stalled);
     let free = async { while harness.send(deliver(&token)).await.status != 200 {} };
     timeout(PATIENCE, free).await.expect("the memory is not given back");

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 use super::App;
 use super::body_memory::{BodyMemoryFull, BodyReservation};
 use super::error::{Form, Refusal};
-use super::flow::discard;
 
 /// Larger than any valid body; media have their own route and limit.
 const JSON_MAX_BYTES: usize = 2 << 20;
@@ -51,26 +50,16 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// Reads the whole body, or returns `too_large` as soon as that is known.
 pub(crate) async fn whole(request: Request, max_bytes: usize) -> Result<Bytes, Refusal> {
-    let waits = waits_to_send(request.headers());
     let held = request.extensions().get::<BodyReservation>().cloned();
-    limited(request.into_body(), max_bytes, waits, held).await
-}
-
-/// Whether the client sent `Expect` and waits before it sends the body: a refused body is then not sent at all.
-pub(crate) fn waits_to_send(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::EXPECT)
+    limited(request.into_body(), max_bytes, held).await
 }
 
 pub(crate) fn too_large(max_bytes: usize) -> Refusal {
     Refusal::new(Code::TooLarge, format!("the request body is larger than {max_bytes} bytes"))
 }
 
-/// `waits`: the client has not sent the body yet, so there is nothing to discard.
-async fn limited(body: Body, max_bytes: usize, waits: bool, held: Option<BodyReservation>) -> Result<Bytes, Refusal> {
+async fn limited(body: Body, max_bytes: usize, held: Option<BodyReservation>) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > max_bytes as u64 {
-        if !waits {
-            discard(body).await;
-        }
         return Err(too_large(max_bytes));
     }
     let mut pieces = body.into_data_stream();
@@ -92,9 +81,5 @@ async fn limited(body: Body, max_bytes: usize, waits: bool, held: Option<BodyRes
     };
     let late =
         || Refusal::new(Code::BadRequest, format!("the request body did not arrive within {} s", BODY_TIME.as_secs()));
-    let read = timeout(BODY_TIME, reading).await.unwrap_or_else(|_| Err(late()));
-    if read.as_ref().is_err_and(|refusal| refusal.code == Code::TooLarge) {
-        discard(Body::from_stream(pieces)).await;
-    }
-    read
+    timeout(BODY_TIME, reading).await.unwrap_or_else(|_| Err(late()))
 }

@@ -27,7 +27,7 @@ const BODY_IDLE_TIME: Duration = Duration::from_secs(15);
 const WRITE_TIME: Duration = Duration::from_mins(1);
 /// How long a response waits for budget of its tenant.
 const BUDGET_TIME: Duration = Duration::from_secs(5);
-/// How much of a body that is too large is read and discarded, so that the sender can read the refusal.
+/// How much of the body of a refused request is read and discarded, so that the sender can read the refusal.
 const DISCARD_BYTES: usize = 32 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(3);
 
@@ -49,13 +49,38 @@ impl Stall {
 
 /// A request body that fails when it stops making progress.
 pub(super) struct TimedBody<B> {
-    body: B,
+    /// `None`: it was dropped.
+    body: Option<B>,
     stall: Stall,
+    unread: Unread<B>,
+    /// More of it is on the way, or may be.
+    is_coming: bool,
+}
+
+/// What a handler did not read of a request body.
+pub(super) struct Unread<B>(Arc<Mutex<Option<B>>>);
+
+impl<B> Unread<B> {
+    pub(super) fn take(&self) -> Option<B> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 impl<B> TimedBody<B> {
-    pub(super) fn new(body: B) -> Self {
-        Self { body, stall: Stall::default() }
+    /// `waits`: the peer sends nothing before it is read.
+    pub(super) fn new(body: B, waits: bool) -> (Self, Unread<B>) {
+        let unread = Arc::default();
+        let read =
+            Self { body: Some(body), stall: Stall::default(), unread: Unread(Arc::clone(&unread)), is_coming: !waits };
+        (read, Unread(unread))
+    }
+}
+
+impl<B> Drop for TimedBody<B> {
+    fn drop(&mut self) {
+        if self.is_coming {
+            *self.unread.0.lock().unwrap_or_else(PoisonError::into_inner) = self.body.take();
+        }
     }
 }
 
@@ -67,20 +92,24 @@ impl<B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Unpin> HttpBody fo
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
+            self.is_coming = matches!(frame, Some(Ok(_)));
             self.stall.reset();
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
+        self.is_coming = true;
         ready!(self.stall.poll(BODY_IDLE_TIME, context));
+        self.is_coming = false;
         Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map(HttpBody::size_hint).unwrap_or_default()
     }
 }
 
@@ -392,7 +421,7 @@ mod tests {
                 sleep(Duration::from_secs(*pause)).await;
                 Ok::<_, io::Error>(Bytes::from_static(b"x"))
             });
-            Body::new(TimedBody::new(Body::from_stream(each)))
+            Body::new(TimedBody::new(Body::from_stream(each), false).0)
         };
         let slow = axum::body::to_bytes(pieces(&[14, 14, 14]), 9).await.unwrap();
         assert_eq!(slow.len(), 3);

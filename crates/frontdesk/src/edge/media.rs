@@ -18,9 +18,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::App;
 use super::auth::{ChatTenant, Gateway};
-use super::body::waits_to_send;
 use super::error::Refusal;
-use super::flow::discard;
 
 /// When a platform that failed may be asked again.
 const RETRY_AFTER_S: u32 = 10;
@@ -63,9 +61,6 @@ async fn put(app: &App, tenant: TenantId, headers: &HeaderMap, body: Body) -> Re
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let max = app.desk.media().max_bytes();
     if body.size_hint().lower() > max as u64 {
-        if !waits_to_send(headers) {
-            discard(body).await;
-        }
         return Err(Refusal::new(Code::TooLarge, format!("the file is larger than {max} bytes")));
     }
     let mime = text("content-type").and_then(clean_mime).unwrap_or(UNKNOWN_MIME).to_owned();
@@ -119,7 +114,6 @@ async fn bounded(body: Body, max: usize) -> Result<Option<Bounded>, Refusal> {
             let size = size + piece.len();
             if size > max {
                 flag.store(true, Ordering::Release);
-                discard(Body::from_stream(pieces)).await;
                 return Err(std::io::ErrorKind::FileTooLarge.into());
             }
             Ok(Some((piece, (pieces, size))))

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::bail;
+use axum::body::Body;
 use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
+use axum::http::header;
 use axum::response::Response;
 use frontdesk_core::meters::{Meters, Why};
-use futures_util::FutureExt as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,7 +24,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::flow::{HEAD_TIME, Phase, Received, TimedBody, TimedStream};
+use super::flow::{HEAD_TIME, Phase, Received, TimedBody, TimedStream, Unread, discard};
 use super::{App, Edge};
 
 /// A peer that disappeared without closing holds its connection for this time.
@@ -271,10 +273,20 @@ where
 {
     let phase = Phase::default();
     let stream = TimedStream::new(stream, phase.clone(), received);
-    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+    let service = service_fn(move |request: http::Request<Incoming>| {
         let answering = phase.answering();
-        answer(request.map(|body| axum::body::Body::new(TimedBody::new(body))))
-            .map(|response| Ok::<_, Infallible>(answering.with(response)))
+        let (request, unread) = timed(request);
+        let answer = answer(request);
+        async move {
+            let response = answer.await;
+            let status = response.status();
+            if let Some(rest) = unread.and_then(|unread| unread.take())
+                && (status.is_client_error() || status.is_server_error())
+            {
+                discard(Body::new(rest)).await;
+            }
+            Ok::<_, Infallible>(answering.with(response))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -291,6 +303,16 @@ where
             connection.await
         }
     }
+}
+
+/// With a limit on the time of its body, and what will be left of that.
+fn timed(request: http::Request<Incoming>) -> (Request, Option<Unread<Incoming>>) {
+    let (head, body) = request.into_parts();
+    if body.is_end_stream() {
+        return (Request::from_parts(head, Body::empty()), None);
+    }
+    let (body, unread) = TimedBody::new(body, head.headers.contains_key(header::EXPECT));
+    (Request::from_parts(head, Body::new(body)), Some(unread))
 }
 
 /// Logs only the refusals 1, 2, 4, 8 and so on, so that a flood does not fill the log.
@@ -370,11 +392,11 @@ mod tests {
                         let _ = tokio::io::copy(&mut from, &mut to).await; // ends with the peer
                     });
                     let upgraded = http::Response::builder().status(101).header("upgrade", "echo");
-                    return upgraded.header("connection", "upgrade").body(axum::body::Body::empty()).unwrap();
+                    return upgraded.header("connection", "upgrade").body(Body::empty()).unwrap();
                 }
                 _ => {}
             }
-            Response::new(axum::body::Body::from("done"))
+            Response::new(Body::from("done"))
         };
         let keep_alive = Duration::from_secs(75);
         let serving = tokio::spawn(serve_http(ours, Received::default(), keep_alive, answer, CancellationToken::new()));

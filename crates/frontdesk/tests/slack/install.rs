@@ -96,6 +96,8 @@ async fn an_installation_is_completed_if_the_browser_disconnects() {
     let mut browser = TcpStream::connect(scene.harness.url.trim_start_matches("http://")).await.unwrap();
     let head = format!("GET {path} HTTP/1.1\r\nHost: desk.example\r\nCookie: {cookie}\r\n\r\n");
     browser.write_all(head.as_bytes()).await.unwrap();
+    let is_asked = |scene: &Scene| (!scene.calls("oauth.v2.access").is_empty()).then_some(());
+    scene.until("the code is used", is_asked).await; // before that nothing has begun
     drop(browser);
     timeout(PATIENCE, until_granted(&scene, &["T2"])).await.expect("the code was used, and its token is lost");
     scene.finish().await;
