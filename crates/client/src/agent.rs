@@ -141,7 +141,6 @@ impl Agent {
             Err(TransportError::Timeout) => tracing::warn!("the server did not answer; trying again"),
             other => other?,
         }
-        self.stir(); // however long it took to connect
         loop {
             tokio::select! {
                 why = self.transport.ended() => return Err(why),
@@ -156,10 +155,16 @@ impl Agent {
         }
     }
 
-    /// Returns once nothing has happened for so long.
+    /// Returns once nothing has happened for so long on one connection: what waits at the server comes after each connect.
     async fn quiet(&self, sleep_after: Option<Duration>) {
         let Some(sleep_after) = sleep_after else { return std::future::pending().await };
+        let mut connection = None;
         loop {
+            self.transport.wait_until_up(Duration::MAX).await;
+            let current = self.transport.connection();
+            if connection.replace(current) != Some(current) {
+                self.stir();
+            }
             let until = *lock(&self.last) + sleep_after;
             let is_busy = !lock(&self.chats).is_empty();
             if !is_busy && Instant::now() >= until {

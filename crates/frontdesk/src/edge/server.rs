@@ -11,7 +11,7 @@ use anyhow::bail;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
-use axum::http::header;
+use axum::http::{HeaderValue, Version, header};
 use axum::response::Response;
 use frontdesk_core::meters::{Meters, Why};
 use hyper::body::{Body as _, Incoming};
@@ -311,7 +311,9 @@ fn timed(request: http::Request<Incoming>) -> (Request, Option<Unread<Incoming>>
     if body.is_end_stream() {
         return (Request::from_parts(head, Body::empty()), None);
     }
-    let (body, unread) = TimedBody::new(body, head.headers.contains_key(header::EXPECT));
+    let expects = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    let waits = head.version == Version::HTTP_11 && head.headers.get(header::EXPECT).is_some_and(expects);
+    let (body, unread) = TimedBody::new(body, waits);
     (Request::from_parts(head, Body::new(body)), Some(unread))
 }
 
