@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from unittest import mock
 
 from websockets.asyncio.server import serve
@@ -31,6 +32,8 @@ class Server:
         self.sockets, self.frames, self.acks, self.messages = [], [], [], {}
         # Of an action: its result, or None to carry it out, or "" to say nothing.
         self.judge = lambda action: None
+        # When the first descriptor is sent, and until then.
+        self.described_s, self.late_s = None, 0
 
     async def __aenter__(self):
         self._server = await serve(self._serve, "127.0.0.1", 0)
@@ -52,6 +55,8 @@ class Server:
     async def _take(self, socket, frame):
         self.frames.append(frame)
         if frame["type"] == "hello":
+            await asyncio.sleep(self.late_s)
+            self.described_s = self.described_s or time.monotonic()
             await self.tell({"type": "descriptor", "descriptor": self.descriptor}, socket)
         elif frame["type"] == "going_idle":
             await self.tell({"type": "going_idle_ack"}, socket)
@@ -233,6 +238,17 @@ async def sessions_have_the_names_that_the_server_gives_them(s):
 
 
 # ---- sleep ----------------------------------------------------------------------------------
+
+@check
+async def the_time_before_sleep_begins_with_the_connection(s):
+    async with Server() as server:
+        server.late_s = 1.0
+        agent = server.agent(sleep_after=0.5)
+        agent.on_message(lambda m: asyncio.sleep(0))
+        await asyncio.wait_for(agent.serve(), LIMIT_S)
+        took_s = time.monotonic() - server.described_s
+        ensure(took_s >= 0.5, f"it slept {took_s} s after the descriptor, before its messages could come")
+
 
 @check
 async def an_agent_does_not_sleep_while_an_action_has_no_result(s):

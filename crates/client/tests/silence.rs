@@ -1,25 +1,27 @@
-//! Servers that do not answer, or fall silent. The clock is moved, so that no test waits.
+//! Servers that do not answer, answer late, or fall silent. The clock is moved, so that no test waits.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_client::{Dial, RelayTransport as _, SocketTransport, TransportError};
+use frontdesk_client::agent::Failure;
+use frontdesk_client::transport::BoxFuture;
+use frontdesk_client::{Agent, Dial, RelayTransport as _, Serve, SocketTransport, TransportError, Turn};
 use frontdesk_wire::Secret;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_websockets::{Message, ServerBuilder, WebSocketStream};
 
 /// Longer than any limit of the client.
 const LONG: Duration = Duration::from_mins(10);
 
-async fn server() -> (TcpListener, SocketTransport) {
+async fn server() -> (TcpListener, Dial) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let identities = vec![("relay".into(), String::new())];
-    let dial = Dial { url, gateway_id: "g".into(), secret: Secret::new("s"), identities };
-    (listener, SocketTransport::new(dial))
+    (listener, Dial { url, gateway_id: "g".into(), secret: Secret::new("s"), identities })
 }
 
 async fn taken(listener: &TcpListener) -> TcpStream {
@@ -32,9 +34,16 @@ async fn upgraded(listener: &TcpListener) -> WebSocketStream<TcpStream> {
     socket
 }
 
+async fn describe(socket: &mut WebSocketStream<TcpStream>) {
+    let descriptor = frontdesk_wire::Descriptor::plain("relay", "Chat", 100);
+    let line = serde_json::json!({ "type": "descriptor", "descriptor": descriptor });
+    socket.send(Message::text(format!("{line}\n"))).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_dialed_again() {
-    let (listener, transport) = server().await;
+    let (listener, dial) = server().await;
+    let transport = SocketTransport::new(dial);
     let dialed = async {
         let _never_answered = taken(&listener).await;
         let _no_descriptor = upgraded(&listener).await;
@@ -46,12 +55,11 @@ async fn a_server_that_does_not_answer_is_dialed_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_falls_silent_is_asked_and_then_dialed_again() {
-    let (listener, transport) = server().await;
+    let (listener, dial) = server().await;
+    let transport = SocketTransport::new(dial);
     let connecting = async {
         let mut socket = upgraded(&listener).await;
-        let descriptor = frontdesk_wire::Descriptor::plain("relay", "Chat", 100);
-        let line = serde_json::json!({ "type": "descriptor", "descriptor": descriptor });
-        socket.send(Message::text(format!("{line}\n"))).await.unwrap();
+        describe(&mut socket).await;
         socket
     };
     let (up, mut socket) = tokio::join!(transport.connect(), connecting);
@@ -64,4 +72,35 @@ async fn a_server_that_falls_silent_is_asked_and_then_dialed_again() {
     }
     let _next = taken(&listener).await;
     drop(socket);
+}
+
+struct Idle;
+
+impl Serve for Idle {
+    fn message(self: Arc<Self>, _: Turn) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// What waits for the agent comes after the descriptor, so it must not sleep before that.
+#[tokio::test(start_paused = true)]
+async fn the_time_before_sleep_begins_with_each_connection() {
+    const SLEEP_AFTER: Duration = Duration::from_secs(5);
+    let (listener, dial) = server().await;
+    let agent = Agent::new(dial, 1);
+    let serving = tokio::spawn(async move { agent.serve(Arc::new(Idle), Some(SLEEP_AFTER)).await });
+    let mut first = upgraded(&listener).await;
+    sleep(SLEEP_AFTER * 3).await;
+    describe(&mut first).await;
+    let early = timeout(SLEEP_AFTER - Duration::from_secs(1), first.next()).await;
+    assert!(early.is_err(), "it sleeps after a late descriptor: {early:?}");
+    drop(first);
+    let mut second = upgraded(&listener).await;
+    sleep(SLEEP_AFTER * 3).await;
+    let described = Instant::now();
+    describe(&mut second).await;
+    let frame = timeout(LONG, second.next()).await.expect("it does not sleep").unwrap().unwrap();
+    assert!(frame.as_text().unwrap().contains("going_idle"), "{frame:?}");
+    assert!(described.elapsed() >= SLEEP_AFTER, "it sleeps {:?} after a connect", described.elapsed());
+    serving.abort();
 }

@@ -93,6 +93,18 @@ async fn a_client_that_sends_a_large_body_can_read_the_refusal_and_the_connectio
     harness.finish().await;
 }
 
+/// It waits with its body, so there is nothing to discard, and it is not asked to send it.
+#[tokio::test]
+async fn a_client_that_expects_100_continue_is_refused_before_it_sends() {
+    let harness = Harness::open().await;
+    let mut stream = connect(&harness).await;
+    let head = "POST /admin/v1/tokens HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer x\r\nContent-Type: application/json\r\n\
+                Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut stream).await.0, 401);
+    harness.finish().await;
+}
+
 /// Sends all of a body but the last bytes, and keeps the connection open.
 async fn stall(harness: &Harness, path: &str, headers: &str, bytes: usize) -> TcpStream {
     let mut stream = connect(harness).await;

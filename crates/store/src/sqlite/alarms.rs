@@ -49,8 +49,8 @@ impl Alarms for SqliteStore {
                 note_end(&books.connection, alarm, "cancelled", now_ms, "")?;
                 gone += 1;
             }
-            let last = (some.len() == STEP_ROWS).then(|| some.into_iter().next_back()).flatten();
-            Ok(Disarmed { gone, next: last.map(|last| last.job_id) })
+            let last = some.last().filter(|_| some.len() == STEP_ROWS);
+            Ok(Disarmed { gone, next: last.map(|last| last.job_id.clone()) })
         };
         self.writer.write(work, |_| {})
     }
