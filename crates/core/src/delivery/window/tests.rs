@@ -1,3 +1,5 @@
+//! Tests of the window: credit, order, acks, resends and rows that are given up.
+
 use super::*;
 use frontdesk_wire::EventId;
 
