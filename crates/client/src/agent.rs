@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{Act, Action, ActionResult, Code, MessageEvent, build_session_key};
+use frontdesk_wire::{Act, Action, ActionResult, Code, MessageEvent, SessionKey, build_session_key};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,7 @@ type ChatKey = (String, String, Option<String>);
 struct Chat {
     waiting: VecDeque<(MessageEvent, oneshot::Sender<bool>)>,
     /// The session of the first one that is not done, and what stops it.
-    running: Option<(String, CancellationToken)>,
+    running: Option<(SessionKey, CancellationToken)>,
 }
 
 /// Connects as a gateway and serves messages.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use frontdesk_wire::frame::PassthroughForward;
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, MessageEvent};
+use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, MessageEvent, SessionKey};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -16,7 +16,7 @@ pub enum Inbound {
     Forward(PassthroughForward),
     /// Stop the turn of this session.
     Interrupt {
-        session_key: String,
+        session_key: SessionKey,
         chat_id: ChatId,
     },
 }

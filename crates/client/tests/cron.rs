@@ -39,7 +39,7 @@ impl CronDesk for ListDesk {
     fn provision(&self, alarm: ProvisionAlarm) -> BoxFuture<'_, Result<Provisioned, CronDeskError>> {
         assert_eq!(alarm.dedup_key, Some(format!("{}:{}", alarm.job_id, alarm.fire_at)));
         self.answer(|| {
-            self.armed.lock().unwrap().insert(alarm.job_id, alarm.fire_at);
+            self.armed.lock().unwrap().insert(alarm.job_id.into(), alarm.fire_at);
             Provisioned { schedule_id: "s".into() }
         })
     }
@@ -49,7 +49,8 @@ impl CronDesk for ListDesk {
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<ArmedAlarm>, CronDeskError>> {
-        let alarm = |(job_id, fire_at)| ArmedAlarm { job_id, fire_at, schedule_id: "s".into() };
+        let alarm =
+            |(id, fire_at): (String, String)| ArmedAlarm { job_id: id.into(), fire_at, schedule_id: "s".into() };
         self.answer(|| self.armed().into_iter().map(alarm).collect())
     }
 }

@@ -138,7 +138,7 @@ fn a_notification_reaches_only_its_instance() {
 #[test]
 fn turns_outlive_their_socket_until_they_are_finished() {
     let (sockets, no) = (Sockets::default(), InstanceNo(7));
-    let is_known = || sockets.turn_chat(no, &["k"], 0).is_some();
+    let is_known = || sockets.turn_chat(no, &["k".into()], 0).is_some();
     let first = served(&sockets, 7);
     sockets.remember_turns(no, std::iter::once(&*delivery("k")), 1_000);
     assert!(is_known());
@@ -299,14 +299,14 @@ fn turns_are_found_where_there_is_a_socket_and_asked_of_the_ledger_once_for_each
     let sockets = Sockets::default();
     let no = InstanceNo(7);
     sockets.remember_turns(no, [&*delivery("a")].into_iter(), 1_000);
-    assert_eq!((sockets.turn_chat(no, &["a"], 0), sockets.lacks_turns(no)), (None, None), "it has no socket");
+    assert_eq!((sockets.turn_chat(no, &["a".into()], 0), sockets.lacks_turns(no)), (None, None), "it has no socket");
     let mailbox = served(&sockets, 7);
-    assert_eq!(sockets.turn_chat(no, &["b", "a"], 1_000).as_deref(), Some("chat of a"));
-    assert_eq!(sockets.turn_chat(no, &["a"], 1_001), None);
+    assert_eq!(sockets.turn_chat(no, &["b".into(), "a".into()], 1_000).as_deref(), Some("chat of a"));
+    assert_eq!(sockets.turn_chat(no, &["a".into()], 1_001), None);
     let socket = sockets.lacks_turns(no).unwrap();
     let stored = SentTurn { session_key: "b".into(), chat_id: "chat of b".into(), at_ms: 900 };
     sockets.complete_turns(no, socket, vec![stored]);
-    assert_eq!(sockets.turn_chat(no, &["b"], 900).as_deref(), Some("chat of b"));
+    assert_eq!(sockets.turn_chat(no, &["b".into()], 900).as_deref(), Some("chat of b"));
     assert_eq!(sockets.lacks_turns(no), None);
     sockets.detach(no, &mailbox);
     served(&sockets, 7);

@@ -250,7 +250,7 @@ async fn every_alarm_is_fired_and_none_after_its_result_was_stored() {
         let fired = left_behind(desk.folder()).await.into_iter().filter(|it| it.outcome == "fired");
         {
             let mut book = run.book.lock().unwrap();
-            book.written_down.extend(fired.map(|it| it.job_id));
+            book.written_down.extend(fired.map(|it| it.job_id.into()));
             watched = book.written_down.len();
         }
         if dice.one_in(4) {
@@ -274,7 +274,7 @@ async fn every_alarm_is_fired_and_none_after_its_result_was_stored() {
     desk.kill().await;
     let mut ends: HashMap<String, Vec<String>> = HashMap::new();
     for it in left_behind(desk.folder()).await {
-        ends.entry(it.job_id).or_default().push(it.outcome);
+        ends.entry(it.job_id.into()).or_default().push(it.outcome);
     }
     assert_eq!(u64::try_from(ends.len()).unwrap(), alarms, "seed {seed}");
     let odd: Vec<_> = ends.iter().filter(|(_, outcomes)| **outcomes != ["fired"]).collect();

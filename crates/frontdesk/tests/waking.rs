@@ -187,7 +187,7 @@ async fn a_failing_wake_url_is_retried_with_growing_delays_until_the_agent_conne
     sleep_until(times[2] + Duration::from_secs(6)).await; // the next call would have come after four seconds
     assert_eq!(wake.count(), 3, "a wake call after the agent connected");
 
-    // Asleep again, with a working URL: earlier failures have no effect.
+    // Asleep again, with a working URL.
     wake.status.store(204, Ordering::SeqCst);
     socket.hang_up().await;
     wait_until_gone(api, "ann").await;

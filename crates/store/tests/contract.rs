@@ -80,7 +80,7 @@ async fn a_backup_opens_as_a_store_with_the_same_content() {
     );
     assert_eq!(mine, theirs);
     assert_eq!(owed(&*again, 8).await, [1]);
-    assert!(again.capability(&"acme".into(), "k", "interaction", 0).await.unwrap().is_some());
+    assert!(again.capability(&"acme".into(), &"k".into(), "interaction", 0).await.unwrap().is_some());
     assert_eq!(again.report().await.unwrap().faults, [""; 0]);
     assert_eq!(accept(&*again, acceptance(302, &[7])).await.rows, [(7, 301)], "the backup is writable");
 }

@@ -94,7 +94,7 @@ async fn an_interrupted_deletion_is_finished() {
     scene.messages(gone, 1).await;
     scene.alarms(gone).await;
     assert!(scene.store().drop_inbox(gone).await.unwrap().more);
-    assert!(scene.store().disarm_some(gone, "", 1).await.unwrap().next.is_some());
+    assert!(scene.store().disarm_some(gone, &"".into(), 1).await.unwrap().next.is_some());
     let again = desk_over(scene.store.clone(), scene.env.clone(), Rules::default()).await;
     assert_eq!(scene.store().inboxes().await.unwrap(), []);
     let mut rounds = again.cron().new_loop();

@@ -8,15 +8,15 @@ use std::time::Duration;
 use frontdesk_core::Desk;
 use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Delivery, DeskNo, EventId, EventRecord, InstanceNo, Ledger, Mail, MailState, Position,
-    RowListener, SentTurn, Seq, SessionNo, Settlement, StoreError, Stored, Waiting,
+    Acceptance, Accepted, Delivery, DeskNo, InstanceNo, Ledger, Position, RowListener, SentTurn, Seq, SessionNo,
+    Settlement, StoreError, Stored, Waiting,
 };
 use frontdesk_core::port::stores::Stores;
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over_stores;
 use frontdesk_wire::agents::{AgentPut, Class, DeliveryMeta, DeliveryPayload, Origin};
-use frontdesk_wire::{BotId, ChatId, InboxSeq, MessageId, TenantId};
+use frontdesk_wire::{InboxSeq, MessageId, TenantId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -76,52 +76,8 @@ impl Ledger for Refusing {
         self.ledger.waiting()
     }
 
-    fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>> {
-        self.ledger.mail(instance, state, before, limit)
-    }
-
-    fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>> {
-        self.ledger.mail_row(instance, seq)
-    }
-
-    fn drop_mail(&self, instance: InstanceNo, seq: Seq, session: Option<SessionNo>, why: String) -> Stored<'_, bool> {
-        self.ledger.drop_mail(instance, seq, session, why)
-    }
-
-    fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>> {
-        self.ledger.replay_mail(instance, seq)
-    }
-
     fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
         self.ledger.sent_turns(instance, since_ms)
-    }
-
-    fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
-        self.ledger.event(event)
-    }
-
-    fn event_named<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        dedup_prefix: Vec<u8>,
-        message_id: &'a MessageId,
-        chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Option<EventRecord>> {
-        self.ledger.event_named(tenant, dedup_prefix, message_id, chat_id)
-    }
-
-    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
-        self.ledger.events_marked(tenant, dedups)
-    }
-
-    fn reached<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        platform: &'a str,
-        bot: &'a BotId,
-        chat_id: &'a ChatId,
-    ) -> Stored<'a, bool> {
-        self.ledger.reached(tenant, platform, bot, chat_id)
     }
 }
 

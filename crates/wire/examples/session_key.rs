@@ -12,7 +12,7 @@ fn main() -> io::Result<()> {
         let mut fields: Map<String, Value> = serde_json::from_str(&line?)?;
         fields.retain(|_, value| !value.is_null()); // to the gateway, null and absent are one
         let source: Source = serde_json::from_value(Value::Object(fields))?;
-        writeln!(out, "{}", Value::String(build_session_key(&source)))?;
+        writeln!(out, "{}", Value::from(build_session_key(&source).as_str()))?;
     }
     out.flush()
 }

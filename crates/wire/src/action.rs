@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::code::Code;
-use crate::ids::{ChatId, MessageId};
+use crate::ids::{ChatId, MessageId, SessionKey};
 
 /// An action of a gateway. Unknown fields are ignored, unknown ops have their own error.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,7 +40,7 @@ pub enum Act {
         content: Option<String>,
     },
     FollowUp {
-        session_key: String,
+        session_key: SessionKey,
         kind: String,
         #[serde(default)]
         content: String,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::InstanceId;
+use crate::ids::{InstanceId, JobId};
 
 /// `agent_callback_url` of an agent without an address: it is called through its own relay socket.
 pub const BY_RELAY: &str = "relay:";
@@ -18,7 +18,7 @@ pub enum SigningAlg {
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ProvisionAlarm {
-    pub job_id: String,
+    pub job_id: JobId,
     /// ISO 8601 with an offset; stored and returned unchanged.
     pub fire_at: String,
     pub agent_callback_url: String,
@@ -55,7 +55,7 @@ pub struct Provisioned {
 
 #[derive(Debug, Deserialize, Serialize)]
 pub struct CancelAlarm {
-    pub job_id: String,
+    pub job_id: JobId,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -65,7 +65,7 @@ pub struct ArmedAlarms {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ArmedAlarm {
-    pub job_id: String,
+    pub job_id: JobId,
     pub fire_at: String,
     pub schedule_id: String,
 }
@@ -73,7 +73,7 @@ pub struct ArmedAlarm {
 /// The body of `/api/cron/fire`; the token is in a header.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FireBody {
-    pub job_id: String,
+    pub job_id: JobId,
     #[serde(default)]
     pub fire_at: String,
 }
@@ -82,7 +82,7 @@ pub struct FireBody {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct RelayBody {
     pub agent_id: InstanceId,
-    pub job_id: String,
+    pub job_id: JobId,
     pub fire_at: String,
 }
 
@@ -94,7 +94,7 @@ pub struct AlarmHistory {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PastAlarm {
     pub id: u64,
-    pub job_id: String,
+    pub job_id: JobId,
     pub fire_at: String,
     pub schedule_id: String,
     /// fired, dead, skipped, cancelled, replaced

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::action::ActionResult;
 use crate::descriptor::Descriptor;
-use crate::ids::{BotId, ChatId};
+use crate::ids::{BotId, ChatId, SessionKey};
 
 /// Gateway to server.
 #[derive(Debug, PartialEq)]
@@ -137,7 +137,7 @@ pub enum DeskFrame {
         result: ActionResult,
     },
     InterruptInbound {
-        session_key: String,
+        session_key: SessionKey,
         chat_id: ChatId,
     },
     GoingIdleAck,

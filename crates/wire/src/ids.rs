@@ -265,6 +265,10 @@ texts! {
     UserId;
     /// A message of a chat. Platforms give them again in other chats.
     MessageId;
+    /// A job of an instance, as its agent names it; that of a planned wake is made by the server.
+    JobId;
+    /// The name of a conversation, as gateways compute it. The server makes some of its own: for alarms and plain answers.
+    SessionKey;
 }
 
 #[cfg(test)]

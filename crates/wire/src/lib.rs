@@ -23,8 +23,8 @@ pub use descriptor::Descriptor;
 pub use event::{MessageEvent, Source};
 pub use frame::{DeskFrame, GatewayFrame};
 pub use ids::{
-    BotId, ChatId, DeskNo, EventId, GatewayId, InboxSeq, InstanceId, InstanceNo, MessageId, Seq, SessionNo, TenantId,
-    UserId,
+    BotId, ChatId, DeskNo, EventId, GatewayId, InboxSeq, InstanceId, InstanceNo, JobId, MessageId, Seq, SessionKey,
+    SessionNo, TenantId, UserId,
 };
 pub use secret::Secret;
 pub use session_key::{build_session_key, session_aliases, session_names, turn_names};

@@ -4,8 +4,13 @@
 //! is the reference (`tests/hermes/session_keys.py`).
 
 use crate::event::Source;
+use crate::ids::SessionKey;
 
-pub fn build_session_key(source: &Source) -> String {
+pub fn build_session_key(source: &Source) -> SessionKey {
+    own_key(source).into()
+}
+
+fn own_key(source: &Source) -> String {
     let profile = source.profile.as_deref().filter(|p| !p.is_empty() && *p != "default");
     key(profile.unwrap_or("main"), None, source)
 }
@@ -47,7 +52,7 @@ fn key(namespace: &str, scope: Option<&str>, source: &Source) -> String {
 
 /// All names that a supported gateway may use for this conversation. A capability is bound under all of them: its own
 /// platform, or `relay` for a forwarded interaction, with and without its profile.
-pub fn session_names(source: &Source) -> Vec<String> {
+pub fn session_names(source: &Source) -> Vec<SessionKey> {
     let chat_types: &[&str] =
         if source.is_direct() { &["dm"] } else { &[source.chat_type.as_str(), "channel", "thread", "group"] };
     let mut keys = Vec::new();
@@ -65,13 +70,17 @@ pub fn session_names(source: &Source) -> Vec<String> {
             push_names(&mut keys, &forwarded);
         }
     }
+    each_once(keys)
+}
+
+fn each_once(mut keys: Vec<String>) -> Vec<SessionKey> {
     keys.sort();
     keys.dedup();
-    keys
+    keys.into_iter().map(SessionKey::from).collect()
 }
 
 /// All names under which a gateway may run the turn of an ordinary message from here.
-pub fn turn_names(source: &Source) -> Vec<String> {
+pub fn turn_names(source: &Source) -> Vec<SessionKey> {
     if source.platform == "discord" {
         return session_names(source); // a turn may have begun with a forwarded interaction
     }
@@ -80,23 +89,21 @@ pub fn turn_names(source: &Source) -> Vec<String> {
     if source.chat_type == "channel" {
         push_names(&mut keys, &Source { chat_type: "group".into(), ..source.clone() });
     }
-    keys.sort();
-    keys.dedup();
-    keys
+    each_once(keys)
 }
 
 /// All names under which we may have stored the session that a gateway calls `name`.
-pub fn session_aliases(name: &str) -> Vec<String> {
+pub fn session_aliases(name: &SessionKey) -> Vec<SessionKey> {
     let parts: Vec<&str> = name.split(':').collect();
-    let [agent, namespace, platform, chat_type, rest @ ..] = parts.as_slice() else { return vec![name.to_owned()] };
-    let mut names = vec![name.to_owned()];
+    let [agent, namespace, platform, chat_type, rest @ ..] = parts.as_slice() else { return vec![name.clone()] };
+    let mut names = vec![name.clone()];
     let namespaces: &[&str] = if *namespace == "main~" { &["main~", "main"] } else { &[namespace] };
     let chat_types: &[&str] = if *chat_type == "group" { &["group", "channel"] } else { &[chat_type] };
     let unscoped = rest.get(1..).filter(|rest| *platform == "slack" && !rest.is_empty());
     for namespace in namespaces {
         for chat_type in chat_types {
             for rest in [Some(rest), unscoped].into_iter().flatten() {
-                names.push([&[*agent, namespace, platform, chat_type], rest].concat().join(":"));
+                names.push([&[*agent, namespace, platform, chat_type], rest].concat().join(":").into());
             }
         }
     }
@@ -123,7 +130,7 @@ fn push_names(keys: &mut Vec<String>, source: &Source) {
     // Gateways after 0.19 distinguish a profile called `main` from the default one.
     let marked = if profile == "main" && source.profile.is_some() { "main~" } else { profile };
     for source in threads {
-        keys.push(build_session_key(&source));
+        keys.push(own_key(&source));
         for scope in scopes {
             keys.extend(["main", marked].map(|namespace| key(namespace, scope, &source)));
         }
@@ -241,7 +248,7 @@ mod tests {
         s.thread_id = None;
         s.chat_type = "group".into();
         s.prospective_thread_id = Some("soon".into());
-        assert!(turn_names(&s).contains(&"agent:main:discord:thread:th:soon".to_owned()));
+        assert!(turn_names(&s).contains(&"agent:main:discord:thread:th:soon".into()));
         assert_eq!(turn_names(&source("relay", "dm", "c")), ["agent:main:relay:dm:c"], "only one name");
     }
 
@@ -253,10 +260,11 @@ mod tests {
             ("agent:main:discord:group:c:u", "agent:main:discord:channel:c:u"),
             ("agent:main:slack:group:T1:C1:U1", "agent:main:slack:channel:C1:U1"),
         ] {
-            assert!(session_aliases(theirs).contains(&ours.to_owned()), "{theirs}: {:?}", session_aliases(theirs));
+            let names = session_aliases(&theirs.into());
+            assert!(names.contains(&ours.into()), "{theirs}: {names:?}");
         }
         for odd in ["", "agent", "a:b:c", "agent:main:slack:dm"] {
-            assert!(session_aliases(odd).contains(&odd.to_owned()));
+            assert!(session_aliases(&odd.into()).contains(&odd.into()));
         }
     }
 

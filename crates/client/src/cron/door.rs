@@ -42,7 +42,7 @@ async fn fire(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Resp
     let answer = json!({ "status": "accepted", "job_id": asked.job_id });
     match door.provider.claim(&asked) {
         Err(error) => {
-            tracing::error!(%error, job = asked.job_id, "claiming a job failed");
+            tracing::error!(%error, job = asked.job_id.as_str(), "claiming a job failed");
             return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": "the jobs cannot be read or written" })))
                 .into_response();
         }
@@ -54,7 +54,7 @@ async fn fire(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Resp
                     armed => armed.map(drop),
                 };
                 if let Err(error) = armed {
-                    tracing::error!(%error, job = asked.job_id, "arming the next alarm of a job failed");
+                    tracing::error!(%error, job = asked.job_id.as_str(), "arming the next alarm of a job failed");
                 }
             });
         }

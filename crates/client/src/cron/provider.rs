@@ -114,7 +114,7 @@ impl Provider {
             let armed = |id: &str| listed.iter().any(|alarm| alarm.job_id == id);
             let missed = |job: &Job| job.wanted().is_some_and(|at| at <= now) && !armed(&job.id);
             for job in self.jobs.load()?.into_iter().filter(missed) {
-                self.fire(&FireBody { job_id: job.id, fire_at: String::new() }).await?;
+                self.fire(&FireBody { job_id: job.id.into(), fire_at: String::new() }).await?;
             }
         }
         self.reconcile().await
@@ -140,7 +140,7 @@ impl Provider {
         let (observed, is_complete) = match known {
             Some(known) => (known, true),
             None => match desk.list().await {
-                Ok(listed) => (listed.into_iter().map(|alarm| (alarm.job_id, alarm.fire_at)).collect(), true),
+                Ok(listed) => (listed.into_iter().map(|alarm| (alarm.job_id.into(), alarm.fire_at)).collect(), true),
                 Err(error) => {
                     tracing::warn!(%error, "listing armed alarms failed; arming all jobs again");
                     is_done = !error.is_passing();
@@ -204,7 +204,7 @@ impl Provider {
         let fire_at = body.fire_at.parse().ok();
         let claimed = self.jobs.claim(&body.job_id, fire_at, (self.clock)())?;
         if let (Some(_), Some(armed)) = (&claimed, self.armed().as_mut()) {
-            armed.remove(&body.job_id); // the server has fired this one
+            armed.remove(body.job_id.as_str()); // the server has fired this one
         }
         Ok(claimed)
     }
@@ -244,7 +244,7 @@ impl Provider {
             let now = (self.clock)();
             let jobs = self.jobs.load()?;
             for job in jobs.iter().filter(|job| job.wanted().is_some_and(|at| at <= now)) {
-                self.fire(&FireBody { job_id: job.id.clone(), fire_at: String::new() }).await?;
+                self.fire(&FireBody { job_id: job.id.as_str().into(), fire_at: String::new() }).await?;
             }
             let next = self.jobs.load()?.iter().filter_map(Job::wanted).min();
             let nap = next.map_or(NAP_MAX, |at| {

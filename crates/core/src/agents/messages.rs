@@ -22,7 +22,7 @@ use crate::meters::Meters;
 use crate::port::bus::Bus;
 use crate::port::inbox::{Inbox, InboxMessage, StoredMessage};
 use crate::port::platform::{ActingAs, Bot, Platforms};
-use crate::port::store::{Acceptance, Claims, Delivery, Ledger, MadeRow, StoreError};
+use crate::port::store::{Acceptance, Claims, Delivery, Events, Ledger, MadeRow, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -88,6 +88,7 @@ pub struct Messages {
     pub(super) delivery: Arc<DeliveryPlane>,
     pub(super) cron: Arc<CronPlane>,
     pub(super) ledger: Arc<dyn Ledger>,
+    events: Arc<dyn Events>,
     pub(super) inbox: Arc<dyn Inbox>,
     platforms: Arc<Platforms>,
     pub(super) tail: Arc<Tail>,
@@ -107,6 +108,7 @@ impl Messages {
             cron: agents.cron.clone(),
             agents: agents.clone(),
             ledger: stores.ledger.clone(),
+            events: stores.events.clone(),
             inbox: stores.inbox.clone(),
             platforms: platforms.clone(),
             tail: base.tail.clone(),
@@ -196,7 +198,7 @@ impl Messages {
         correlation_id: &str,
     ) -> Result<Option<(EventId, InstanceId)>, Fault> {
         let key = question_key(agent, correlation_id).into_bytes();
-        let found = self.ledger.event_named(tenant, key, &QUESTION.into(), None).await?;
+        let found = self.events.event_named(tenant, key, &QUESTION.into(), None).await?;
         // The mark of a question has the id of the asking agent in place of a chat.
         Ok(found.map(|it| (it.event, it.chat_id.as_str().into())))
     }
@@ -233,7 +235,7 @@ impl Messages {
             platform: PLATFORM.into(),
             bot: BOT.into(),
             chat_id: event.source.chat_id.clone(),
-            session_key: build_session_key(&event.source).into(),
+            session_key: build_session_key(&event.source),
             message_id: message.delivery_id.into(),
         };
         let dedup = [b"\0agent:".as_slice(), &message.dedup].concat();
@@ -246,7 +248,7 @@ impl Messages {
     /// Rebuilds a message that expired from its event. Its receipts are unknown.
     async fn forgotten(&self, event: EventId, mut message: InboxMessage) -> Result<StoredMessage, Fault> {
         // If the event expired just now as well, the message is no duplicate any more; the caller may repeat it.
-        let first = self.ledger.event(event).await?.ok_or(StoreError::Conflict)?;
+        let first = self.events.event(event).await?.ok_or(StoreError::Conflict)?;
         (message.delivery_id, message.receipts) = (first.message_id.to_string(), String::new());
         Ok(StoredMessage { place: InboxSeq::NONE, event, at_ms: first.at_ms, message })
     }

@@ -353,7 +353,7 @@ impl Messages {
         let alarm = Alarm {
             id: 0,
             instance: to.agent.no,
-            job_id: key.clone(),
+            job_id: key.as_str().into(),
             fire_at,
             due_ms: at_ms,
             next_ms: at_ms.max(now_ms),

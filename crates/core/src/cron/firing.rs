@@ -91,13 +91,16 @@ impl CronPlane {
             match self.alarms.conclude(vec![(alarm.clone(), end.clone())], self.env.now_ms()).await {
                 Ok(each) => break each.first().copied().unwrap_or(Concluded::Stale),
                 Err(error) => {
-                    tracing::error!(%error, job = alarm.job_id, "storing the result of an alarm failed; retrying");
+                    tracing::error!(%error, job = alarm.job_id.as_str(), "storing the result of an alarm failed; retrying");
                     tokio::time::sleep(STORE_PAUSE).await;
                 }
             }
         };
         if concluded == Concluded::Stale {
-            tracing::warn!(job = alarm.job_id, "an alarm call outlasted its claim; another worker stored the result");
+            tracing::warn!(
+                job = alarm.job_id.as_str(),
+                "an alarm call outlasted its claim; another worker stored the result"
+            );
         } else {
             self.note_fire(alarm, &end, late_ms, concluded == Concluded::Ended);
         }

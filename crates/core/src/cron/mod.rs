@@ -19,7 +19,7 @@ use std::time::Duration;
 use frontdesk_wire::cron::{
     AlarmHistory, ArmedAlarm, BY_RELAY, CancelAlarm, OnMiss, PastAlarm, ProvisionAlarm, Provisioned,
 };
-use frontdesk_wire::{InstanceId, InstanceNo, TenantId};
+use frontdesk_wire::{InstanceId, InstanceNo, JobId, TenantId};
 use tokio::sync::Notify;
 
 use self::buckets::Buckets;
@@ -364,7 +364,7 @@ impl CronPlane {
 
     /// Armed alarms of an instance, up to `limit`.
     pub async fn armed(&self, no: InstanceNo, limit: usize) -> Result<Vec<Alarm>, StoreError> {
-        self.alarms.armed(no, "", limit).await
+        self.alarms.armed(no, &JobId::default(), limit).await
     }
 
     /// Alarms that were given up, up to `limit`.
@@ -377,8 +377,8 @@ impl CronPlane {
     pub async fn armed_page(
         &self,
         instance: InstanceNo,
-        after: &str,
-    ) -> Result<(Vec<ArmedAlarm>, Option<String>), StoreError> {
+        after: &JobId,
+    ) -> Result<(Vec<ArmedAlarm>, Option<JobId>), StoreError> {
         let page = self.alarms.armed(instance, after, ARMED_PAGE).await?;
         let next = page.last().filter(|_| page.len() == ARMED_PAGE).map(|last| last.job_id.clone());
         let show = |it: Alarm| ArmedAlarm { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
@@ -399,7 +399,7 @@ impl CronPlane {
             }
             found.extend(
                 self.alarms
-                    .armed(no, "", TENANT_ARMED_MAX - found.len())
+                    .armed(no, &JobId::default(), TENANT_ARMED_MAX - found.len())
                     .await?
                     .into_iter()
                     .map(|alarm| (name.clone(), alarm)),
@@ -409,7 +409,7 @@ impl CronPlane {
         Ok(found)
     }
 
-    pub async fn alarm_history(&self, instance: &Instance, job_id: Option<&str>) -> Result<AlarmHistory, DeskError> {
+    pub async fn alarm_history(&self, instance: &Instance, job_id: Option<&JobId>) -> Result<AlarmHistory, DeskError> {
         let ended = self.alarms.ended_alarms(instance.no, job_id, HISTORY_PAGE).await?;
         let show = |it: crate::port::alarms::EndedAlarm| PastAlarm {
             id: it.id,
@@ -476,7 +476,7 @@ async fn cancel_all(
     is_gone: impl Fn() -> bool,
     mut cancelled: impl FnMut(u64),
 ) -> Result<(), StoreError> {
-    let mut after = Some(String::new());
+    let mut after = Some(JobId::default());
     while let Some(job) = after.filter(|_| is_gone()) {
         let step = alarms.disarm_some(no, &job, env.now_ms()).await?;
         cancelled(step.gone);

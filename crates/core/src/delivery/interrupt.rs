@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use frontdesk_wire::{ChatId, InstanceNo, TenantId, session_aliases};
+use frontdesk_wire::{ChatId, InstanceNo, SessionKey, TenantId, session_aliases};
 
 use super::served::Served;
 use super::sockets::Sockets;
@@ -29,16 +29,16 @@ const SEARCH_MS: u64 = 1_500;
 
 /// What a user's `/stop` interrupts.
 pub(crate) struct LiveTurns {
-    session_key: String,
+    session_key: SessionKey,
     /// Gateways name sessions in different ways, so each instance gets the interrupt under every possible name.
-    names: Vec<String>,
+    names: Vec<SessionKey>,
     turns: Vec<(InstanceNo, ChatId)>,
 }
 
 /// An interrupt that a gateway asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterruptRequest {
-    pub session_key: String,
+    pub session_key: SessionKey,
     /// When, by the steady clock.
     pub at_ms: u64,
 }
@@ -82,8 +82,8 @@ impl Interrupts {
     pub(crate) async fn live_turns(
         &self,
         receivers: &[InstanceNo],
-        session_key: String,
-        names: Vec<String>,
+        session_key: SessionKey,
+        names: Vec<SessionKey>,
         now_ms: u64,
     ) -> Result<Option<LiveTurns>, StoreError> {
         let since_ms = now_ms.saturating_sub(TURN_MS);
@@ -166,7 +166,7 @@ impl Interrupts {
     }
 
     /// Another server asks to interrupt a session of this tenant. True: the caller is to [work them off](Self::work_off).
-    pub fn ask(&self, tenant: &TenantId, session_key: String) -> bool {
+    pub fn ask(&self, tenant: &TenantId, session_key: SessionKey) -> bool {
         let new = InterruptRequest { session_key, at_ms: self.env.steady_ms() };
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let tenants = asked.len();
@@ -218,14 +218,14 @@ impl Interrupts {
         preferred: Option<InstanceNo>,
         asked: &InterruptRequest,
     ) -> Result<bool, StoreError> {
-        let session_key = &*asked.session_key;
+        let session_key = &asked.session_key;
         let mut instances: Vec<InstanceNo> = self.directory.read(|view| {
             let of_tenant = view.tenant_index(tenant).into_iter().flat_map(TenantIndex::instances).map(|it| it.no);
             of_tenant.filter(|no| self.sockets.is_live(*no)).collect()
         });
         instances.sort_by_key(|no| (Some(*no) != preferred, *no));
         let since_ms = self.env.now_ms().saturating_sub(TURN_MS);
-        let find = |among: &[InstanceNo], names: &[&str]| {
+        let find = |among: &[InstanceNo], names: &[SessionKey]| {
             among.iter().find_map(|no| Some((*no, self.sockets.turn_chat(*no, names, since_ms)?)))
         };
         if self.is_late(asked) {
@@ -237,14 +237,14 @@ impl Interrupts {
             self.load_turns(*own).await?; // another agent may have a session of that name
         }
         let (began_ms, mut is_cut, mut failed) = (self.env.steady_ms(), false, None);
-        let mut found = find(&instances, &[session_key]);
+        let mut found = find(&instances, std::slice::from_ref(session_key));
         for &instance in &instances {
             is_cut = self.is_late(asked) || self.env.steady_ms().saturating_sub(began_ms) > SEARCH_MS;
             if found.is_some() || is_cut {
                 break;
             }
             match self.load_turns(instance).await {
-                Ok(true) => found = find(&[instance], &[session_key]),
+                Ok(true) => found = find(&[instance], std::slice::from_ref(session_key)),
                 Ok(false) => {}
                 Err(error) => failed = Some(error),
             }
@@ -253,8 +253,7 @@ impl Interrupts {
             // Newer gateways may use another name for the session. Another agent may have one of that name, so all turns must
             // be known, or it is the caller's own.
             let among = if is_cut || failed.is_some() { own.map_or(&[][..], std::slice::from_ref) } else { &instances };
-            let aliases = session_aliases(session_key);
-            found = find(among, &aliases.iter().map(String::as_str).collect::<Vec<_>>());
+            found = find(among, &session_aliases(session_key));
         }
         let Some((instance, chat_id)) = found else {
             if is_cut {
@@ -270,16 +269,21 @@ impl Interrupts {
     }
 
     /// The chat of the session's turn on an instance that has a socket, here or at another server.
-    async fn turn_of(&self, instance: InstanceNo, name: &str, since_ms: u64) -> Result<Option<ChatId>, StoreError> {
+    async fn turn_of(
+        &self,
+        instance: InstanceNo,
+        name: &SessionKey,
+        since_ms: u64,
+    ) -> Result<Option<ChatId>, StoreError> {
         if self.sockets.is_live(instance) {
             self.load_turns(instance).await?;
-            return Ok(self.sockets.turn_chat(instance, &[name], since_ms));
+            return Ok(self.sockets.turn_chat(instance, std::slice::from_ref(name), since_ms));
         }
         if self.served.desk_of(instance).await?.is_none() {
             return Ok(None);
         }
         let turns = self.ledger.sent_turns(instance, since_ms).await?;
-        Ok(turns.into_iter().find(|turn| turn.session_key == name).map(|turn| turn.chat_id))
+        Ok(turns.into_iter().find(|turn| turn.session_key == *name).map(|turn| turn.chat_id))
     }
 
     /// What was sent before this socket was opened is in the ledger, and is read once. True: it was read now.
@@ -292,7 +296,12 @@ impl Interrupts {
     }
 
     /// Sends the interrupt to the socket of the instance, here or at another server.
-    async fn send_one(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> Result<bool, StoreError> {
+    async fn send_one(
+        &self,
+        instance: InstanceNo,
+        session_key: &SessionKey,
+        chat_id: &ChatId,
+    ) -> Result<bool, StoreError> {
         let is_sent = match self.sockets.is_live(instance) {
             true => self.served.interrupt_here(instance, session_key, chat_id),
             false => self.served.interrupt_elsewhere(instance, session_key, chat_id).await?,

@@ -17,12 +17,12 @@ impl DeliveryPlane {
         state: Option<MailState>,
         before: Seq,
     ) -> Result<Vec<Mail>, DeskError> {
-        Ok(self.ledger.mail(instance, state, before, PAGE).await?)
+        Ok(self.mail.mail(instance, state, before, PAGE).await?)
     }
 
     pub async fn mail_row(&self, id: &str) -> Result<Mail, DeskError> {
         let (instance, seq) = parse_id(id)?;
-        let found = self.ledger.mail_row(instance, seq).await?;
+        let found = self.mail.mail_row(instance, seq).await?;
         found.ok_or_else(|| DeskError::NotFound(format!("mail {id:?} not found")))
     }
 
@@ -32,7 +32,7 @@ impl DeliveryPlane {
             return Err(DeskError::BadRequest("reason is required to drop mail".into()));
         }
         self.mail_row(id).await?;
-        if !self.ledger.drop_mail(instance, seq, None, reason.into()).await? {
+        if !self.mail.drop_mail(instance, seq, None, reason.into()).await? {
             return Err(DeskError::Conflict(format!("mail {id:?} was already delivered or dropped")));
         }
         self.served.row_dropped(instance, seq);
@@ -42,7 +42,7 @@ impl DeliveryPlane {
     /// Queues the same delivery again as a new row. Returns its id.
     pub async fn replay_mail(&self, id: &str) -> Result<String, DeskError> {
         let (instance, seq) = parse_id(id)?;
-        let made = self.ledger.replay_mail(instance, seq).await;
+        let made = self.mail.replay_mail(instance, seq).await;
         if let Err(StoreError::Unknown(_)) = made {
             self.lease.note_unknown_rows();
         }

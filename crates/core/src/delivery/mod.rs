@@ -27,7 +27,7 @@ use crate::meters::Meters;
 use crate::port::bus::{Bus, Hint, To};
 use crate::port::outcall::Outcall;
 use crate::port::platform::Platforms;
-use crate::port::store::{Ledger, NewRow, RowListener, SessionNo, Sessions, StoreError, Waiting};
+use crate::port::store::{Ledger, MailLog, NewRow, RowListener, SessionNo, Sessions, StoreError, Waiting};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -66,6 +66,7 @@ pub struct DeliveryPlane {
     directory: Arc<DirectoryPlane>,
     lease: Arc<Lease>,
     ledger: Arc<dyn Ledger>,
+    mail: Arc<dyn MailLog>,
     sessions: Arc<dyn Sessions>,
     platforms: Arc<Platforms>,
     outcall: Arc<dyn Outcall>,
@@ -106,6 +107,7 @@ impl DeliveryPlane {
             directory: directory.clone(),
             lease: base.lease.clone(),
             ledger: stores.ledger.clone(),
+            mail: stores.mail.clone(),
             sessions: stores.sessions.clone(),
             platforms: platforms.clone(),
             outcall: outcall.clone(),

@@ -77,7 +77,7 @@ impl DeliveryPlane {
         let (instance, session) = (caller.instance.no, mailbox.session());
         for (seq, delivery) in rows {
             let reason = format!("sent {} times on a live connection and never acked", RESENDS_MAX + 1);
-            let dropped = self.ledger.drop_mail(instance, *seq, Some(session), reason).await;
+            let dropped = self.mail.drop_mail(instance, *seq, Some(session), reason).await;
             match &dropped {
                 // Settled, now or before: the session must not wait for it.
                 Ok(_) => mailbox.row_dropped(*seq),

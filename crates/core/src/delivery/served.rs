@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use frontdesk_wire::frame::DeskFrame;
-use frontdesk_wire::{ChatId, Close, DeskNo, GatewayId, InstanceNo, Seq, TenantId};
+use frontdesk_wire::{ChatId, Close, DeskNo, GatewayId, InstanceNo, Seq, SessionKey, TenantId};
 
 use super::sockets::{Order, Sockets, Unserved};
 use crate::base::Base;
@@ -206,8 +206,8 @@ impl Served {
     }
 
     /// Sends an interrupt to the socket of the instance at this server. False: there is none, or its queue is full.
-    pub(crate) fn interrupt_here(&self, instance: InstanceNo, session_key: &str, chat_id: &ChatId) -> bool {
-        let frame = DeskFrame::InterruptInbound { session_key: session_key.into(), chat_id: chat_id.clone() };
+    pub(crate) fn interrupt_here(&self, instance: InstanceNo, session_key: &SessionKey, chat_id: &ChatId) -> bool {
+        let frame = DeskFrame::InterruptInbound { session_key: session_key.clone(), chat_id: chat_id.clone() };
         self.sockets.socket(instance).is_some_and(|mailbox| mailbox.order(Order::Line(frame.line())))
     }
 
@@ -242,11 +242,11 @@ impl Served {
     pub(super) async fn interrupt_elsewhere(
         &self,
         instance: InstanceNo,
-        session_key: &str,
+        session_key: &SessionKey,
         chat_id: &ChatId,
     ) -> Result<bool, StoreError> {
         let Some(desk) = self.desk_of(instance).await? else { return Ok(false) };
-        self.bus.send(To::Desk(desk), Hint::Interrupt(instance, session_key.to_owned(), chat_id.clone()));
+        self.bus.send(To::Desk(desk), Hint::Interrupt(instance, session_key.clone(), chat_id.clone()));
         Ok(true)
     }
 
@@ -255,8 +255,8 @@ impl Served {
     }
 
     /// Other servers look for the instance of this tenant that runs the session.
-    pub(super) fn interrupt_turn_elsewhere(&self, tenant: &TenantId, session_key: &str) {
-        self.bus.send(To::All, Hint::InterruptTurn(tenant.clone(), session_key.to_owned()));
+    pub(super) fn interrupt_turn_elsewhere(&self, tenant: &TenantId, session_key: &SessionKey) {
+        self.bus.send(To::All, Hint::InterruptTurn(tenant.clone(), session_key.clone()));
     }
 
     /// The other server that has the socket of the instance, which is not idle.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frontdesk_wire::{ChatId, Close, DeskNo, EventId, GatewayId, InstanceNo, Seq, TenantId};
+use frontdesk_wire::{ChatId, Close, DeskNo, EventId, GatewayId, InstanceNo, Seq, SessionKey, TenantId};
 use tokio::sync::{Notify, Semaphore};
 
 use super::delivered::Delivered;
@@ -630,7 +630,7 @@ impl Sockets {
     }
 
     /// The chat of a turn under the first of these names that has one since then, if the instance has a socket here.
-    pub fn turn_chat(&self, instance: InstanceNo, names: &[&str], since_ms: u64) -> Option<ChatId> {
+    pub fn turn_chat(&self, instance: InstanceNo, names: &[SessionKey], since_ms: u64) -> Option<ChatId> {
         let memory = self.memory.pin().get(&instance).cloned().filter(|_| self.is_live(instance))?;
         let memory = lock(&memory);
         names.iter().find_map(|name| memory.turns.chat(name, since_ms)).cloned()

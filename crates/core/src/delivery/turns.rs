@@ -1,8 +1,6 @@
 //! The sessions of which an agent got rows lately: to find the turn that `/stop` means.
 
-use std::sync::Arc;
-
-use frontdesk_wire::ChatId;
+use frontdesk_wire::{ChatId, SessionKey};
 
 use crate::hash::TextMap;
 use crate::port::store::{SentTurn, TURN_SESSIONS_MAX};
@@ -20,14 +18,14 @@ const ENTRY_BYTES: usize = 128;
 /// By session key: the chat, and when the newest row went out.
 #[derive(Default)]
 pub(super) struct RunningTurns {
-    sessions: TextMap<Arc<str>, (ChatId, u64)>,
+    sessions: TextMap<SessionKey, (ChatId, u64)>,
     bytes: usize,
     /// The socket for which the ledger was read. With another one, there may be rows that another server sent.
     complete_for: Option<u64>,
 }
 
 impl RunningTurns {
-    pub(super) fn note(&mut self, session_key: &Arc<str>, chat_id: &ChatId, at_ms: u64) {
+    pub(super) fn note(&mut self, session_key: &SessionKey, chat_id: &ChatId, at_ms: u64) {
         match self.sessions.get_mut(session_key) {
             Some(known) if known.0 == *chat_id => known.1 = known.1.max(at_ms),
             Some(known) => {
@@ -96,20 +94,20 @@ impl RunningTurns {
     /// What the ledger has of the time before.
     pub(super) fn complete(&mut self, socket: u64, stored: Vec<SentTurn>) {
         for SentTurn { session_key, chat_id, at_ms } in stored {
-            if self.sessions.get(&*session_key).is_none_or(|(_, known_ms)| *known_ms < at_ms) {
-                self.note(&session_key.into(), &chat_id, at_ms);
+            if self.sessions.get(&session_key).is_none_or(|(_, known_ms)| *known_ms < at_ms) {
+                self.note(&session_key, &chat_id, at_ms);
             }
         }
         self.complete_for = Some(socket);
     }
 
     /// The chat of the session's latest turn, if it began since then.
-    pub(super) fn chat(&self, session_key: &str, since_ms: u64) -> Option<&ChatId> {
+    pub(super) fn chat(&self, session_key: &SessionKey, since_ms: u64) -> Option<&ChatId> {
         self.sessions.get(session_key).filter(|(_, at_ms)| *at_ms >= since_ms).map(|(chat_id, _)| chat_id)
     }
 }
 
-fn bytes_of(session_key: &str, chat_id: &ChatId) -> usize {
+fn bytes_of(session_key: &SessionKey, chat_id: &ChatId) -> usize {
     session_key.len() + chat_id.len() + ENTRY_BYTES
 }
 
@@ -127,10 +125,10 @@ mod tests {
         note(&mut turns, "a", 1_000);
         note(&mut turns, "b", 1_000);
         note(&mut turns, "a", 2_000);
-        assert_eq!(turns.chat("a", 2_000).map(|it| &**it), Some("chat of a"));
-        assert_eq!(turns.chat("a", 2_001), None);
-        assert_eq!(turns.chat("b", 1_000).map(|it| &**it), Some("chat of b"));
-        assert_eq!((turns.chat("b", 1_500), turns.chat("c", 0)), (None, None));
+        assert_eq!(turns.chat(&"a".into(), 2_000).map(|it| &**it), Some("chat of a"));
+        assert_eq!(turns.chat(&"a".into(), 2_001), None);
+        assert_eq!(turns.chat(&"b".into(), 1_000).map(|it| &**it), Some("chat of b"));
+        assert_eq!((turns.chat(&"b".into(), 1_500), turns.chat(&"c".into(), 0)), (None, None));
     }
 
     #[test]
@@ -144,15 +142,17 @@ mod tests {
             note(&mut turns, &number.to_string(), now_ms + number);
             assert!(turns.sessions.len() <= TURN_SESSIONS_MAX);
         }
-        assert!(turns.chat("finished 99", 0).is_none());
+        assert!(turns.chat(&"finished 99".into(), 0).is_none());
         let newest = 3 * TURN_SESSIONS_MAX - 1;
-        assert!((newest - TURN_SESSIONS_MAX / 2 + 1..=newest).all(|it| turns.chat(&it.to_string(), 0).is_some()));
+        assert!(
+            (newest - TURN_SESSIONS_MAX / 2 + 1..=newest).all(|it| turns.chat(&it.to_string().into(), 0).is_some())
+        );
         let mut turns = RunningTurns::default();
         for number in 0..2 * TURN_SESSIONS_MAX {
             note(&mut turns, &number.to_string(), now_ms); // all at one time
             assert!(turns.sessions.len() <= TURN_SESSIONS_MAX);
         }
-        assert!(turns.chat(&(2 * TURN_SESSIONS_MAX - 1).to_string(), 0).is_some());
+        assert!(turns.chat(&(2 * TURN_SESSIONS_MAX - 1).to_string().into(), 0).is_some());
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             note(&mut turns, &format!("{number}{}", "x".repeat(4_096)), 10 * TURN_MS + number);
             assert!(turns.bytes < BYTES_MAX + (16 << 10));
         }
-        assert!(turns.sessions.len() > 50 && turns.chat(&format!("999{}", "x".repeat(4_096)), 0).is_some());
+        assert!(turns.sessions.len() > 50 && turns.chat(&format!("999{}", "x".repeat(4_096)).into(), 0).is_some());
         turns.retain(|_| false);
         assert_eq!(turns.bytes, 0);
     }
@@ -179,13 +179,21 @@ mod tests {
             note(&mut turns, &number.to_string(), number);
         }
         turns.shrink(0);
-        assert!(turns.bytes <= BYTES_ABSENT_MAX && turns.chat("999", 0).is_some() && turns.chat("0", 0).is_none());
+        assert!(
+            turns.bytes <= BYTES_ABSENT_MAX
+                && turns.chat(&"999".into(), 0).is_some()
+                && turns.chat(&"0".into(), 0).is_none()
+        );
         note(&mut turns, &"x".repeat(BYTES_ABSENT_MAX), 1_000);
         turns.shrink(0); // ends, although one alone is too large
         assert!(turns.bytes <= BYTES_ABSENT_MAX);
         note(&mut turns, "new", 2_000);
         turns.shrink(TURN_MS + 1_999);
-        assert_eq!((turns.sessions.len(), turns.chat("new", 0).is_some()), (1, true), "finished ones are forgotten");
+        assert_eq!(
+            (turns.sessions.len(), turns.chat(&"new".into(), 0).is_some()),
+            (1, true),
+            "finished ones are forgotten"
+        );
     }
 
     #[test]
@@ -200,7 +208,7 @@ mod tests {
         };
         turns.complete(1, vec![stored("a", "older", 1_000), stored("b", "c", 1_500)]);
         assert!(turns.is_complete_for(1) && !turns.is_complete_for(2));
-        assert_eq!(turns.chat("a", 2_000).map(|it| &**it), Some("chat of a"), "the newer one stays");
-        assert_eq!(turns.chat("b", 1_500).map(|it| &**it), Some("c"));
+        assert_eq!(turns.chat(&"a".into(), 2_000).map(|it| &**it), Some("chat of a"), "the newer one stays");
+        assert_eq!(turns.chat(&"b".into(), 1_500).map(|it| &**it), Some("c"));
     }
 }

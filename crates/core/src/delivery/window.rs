@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use frontdesk_wire::{ChatId, Seq, SessionNo};
+use frontdesk_wire::{ChatId, Seq, SessionKey, SessionNo};
 
 use crate::port::store::{Delivery, Position, Settlement};
 
@@ -275,7 +275,7 @@ impl Window {
 
     /// A follow-up that names the session of a forward shows that the forward arrived: the oldest one. A gateway that acks
     /// says that itself.
-    pub fn followed_up(&mut self, session_key: &str) {
+    pub fn followed_up(&mut self, session_key: &SessionKey) {
         if self.acks == Acks::Seen {
             return;
         }

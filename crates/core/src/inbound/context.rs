@@ -93,7 +93,7 @@ impl InboundPlane {
             let lines = read.filter(|read| !read.interrupted).map(|read| read.instances).unwrap_or_default();
             lines.into_iter().filter(|line| line.outcome == "delivered").map(|line| line.instance).collect()
         };
-        Ok(self.ledger.events_marked(tenant, dedups).await?.into_iter().map(receivers).collect())
+        Ok(self.events.events_marked(tenant, dedups).await?.into_iter().map(receivers).collect())
     }
 }
 

@@ -42,7 +42,8 @@ use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::BoxFuture;
 use crate::port::platform::{ActingAs, LOOK_LIMIT, LOOK_LIMIT_OF_INTERACTION, LookFault, Platforms, notice_in_time};
 use crate::port::store::{
-    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Fragments, Journal, Ledger, SealedCapability, StoreError,
+    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Events, Fragments, Journal, Ledger, SealedCapability,
+    StoreError,
 };
 use crate::port::stores::Stores;
 use crate::prompts;
@@ -89,6 +90,7 @@ pub struct InboundPlane {
     management: Arc<Management>,
     delivery: Arc<DeliveryPlane>,
     ledger: Arc<dyn Ledger>,
+    events: Arc<dyn Events>,
     sealer: Arc<Sealer>,
     platforms: Arc<Platforms>,
     visibility: VisibilityCache,
@@ -119,6 +121,7 @@ impl InboundPlane {
             management: management.clone(),
             delivery: delivery.clone(),
             ledger: stores.ledger.clone(),
+            events: stores.events.clone(),
             sealer: sealer.clone(),
             platforms: platforms.clone(),
             visibility: VisibilityCache::default(),
@@ -283,7 +286,6 @@ impl InboundPlane {
             files.extend(self.add_remote_media(intake.remote_media, &tenant, &mut event, now_ms));
         }
         let (json, own_json) = self.forms(&tenant, &marks, event, &handover, addressed, &receivers).await?;
-        let session_key = session_key.into();
         let delivery = Delivery {
             event: EventId::default(),
             at_ms: now_ms,
@@ -501,7 +503,7 @@ impl InboundPlane {
     pub async fn explain(&self, id: &str) -> Result<Explanation, DeskError> {
         let absent = || DeskError::NotFound(format!("event {id:?} not found, or no longer stored"));
         let event = EventId::parse(id).ok_or_else(absent)?;
-        let record = self.ledger.event(event).await?.ok_or_else(absent)?;
+        let record = self.events.event(event).await?.ok_or_else(absent)?;
         let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let (outcome, instances) = (read.outcome, read.instances);
         Ok(Explanation { event_id: event, tenant: record.tenant, outcome, instances })
@@ -519,7 +521,7 @@ impl InboundPlane {
             let but = "not found, or no longer stored; a press is found with its chat_id only";
             DeskError::NotFound(format!("message {message_id:?} {but}"))
         };
-        let find = async |prefix| self.ledger.event_named(&who.tenant, prefix, message_id, chat_id).await;
+        let find = async |prefix| self.events.event_named(&who.tenant, prefix, message_id, chat_id).await;
         let record = match (find(dedup_prefix(message_id)).await?, chat_id) {
             (None, Some(chat_id)) => find(answers_in(chat_id)).await?,
             (found, _) => found,

@@ -50,7 +50,7 @@ impl InboundPlane {
     ) -> Result<(Vec<u8>, Option<MessageId>), StoreError> {
         let (Some(prompt), Some(id)) = (press_of, &event.message_id) else { return Ok((own, None)) };
         let of_prompt = marks.answer(&event.source, prompt);
-        let mut known = self.ledger.events_marked(tenant, vec![own.clone(), of_prompt.clone()]).await?.into_iter();
+        let mut known = self.events.events_marked(tenant, vec![own.clone(), of_prompt.clone()]).await?.into_iter();
         let was_refused = known.next().flatten().is_some();
         let was_taken = known.next().flatten().is_some_and(|answer| answer.message_id == *id);
         let counts = was_taken || reaches && !was_refused;
@@ -79,7 +79,7 @@ impl InboundPlane {
 
     /// The message id of an event, and what was decided about it.
     async fn earlier_brief(&self, event: EventId) -> Result<Option<(MessageId, VerdictBrief)>, DeskError> {
-        let Some(record) = self.ledger.event(event).await? else { return Ok(None) };
+        let Some(record) = self.events.event(event).await? else { return Ok(None) };
         let Some(read) = gate::read_verdict(&record.verdict, &record.tenant) else { return Ok(None) };
         let sockets = self.delivery.sockets();
         let receivers: Vec<InstanceNo> = self.directory.read(|view| {

@@ -11,7 +11,7 @@ mod typing;
 use std::sync::{Arc, OnceLock};
 
 use frontdesk_wire::action::check_prompt;
-use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code, DeskNo, MessageId, Secret, TenantId};
+use frontdesk_wire::{Act, Action, ActionResult, BotId, ChatId, Code, DeskNo, MessageId, Secret, SessionKey, TenantId};
 
 use self::pacing::Pacer;
 use self::sending::{RequestTiming, Sending};
@@ -26,7 +26,7 @@ use crate::lease::Lease;
 use crate::meters::{ActionLabels, Meters};
 use crate::port::BoxFuture;
 use crate::port::platform::{ActingAs, Bot, LOOK_LIMIT, LookFault, Platform, PlatformBot, Platforms};
-use crate::port::store::{Closing, Journal, JournalEntry, Ledger, Outcome, StoreError, Vault};
+use crate::port::store::{Closing, Events, Journal, JournalEntry, Outcome, StoreError, Vault};
 use crate::port::stores::Stores;
 use crate::tail::Tail;
 use crate::vault::{Sealer, answer_key};
@@ -42,7 +42,7 @@ pub struct OutboundPlane {
     env: Arc<dyn Env>,
     directory: Arc<DirectoryPlane>,
     delivery: Arc<DeliveryPlane>,
-    ledger: Arc<dyn Ledger>,
+    events: Arc<dyn Events>,
     journal: Arc<dyn Journal>,
     vault: Arc<dyn Vault>,
     sealer: Arc<Sealer>,
@@ -70,7 +70,7 @@ impl OutboundPlane {
             env: base.env.clone(),
             directory: directory.clone(),
             delivery: delivery.clone(),
-            ledger: stores.ledger.clone(),
+            events: stores.events.clone(),
             journal: stores.journal.clone(),
             vault: stores.vault.clone(),
             sealer: sealer.clone(),
@@ -109,7 +109,7 @@ impl OutboundPlane {
         let (false, Some(chat_id)) = (others.is_empty(), action.act.chat_id()) else { return first };
         let mut known = None;
         for identity in [first].into_iter().chain(others) {
-            match self.ledger.reached(&caller.tenant, &identity.0, &identity.1, chat_id).await {
+            match self.events.reached(&caller.tenant, &identity.0, &identity.1, chat_id).await {
                 Ok(true) if known.is_some() => return first,
                 Ok(true) => known = Some(identity),
                 Ok(false) => {}
@@ -271,7 +271,7 @@ impl OutboundPlane {
         &self,
         caller: &Caller,
         identities: &[PlatformBot],
-        session_key: &str,
+        session_key: &SessionKey,
         kind: &str,
         action: Action,
         asked: RequestTiming,
@@ -377,7 +377,7 @@ impl OutboundPlane {
         platform: &str,
         chat_id: &ChatId,
     ) -> Result<bool, ActionResult> {
-        let reached = self.ledger.reached(acting_as.tenant, platform, &acting_as.bot.id, chat_id).await;
+        let reached = self.events.reached(acting_as.tenant, platform, &acting_as.bot.id, chat_id).await;
         if reached.map_err(|error| unavailable(&error))? {
             return Ok(true);
         }
@@ -400,7 +400,7 @@ impl OutboundPlane {
             return Ok(true); // it shows a tenant its own chats only
         }
         if let Some(parent) = &look.parent_chat_id {
-            let reached = self.ledger.reached(acting_as.tenant, platform, &acting_as.bot.id, parent).await;
+            let reached = self.events.reached(acting_as.tenant, platform, &acting_as.bot.id, parent).await;
             if reached.map_err(|error| unavailable(&error))? {
                 return Ok(true);
             }

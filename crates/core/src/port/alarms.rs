@@ -1,6 +1,6 @@
 //! Alarms in the store: one alarm per job of an instance, claimed by lease, ended once.
 
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, JobId};
 use serde::{Deserialize, Serialize};
 
 use super::stored::Stored;
@@ -11,7 +11,7 @@ pub struct Alarm {
     /// that replaced it.
     pub id: u64,
     pub instance: InstanceNo,
-    pub job_id: String,
+    pub job_id: JobId,
     /// As the agent wrote it, byte for byte.
     pub fire_at: String,
     pub due_ms: u64,
@@ -75,7 +75,7 @@ pub enum Conclusion {
 pub struct EndedAlarm {
     pub id: u64,
     pub instance: InstanceNo,
-    pub job_id: String,
+    pub job_id: JobId,
     pub fire_at: String,
     pub schedule_id: String,
     /// fired, dead, skipped, cancelled, replaced
@@ -101,7 +101,7 @@ pub enum Concluded {
 pub struct Disarmed {
     pub gone: u64,
     /// The job after which the next step begins; `None`: it is over.
-    pub next: Option<String>,
+    pub next: Option<JobId>,
 }
 
 pub trait Alarms: Send + Sync {
@@ -109,12 +109,12 @@ pub trait Alarms: Send + Sync {
     /// and misfire rule are updated. Another `fire_at`, or a dead alarm, is replaced.
     fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>>;
     /// The armed alarm of a job ends as cancelled. False: there was none.
-    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool>;
-    /// Looks at the next jobs of an instance after this one, in their order; the armed alarms among them end as cancelled.
-    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a str, now_ms: u64) -> Stored<'a, Disarmed>;
-    /// Armed alarms of an instance, in the order of their jobs, after this job (`""`: from the first).
-    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a str, limit: usize) -> Stored<'a, Vec<Alarm>>;
-    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>>;
+    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId, now_ms: u64) -> Stored<'a, bool>;
+    /// Looks at the next jobs of an instance after this one (the empty one: from the first), in their order; the armed alarms among them end as cancelled.
+    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a JobId, now_ms: u64) -> Stored<'a, Disarmed>;
+    /// Armed alarms of an instance, in the order of their jobs, after this job (the empty one: from the first).
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, Vec<Alarm>>;
+    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId) -> Stored<'a, Option<Alarm>>;
     /// Armed alarms in order of (`next_ms`, id), after this one, not beyond `until_ms`.
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>>;
     /// Claims those that are armed, due by `due_by_ms` and not claimed at `now_ms`, until `until_ms`.
@@ -134,7 +134,7 @@ pub trait Alarms: Send + Sync {
     fn ended_alarms<'a>(
         &'a self,
         instance: InstanceNo,
-        job_id: Option<&'a str>,
+        job_id: Option<&'a JobId>,
         limit: usize,
     ) -> Stored<'a, Vec<EndedAlarm>>;
     /// How many are armed, by instance.

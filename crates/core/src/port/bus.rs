@@ -3,7 +3,7 @@
 //! A hint may be lost, late or doubled. The store has the facts: a server that receives a hint reads there, and sweeps
 //! find changes without a hint. So only speed depends on hints.
 
-use frontdesk_wire::{BotId, ChatId, DeskNo, InboxSeq, InstanceNo, Seq, SessionNo, TenantId};
+use frontdesk_wire::{BotId, ChatId, DeskNo, InboxSeq, InstanceNo, Seq, SessionKey, SessionNo, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
@@ -38,9 +38,9 @@ pub enum Hint {
     Platform(String, String),
     /// Interrupt this session (its key and chat) on the socket of the instance. It is stored nowhere, so it is lost
     /// with the hint. A late one is not sent: it would stop another turn.
-    Interrupt(InstanceNo, String, ChatId),
+    Interrupt(InstanceNo, SessionKey, ChatId),
     /// Interrupt the session of this tenant that has this key, on whichever instance runs it. It may get lost, too.
-    InterruptTurn(TenantId, String),
+    InterruptTurn(TenantId, SessionKey),
     /// The operator dropped a row that the socket of the instance may still hold. If the hint is lost, the agent may
     /// still get the row.
     Dropped(InstanceNo, Seq),

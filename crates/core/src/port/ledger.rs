@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::{BotId, ChatId, DeskNo, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionNo, TenantId};
-use serde::{Deserialize, Serialize};
+use frontdesk_wire::{
+    BotId, ChatId, DeskNo, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionKey, SessionNo, TenantId,
+};
 
 use super::chat::ChatWrite;
 use super::inbox::InboxMessage;
@@ -22,7 +23,7 @@ pub struct Delivery {
     pub platform: String,
     pub bot: BotId,
     pub chat_id: ChatId,
-    pub session_key: Arc<str>,
+    pub session_key: SessionKey,
     pub message_id: MessageId,
 }
 
@@ -140,25 +141,6 @@ impl Position {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MailState {
-    Accepted,
-    Sent,
-    Acked,
-    Dead,
-}
-
-/// One row as an operator sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mail {
-    pub instance: InstanceNo,
-    pub seq: Seq,
-    pub state: MailState,
-    pub reason: Option<String>,
-    pub delivery: Arc<Delivery>,
-}
-
 /// Unsettled mail of one instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
@@ -166,16 +148,6 @@ pub struct Waiting {
     pub count: u64,
     pub oldest_ms: u64,
     pub oldest_seq: Seq,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventRecord {
-    pub event: EventId,
-    pub tenant: TenantId,
-    pub at_ms: u64,
-    pub chat_id: ChatId,
-    pub message_id: MessageId,
-    pub verdict: String,
 }
 
 /// What a session has settled.
@@ -211,7 +183,7 @@ pub trait RowListener: Send + Sync {
 /// A session of an instance that got rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentTurn {
-    pub session_key: String,
+    pub session_key: SessionKey,
     pub chat_id: ChatId,
     /// When the newest of the rows was accepted.
     pub at_ms: u64,
@@ -245,37 +217,8 @@ pub trait Ledger: Send + Sync {
     /// The instances that this server serves, the sessions that do, and their newest rows.
     fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>>;
     fn waiting(&self) -> Stored<'_, Vec<Waiting>>;
-    /// Newest first, rows below `before` (0 = from the top).
-    fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>>;
-    fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>>;
-    /// Ends an unsettled row. False: it was settled already, or is not there. With a session: `Conflict` unless that one
-    /// serves the instance.
-    fn drop_mail(&self, instance: InstanceNo, seq: Seq, session: Option<SessionNo>, reason: String)
-    -> Stored<'_, bool>;
-    /// Puts the same delivery at the end of the ledger again.
-    fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>>;
     /// The sessions of which rows that were accepted since then were written to a socket of this instance, newest
     /// first. Reads its last [`TURN_ROWS_MAX`] rows, up to the [`TURN_ROWS_OLD_MAX`]th that is older, and returns at
     /// most [`TURN_SESSIONS_MAX`].
     fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>>;
-    fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>>;
-    /// The newest event of this tenant that carries this message id and was marked under a dedup key
-    /// beginning so; in this chat, if one is named.
-    fn event_named<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        dedup_prefix: Vec<u8>,
-        message_id: &'a MessageId,
-        chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Option<EventRecord>>;
-    /// The events marked under these dedup keys, in the same order, of any tenant. This tenant asks.
-    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>>;
-    /// Whether something from this chat was ever accepted for this tenant.
-    fn reached<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        platform: &'a str,
-        bot: &'a BotId,
-        chat_id: &'a ChatId,
-    ) -> Stored<'a, bool>;
 }

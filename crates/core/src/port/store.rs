@@ -10,14 +10,16 @@ pub use super::cursors::Cursors;
 pub use super::data::Data;
 pub use super::desks::{ABSENT_MS, DeskRecord, Desks, LEASE_MS, Renewal};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
+pub use super::events::{EventRecord, Events};
 pub use super::exchanges::{Exchange, Exchanges};
 pub use super::fragments::{ChatGroups, Claim, Fragment, Fragments, Held};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
-    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, RowListener,
-    SentTurn, Settlement, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
+    Acceptance, Accepted, Delivery, Ledger, MadeRow, NewRow, Position, RowListener, SentTurn, Settlement,
+    TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
+pub use super::mail::{Mail, MailLog, MailState};
 pub use super::media::{EventFile, MediaItem, MediaStore, MediaTotal, RemoteItem, SealedMedia};
 pub use super::sessions::{Attached, Presence, Sessions};
 pub use super::skills::Skills;
@@ -29,6 +31,8 @@ pub use super::vault::{SealedCapability, Vault};
 pub trait Store:
     Directory
     + Ledger
+    + MailLog
+    + Events
     + Sessions
     + Inbox
     + Vault
@@ -49,6 +53,8 @@ pub trait Store:
 impl<T> Store for T where
     T: Directory
         + Ledger
+        + MailLog
+        + Events
         + Sessions
         + Inbox
         + Vault

@@ -8,7 +8,8 @@ use super::inbox::Inbox;
 use super::media::MediaStore;
 use super::skills::Skills;
 use super::store::{
-    ChatLog, Claims, Cursors, Desks, Directory, Exchanges, Fragments, Journal, Ledger, Sessions, Store, Upkeep, Vault,
+    ChatLog, Claims, Cursors, Desks, Directory, Events, Exchanges, Fragments, Journal, Ledger, MailLog, Sessions,
+    Store, Upkeep, Vault,
 };
 
 /// The traits of one store, each for the planes that use it.
@@ -16,6 +17,8 @@ use super::store::{
 pub struct Stores {
     pub directory: Arc<dyn Directory>,
     pub ledger: Arc<dyn Ledger>,
+    pub mail: Arc<dyn MailLog>,
+    pub events: Arc<dyn Events>,
     pub sessions: Arc<dyn Sessions>,
     pub journal: Arc<dyn Journal>,
     pub vault: Arc<dyn Vault>,
@@ -45,6 +48,8 @@ impl From<Arc<dyn Store>> for Stores {
         Self {
             directory: store.clone(),
             ledger: store.clone(),
+            mail: store.clone(),
+            events: store.clone(),
             sessions: store.clone(),
             journal: store.clone(),
             vault: store.clone(),

@@ -1,6 +1,6 @@
 //! Capabilities that never leave the desk.
 
-use frontdesk_wire::{BotId, ChatId, TenantId};
+use frontdesk_wire::{BotId, ChatId, SessionKey, TenantId};
 
 use super::stored::Stored;
 
@@ -10,7 +10,7 @@ pub struct SealedCapability {
     pub tenant: TenantId,
     pub kind: String,
     /// Every session key that a supported gateway might name.
-    pub session_keys: Vec<String>,
+    pub session_keys: Vec<SessionKey>,
     pub platform: String,
     pub bot: BotId,
     pub chat_id: ChatId,
@@ -23,7 +23,7 @@ pub trait Vault: Send + Sync {
     fn capability<'a>(
         &'a self,
         tenant: &'a TenantId,
-        session_key: &'a str,
+        session_key: &'a SessionKey,
         kind: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<SealedCapability>>;

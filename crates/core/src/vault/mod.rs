@@ -6,7 +6,7 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
-use frontdesk_wire::{ChatId, InstanceNo, MessageId, Secret};
+use frontdesk_wire::{ChatId, InstanceNo, MessageId, Secret, SessionKey};
 use zeroize::Zeroizing;
 
 use crate::env::Env;
@@ -24,8 +24,8 @@ pub enum SealError {
 }
 
 /// The name under which a capability is found when its receiver answers with a plain message in the same chat.
-pub(crate) fn answer_key(receiver: InstanceNo, chat_id: &ChatId, reply_to: Option<&MessageId>) -> String {
-    format!("answer {receiver} {chat_id} {}", reply_to.map_or("", MessageId::as_str))
+pub(crate) fn answer_key(receiver: InstanceNo, chat_id: &ChatId, reply_to: Option<&MessageId>) -> SessionKey {
+    format!("answer {receiver} {chat_id} {}", reply_to.map_or("", MessageId::as_str)).into()
 }
 
 pub struct Sealer {

@@ -144,7 +144,7 @@ async fn arm(
                 let due_ms = due_ms(number);
                 let time = jiff::Timestamp::from_millisecond(due_ms.cast_signed())?;
                 let ask = ProvisionAlarm {
-                    job_id: format!("{kind}-{due_ms}-{number}"),
+                    job_id: format!("{kind}-{due_ms}-{number}").into(),
                     fire_at: time.to_string(),
                     agent_callback_url: url.clone(),
                     dedup_key: None,

@@ -21,7 +21,7 @@ use frontdesk_wire::api::{
     TenantNew, TokenMade, TokenNew,
 };
 use frontdesk_wire::cron::AlarmHistory;
-use frontdesk_wire::{BotId, Code, GatewayId, InstanceId, InstanceNo, Seq, TenantId};
+use frontdesk_wire::{BotId, Code, GatewayId, InstanceId, InstanceNo, JobId, Seq, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -348,8 +348,8 @@ fn show_mail(mail: &Mail) -> Value {
     let d = &mail.delivery;
     json!({
         "id": mail_id(mail.instance, mail.seq), "seq": mail.seq, "state": mail.state, "reason": mail.reason,
-        "event_id": d.event.to_string(), "at": d.at_ms, "platform": d.platform, "chat_id": &*d.chat_id,
-        "message_id": d.message_id, "session_key": &*d.session_key,
+        "event_id": d.event.to_string(), "at": d.at_ms, "platform": d.platform, "chat_id": d.chat_id,
+        "message_id": d.message_id, "session_key": d.session_key,
     })
 }
 
@@ -390,7 +390,7 @@ async fn drop_mail(
 #[derive(Deserialize)]
 struct AlarmQuery {
     tenant: Option<TenantId>,
-    job_id: Option<String>,
+    job_id: Option<JobId>,
 }
 
 fn show_alarm(it: &Alarm) -> Value {
@@ -416,7 +416,7 @@ async fn alarm_history(
     Query(q): Query<AlarmQuery>,
 ) -> Answer<AlarmHistory> {
     let instance = app.desk.directory().find_instance(&id, q.tenant.as_ref())?;
-    Ok(Reply(app.desk.cron().alarm_history(&instance, q.job_id.as_deref()).await?))
+    Ok(Reply(app.desk.cron().alarm_history(&instance, q.job_id.as_ref()).await?))
 }
 
 async fn dead_alarms(_: Admin, State(app): State<App>) -> Answer<Value> {

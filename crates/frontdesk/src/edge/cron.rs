@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use frontdesk_core::directory::ProvenInstance;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, Rules};
-use frontdesk_wire::Code;
 use frontdesk_wire::cron::{AlarmHistory, ArmedAlarm, CancelAlarm, ProvisionAlarm, Provisioned, RelayBody, SigningAlg};
+use frontdesk_wire::{Code, JobId};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response
         || Refusal::new(Code::RateLimited, "too many unread responses are buffered for this tenant; read them first");
     let spent = app.answers.take(&proven.tenant, LIST_KIB).await.ok_or_else(|| busy().plain())?;
     let (first, next) =
-        app.desk.cron().armed_page(proven.instance.no, "").await.map_err(|error| plain(error.into()))?;
+        app.desk.cron().armed_page(proven.instance.no, &JobId::default()).await.map_err(|error| plain(error.into()))?;
     let head = format!("{{\"armed\":[{}", in_a_row(&first));
     let (desk, instance) = (app.desk.clone(), proven.instance.no);
     let rest = stream::try_unfold(Some(next), move |at| {
@@ -108,12 +108,12 @@ fn in_a_row(alarms: &[ArmedAlarm]) -> String {
 
 #[derive(Deserialize)]
 pub(crate) struct OfJob {
-    job_id: Option<String>,
+    job_id: Option<JobId>,
 }
 
 pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Query<OfJob>) -> Answer<AlarmHistory> {
     let proven = proven(&app, &who).await?;
-    app.desk.cron().alarm_history(&proven.instance, of.job_id.as_deref()).await.map(Reply).map_err(plain)
+    app.desk.cron().alarm_history(&proven.instance, of.job_id.as_ref()).await.map(Reply).map_err(plain)
 }
 
 /// An external scheduler reports that an alarm is due. Responds with 2xx only after the agent has accepted it.

@@ -99,7 +99,7 @@ impl Agent {
     }
 
     async fn armed(&self) -> Vec<(String, String)> {
-        self.desk.list().await.unwrap().into_iter().map(|alarm| (alarm.job_id, alarm.fire_at)).collect()
+        self.desk.list().await.unwrap().into_iter().map(|alarm| (alarm.job_id.into(), alarm.fire_at)).collect()
     }
 
     /// What the jobs want, in the form in which the server lists it.

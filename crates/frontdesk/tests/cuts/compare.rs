@@ -25,9 +25,9 @@ type IdOf = fn(usize) -> String;
 /// What a platform's door took is an event with a row for its agent.
 async fn compare_platforms(scene: &Scene) {
     let desk = scene.desk();
-    let (ledger, phone) = (&desk.stores().ledger, format!("+{PHONE_USER}"));
+    let (events, phone) = (&desk.stores().events, format!("+{PHONE_USER}"));
     let instance = desk.directory().find_instance(&"home-gw".into(), None).unwrap().no;
-    let rows = ledger.mail(instance, None, Seq(0), 99_999).await.unwrap();
+    let rows = desk.stores().mail.mail(instance, None, Seq(0), 99_999).await.unwrap();
     let telegram_user = TG_USER.to_string();
     let wecom_chat = format!("{WC_CORP}:wanda");
     let ids: [(&str, &str, IdOf); 8] = [
@@ -52,7 +52,7 @@ async fn compare_platforms(scene: &Scene) {
     for (platform, chat_id, ids) in compared {
         let mut stored = 0;
         for id in ids {
-            let event = ledger
+            let event = events
                 .event_named(
                     &TenantId::from(FIRST_TENANT),
                     prefix(&id),
@@ -62,7 +62,7 @@ async fn compare_platforms(scene: &Scene) {
                 .await
                 .unwrap();
             let answers = [b"answer in ".as_slice(), &frontdesk_core::short_hash(&[chat_id])].concat();
-            let answer = ledger
+            let answer = events
                 .event_named(
                     &TenantId::from(FIRST_TENANT),
                     answers,
@@ -85,7 +85,7 @@ async fn compare_alarms(scene: &Scene) {
     let alarms = &desk.stores().alarms;
     let mut fired = 0;
     let firing = async {
-        for job in (0..scene.cuts_of("POST /admin/v1/alarms/{id}/replay")).map(|n| format!("replay-{n}")) {
+        for job in (0..scene.cuts_of("POST /admin/v1/alarms/{id}/replay")).map(|n| format!("replay-{n}").into()) {
             loop {
                 match alarms.alarm(instance, &job).await.unwrap().unwrap().state {
                     AlarmState::Armed => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -101,14 +101,14 @@ async fn compare_alarms(scene: &Scene) {
     timeout(PATIENCE, firing).await.expect("an alarm that was revived was not fired");
     // Those that an external scheduler called: fired with their row, or armed as before.
     let mut called = 0;
-    for job in (0..scene.cuts_of("POST /api/agent-cron/relay")).map(|n| format!("called-{n}")) {
+    for job in (0..scene.cuts_of("POST /api/agent-cron/relay")).map(|n| format!("called-{n}").into()) {
         called += usize::from(alarms.alarm(instance, &job).await.unwrap().unwrap().state == AlarmState::Fired);
     }
-    let rows = desk.stores().ledger.mail(instance, None, Seq(0), 99_999).await.unwrap();
+    let rows = desk.stores().mail.mail(instance, None, Seq(0), 99_999).await.unwrap();
     assert_eq!(rows.len(), fired + called, "a row for each alarm that was fired");
     assert!(fired > 0 && called > 0, "{fired} were revived and fired, {called} called");
 
-    let armed = alarms.armed(instance, "", 9_999).await.unwrap();
+    let armed = alarms.armed(instance, &"".into(), 9_999).await.unwrap();
     assert!(armed.iter().any(|it| it.job_id.starts_with("arm-")), "no alarm was armed");
     let missing = desk.cron().clock().schedule().missing(armed.iter().map(|it| it.id));
     assert!(missing.is_empty(), "{missing:?} of {} armed alarms are not in the schedule", armed.len());
@@ -156,7 +156,7 @@ async fn compare_chat(scene: &Scene) {
             .is_some();
         let event = desk
             .stores()
-            .ledger
+            .events
             .event_named(&TenantId::from(t), prefix(id), &MessageId::from(id), Some(&ChatId::from(CHAT)))
             .await
             .unwrap()

@@ -40,7 +40,7 @@ impl Scene {
         let proven = desk.directory().proven_instance(&who).await.unwrap();
         let ask = json!({ "job_id": job, "fire_at": "2100-01-01T00:00:00Z", "agent_callback_url": "relay:" });
         desk.cron().provision_alarm(&proven, serde_json::from_value(ask).unwrap()).await.unwrap();
-        let alarm = alarms.alarm(proven.instance.no, job).await.unwrap().unwrap();
+        let alarm = alarms.alarm(proven.instance.no, &job.into()).await.unwrap().unwrap();
         let now_ms = desk.env().now_ms();
         let claimed = alarms.claim_alarms(vec![alarm.id], alarm.next_ms, now_ms, now_ms + 60_000).await.unwrap();
         let ends = claimed.into_iter().map(|it| (it, Conclusion::Dead { note: "a test".into() })).collect();

@@ -302,7 +302,7 @@ impl Scenario {
         Said {
             home,
             id: id.unwrap_or_else(|| self.homes[home].next_id()),
-            session_key: build_session_key(&event.source),
+            session_key: build_session_key(&event.source).into(),
             event,
             text,
             reply_to: None,

@@ -484,9 +484,9 @@ async fn a_gateway_that_loses_acks_gets_everything() {
     let rows = harness.mail(&account).await;
     let dead: Vec<&Value> = rows.iter().filter(|row| row["state"] == "dead").collect();
     assert_eq!((rows.len(), dead.len(), &dead[0]["seq"]), (100, 1, &json!(6)), "{dead:?}");
-    // More than the least where an ack was slow, and never more than each may be.
-    let resent = harness.metric("frontdesk_rows_resent_total").await;
-    assert!((19 + u64::from(RESENDS_MAX)..=20 * u64::from(RESENDS_MAX)).contains(&resent), "{resent}");
+    // More than that where an ack was slow.
+    assert!(harness.metric("frontdesk_rows_resent_total").await >= 19 + u64::from(RESENDS_MAX));
+    assert!(taken.values().all(|times| *times <= 1 + usize::from(RESENDS_MAX)), "{taken:?}");
     assert_eq!(harness.metric("frontdesk_rows_given_up_total").await, 1);
     harness.finish().await;
 }

@@ -261,7 +261,7 @@ mod tests {
         }
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
         assert_eq!(queues.next_event(), Some(BusEvent::Missed), "whoever hears is told to look at everything");
-        queues.add(To::All, Hint::Interrupt(InstanceNo(1), "x".repeat(9_000), "c".into()));
+        queues.add(To::All, Hint::Interrupt(InstanceNo(1), "x".repeat(9_000).into(), "c".into()));
         assert_eq!(queues.waiting.lock().unwrap().others.len(), WAITING_MAX);
     }
 

@@ -4,20 +4,20 @@ use frontdesk_core::port::alarms::{
     Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
 };
 use frontdesk_core::port::store::Stored;
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, JobId};
 
 use super::{MemoryStore, STEP_ROWS, State, now};
 
 impl State {
-    fn alarm_of(&self, instance: InstanceNo, job_id: &str) -> Option<u64> {
-        let named = |(alarm, _): &(Alarm, u64)| alarm.instance == instance && alarm.job_id == job_id;
+    fn alarm_of(&self, instance: InstanceNo, job_id: &JobId) -> Option<u64> {
+        let named = |(alarm, _): &(Alarm, u64)| alarm.instance == instance && alarm.job_id == *job_id;
         self.alarms.iter().find(|(_, kept)| named(kept)).map(|(id, _)| *id)
     }
 
     /// The alarms of an instance, in the order of their jobs, after this job.
-    fn later_jobs(&self, instance: InstanceNo, after: &str) -> Vec<Alarm> {
+    fn later_jobs(&self, instance: InstanceNo, after: &JobId) -> Vec<Alarm> {
         let alarms = self.alarms.values().map(|(alarm, _)| alarm);
-        let later = alarms.filter(|alarm| alarm.instance == instance && alarm.job_id.as_str() > after);
+        let later = alarms.filter(|alarm| alarm.instance == instance && alarm.job_id > *after);
         let mut later: Vec<Alarm> = later.cloned().collect();
         later.sort_unstable_by(|a, b| a.job_id.cmp(&b.job_id));
         later
@@ -67,7 +67,7 @@ impl Alarms for MemoryStore {
         now(alarms.into_iter().map(|alarm| state.arm_one(alarm)).collect())
     }
 
-    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
+    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId, now_ms: u64) -> Stored<'a, bool> {
         let mut state = self.state();
         let Some((old, _)) = state.alarm_of(instance, job_id).and_then(|id| state.alarms.remove(&id)) else {
             return now(false);
@@ -79,7 +79,7 @@ impl Alarms for MemoryStore {
         now(was_armed)
     }
 
-    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a str, now_ms: u64) -> Stored<'a, Disarmed> {
+    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a JobId, now_ms: u64) -> Stored<'a, Disarmed> {
         let mut state = self.state();
         let mut some = state.later_jobs(instance, after);
         some.truncate(STEP_ROWS);
@@ -92,14 +92,14 @@ impl Alarms for MemoryStore {
         now(Disarmed { gone: some.len() as u64, next })
     }
 
-    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a str, limit: usize) -> Stored<'a, Vec<Alarm>> {
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, Vec<Alarm>> {
         let mut armed = self.state().later_jobs(instance, after);
         armed.retain(|alarm| alarm.state == AlarmState::Armed);
         armed.truncate(limit);
         now(armed)
     }
 
-    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
+    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId) -> Stored<'a, Option<Alarm>> {
         let state = self.state();
         now(state.alarm_of(instance, job_id).and_then(|id| state.alarms.get(&id)).map(|(alarm, _)| alarm.clone()))
     }
@@ -202,12 +202,12 @@ impl Alarms for MemoryStore {
     fn ended_alarms<'a>(
         &'a self,
         instance: InstanceNo,
-        job_id: Option<&'a str>,
+        job_id: Option<&'a JobId>,
         limit: usize,
     ) -> Stored<'a, Vec<EndedAlarm>> {
         let state = self.state();
         let own = state.alarm_ends.values().rev().filter(|end| end.instance == instance);
-        now(own.filter(|end| job_id.is_none_or(|job| end.job_id == job)).take(limit).cloned().collect())
+        now(own.filter(|end| job_id.is_none_or(|job| end.job_id == *job)).take(limit).cloned().collect())
     }
 
     fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>> {

@@ -6,30 +6,18 @@ use std::sync::atomic::Ordering;
 
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, Presence,
-    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX,
-    Waiting,
+    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, NewRow, Position, Presence, RowListener, SentTurn,
+    Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
-use frontdesk_wire::{BotId, ChatId, DeskNo, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionNo, TenantId};
+use frontdesk_wire::{DeskNo, InboxSeq, InstanceNo, MessageId, Seq, SessionNo};
 
 use super::{Account, MemoryStore, State, now};
 
 impl Account {
-    fn append(&mut self, delivery: Arc<Delivery>) -> Seq {
+    pub(super) fn append(&mut self, delivery: Arc<Delivery>) -> Seq {
         self.last_seq = self.last_seq.next();
         self.rows.insert(self.last_seq, (delivery, None));
         self.last_seq
-    }
-
-    fn mail(&self, instance: InstanceNo, seq: Seq) -> Option<Mail> {
-        let (delivery, reason) = self.rows.get(&seq)?;
-        let state = match reason {
-            Some(_) => MailState::Dead,
-            None if self.position.settled(seq) => MailState::Acked,
-            None if seq <= self.position.sent => MailState::Sent,
-            None => MailState::Accepted,
-        };
-        Some(Mail { instance, seq, state, reason: reason.clone(), delivery: delivery.clone() })
     }
 }
 
@@ -118,57 +106,6 @@ impl Ledger for MemoryStore {
         now(waiting.collect())
     }
 
-    fn mail(
-        &self,
-        instance: InstanceNo,
-        wanted: Option<MailState>,
-        before: Seq,
-        limit: usize,
-    ) -> Stored<'_, Vec<Mail>> {
-        let state = self.state();
-        let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
-        let top = if before.is_none() { Seq(u64::MAX) } else { before };
-        let rows = account.rows.range(..top).rev().filter_map(|(seq, _)| account.mail(instance, *seq));
-        now(rows.filter(|mail| wanted.is_none_or(|state| state == mail.state)).take(limit).collect())
-    }
-
-    fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>> {
-        now(self.state().ledgers.get(&instance).and_then(|account| account.mail(instance, seq)))
-    }
-
-    fn drop_mail(&self, instance: InstanceNo, seq: Seq, session: Option<SessionNo>, why: String) -> Stored<'_, bool> {
-        let mut state = self.state();
-        let serving = state.presences.get(&instance).map_or(SessionNo::NONE, |known| known.session);
-        if session.is_some_and(|session| session != serving) {
-            return Box::pin(std::future::ready(Err(StoreError::Conflict)));
-        }
-        let Some(account) = state.ledgers.get_mut(&instance) else { return now(false) };
-        let Some((_, reason)) = account.rows.get_mut(&seq) else { return now(false) };
-        if account.position.settled(seq) {
-            return now(false);
-        }
-        *reason = Some(why);
-        account.position.merge(&Position { above: vec![seq], ..Position::default() });
-        now(true)
-    }
-
-    fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>> {
-        let mut state = self.state();
-        let found = state.ledgers.get(&instance).and_then(|account| account.rows.get(&seq)).cloned();
-        let Some((delivery, _)) = found else { return now(None) };
-        let event = state.last_event.next();
-        state.last_event = event;
-        if let Some(record) = state.events.get(&delivery.event).cloned() {
-            state.events.insert(event, EventRecord { event, ..record });
-        }
-        let delivery = Arc::new(Delivery { event, ..(*delivery).clone() });
-        let again = state.ledgers.entry(instance).or_default().append(delivery.clone());
-        state.hold_media_again((instance, seq), (instance, again));
-        let row = MadeRow { instance, seq: again, served_by: state.served_by(instance) };
-        self.listeners.rows_committed(&[NewRow { row, delivery }]);
-        now(Some(again))
-    }
-
     fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
         let state = self.state();
         let Some(account) = state.ledgers.get(&instance) else { return now(Vec::new()) };
@@ -182,51 +119,13 @@ impl Ledger for MemoryStore {
             }
             if it.at_ms >= since_ms
                 && turns.len() < TURN_SESSIONS_MAX
-                && turns.iter().all(|known| *known.session_key != *it.session_key)
+                && turns.iter().all(|known| known.session_key != it.session_key)
             {
-                let (session_key, chat_id) = (it.session_key.to_string(), it.chat_id.clone());
+                let (session_key, chat_id) = (it.session_key.clone(), it.chat_id.clone());
                 turns.push(SentTurn { session_key, chat_id, at_ms: it.at_ms });
             }
         }
         now(turns)
-    }
-
-    fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
-        now(self.state().events.get(&event).cloned())
-    }
-
-    fn event_named<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        dedup_prefix: Vec<u8>,
-        message_id: &'a MessageId,
-        chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Option<EventRecord>> {
-        let state = self.state();
-        let marked = state.by_dedup.iter().filter(|(key, _)| key.starts_with(&dedup_prefix));
-        let records = marked.filter_map(|(_, event)| state.events.get(event));
-        let named = |it: &&EventRecord| {
-            it.tenant == *tenant && it.message_id == *message_id && chat_id.is_none_or(|chat| it.chat_id == *chat)
-        };
-        now(records.filter(named).max_by_key(|it| it.event).cloned())
-    }
-
-    fn events_marked<'a>(&'a self, _: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
-        let state = self.state();
-        now(dedups.iter().map(|key| state.events.get(state.by_dedup.get(key)?).cloned()).collect())
-    }
-
-    fn reached<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        platform: &'a str,
-        bot: &'a BotId,
-        chat_id: &'a ChatId,
-    ) -> Stored<'a, bool> {
-        now(self
-            .state()
-            .reach
-            .contains_key(&[tenant.as_str(), platform, bot.as_str(), chat_id.as_str()].map(str::to_owned)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Encrypted capabilities, under every session key that may name them.
 
 use frontdesk_core::port::store::{SealedCapability, Stored, Vault};
-use frontdesk_wire::TenantId;
+use frontdesk_wire::{SessionKey, TenantId};
 
 use super::{MemoryStore, now};
 
@@ -9,7 +9,7 @@ impl Vault for MemoryStore {
     fn capability<'a>(
         &'a self,
         tenant: &'a TenantId,
-        session_key: &'a str,
+        session_key: &'a SessionKey,
         kind: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<SealedCapability>> {

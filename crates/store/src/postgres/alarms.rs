@@ -4,7 +4,7 @@ use frontdesk_core::port::alarms::{
     Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
 };
 use frontdesk_core::port::store::Stored;
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, JobId};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Fault, Param};
@@ -36,7 +36,7 @@ impl Alarms for PostgresStore {
         })
     }
 
-    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
+    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId, now_ms: u64) -> Stored<'a, bool> {
         let job_id = job_id.to_owned();
         self.worker.write(async move |connection| {
             let sql = concat!("DELETE FROM alarm WHERE instance = $1 AND job_id = $2 RETURNING ", columns!());
@@ -50,7 +50,7 @@ impl Alarms for PostgresStore {
         })
     }
 
-    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a str, now_ms: u64) -> Stored<'a, Disarmed> {
+    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a JobId, now_ms: u64) -> Stored<'a, Disarmed> {
         let after = after.to_owned();
         self.worker.write(async move |connection| {
             let sql = "SELECT id, job_id FROM alarm WHERE instance = $1 AND job_id > $2 ORDER BY job_id LIMIT 200";
@@ -64,11 +64,11 @@ impl Alarms for PostgresStore {
                        SELECT instance, job_id, fire_at, schedule_id, 'cancelled', attempts, $2, '' FROM gone ORDER BY id";
             let gone = connection.execute(sql, &[&ids, &signed(now_ms)]).await?;
             let last = some.last().filter(|_| some.len() == STEP_ROWS);
-            Ok(Disarmed { gone, next: last.map(|last| given(last.get(1))) })
+            Ok(Disarmed { gone, next: last.map(|last| given(last.get(1)).into()) })
         })
     }
 
-    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a str, limit: usize) -> Stored<'a, Vec<Alarm>> {
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, Vec<Alarm>> {
         let after = after.to_owned();
         self.worker.read(self.tenants.of(instance), async move |connection| {
             let sql = concat!(
@@ -81,7 +81,7 @@ impl Alarms for PostgresStore {
         })
     }
 
-    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
+    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId) -> Stored<'a, Option<Alarm>> {
         let job_id = job_id.to_owned();
         self.worker.read(self.tenants.of(instance), async move |connection| {
             let sql = concat!("SELECT ", columns!(), " FROM alarm WHERE instance = $1 AND job_id = $2");
@@ -173,7 +173,7 @@ impl Alarms for PostgresStore {
     fn ended_alarms<'a>(
         &'a self,
         instance: InstanceNo,
-        job_id: Option<&'a str>,
+        job_id: Option<&'a JobId>,
         limit: usize,
     ) -> Stored<'a, Vec<EndedAlarm>> {
         let job_id = job_id.map(|job_id| kept(job_id).into_owned());
@@ -332,7 +332,7 @@ fn ended(row: &Row) -> EndedAlarm {
     EndedAlarm {
         id: unsigned(row.get(0)),
         instance: unsigned(row.get(1)),
-        job_id: given(row.get(2)),
+        job_id: given(row.get(2)).into(),
         fire_at: given(row.get(3)),
         schedule_id: given(row.get(4)),
         outcome: row.get(5),
@@ -348,7 +348,7 @@ fn alarm(row: &Row) -> Alarm {
     Alarm {
         id: unsigned(row.get(0)),
         instance: unsigned(row.get(1)),
-        job_id: text(2),
+        job_id: text(2).into(),
         fire_at: text(3),
         due_ms: unsigned(row.get(4)),
         next_ms: unsigned(row.get(5)),

@@ -1,26 +1,21 @@
-//! The ledger: reading it, ending and replaying rows. Accepting is in [`accept`](super::accept), settling in
+//! The ledger: reading it. Accepting is in [`accept`](super::accept), settling in
 //! [`heads`](super::heads).
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position, RowListener,
-    SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
+    Acceptance, Accepted, Delivery, Ledger, Position, RowListener, SentTurn, Settlement, Stored, TURN_ROWS_MAX,
+    TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
-use frontdesk_wire::{BotId, ChatId, DeskNo, EventId, InstanceNo, MessageId, Seq, SessionNo, TenantId};
+use frontdesk_wire::{DeskNo, InstanceNo, MessageId, Seq, SessionKey, SessionNo};
 use tokio_postgres::Row;
 
-use super::connection::{Connection, Fault, Param};
-use super::heads::{lock_positions, read_position, write_positions};
-use super::text::{given, kept};
-use super::worker::Database;
-use super::{PostgresStore, held_media, signed, unsigned};
-use crate::read_queue::{SERVER, of_tenant};
+use super::heads::read_position;
+use super::text::{kept, text_at};
+use super::{PostgresStore, signed, unsigned};
+use crate::read_queue::SERVER;
 
-/// Rows that a listing scans for a rare state, and how many it reads at a time.
-const SCAN_MAX: usize = 20_000;
-const SCAN_PAGE: usize = 200;
 /// Rows that a search for turns reads at a time.
 const TURN_ROWS_STEP: usize = 1_000;
 
@@ -99,77 +94,6 @@ impl Ledger for PostgresStore {
         })
     }
 
-    fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>> {
-        self.worker.read(self.tenants.of(instance), async move |connection| {
-            let position = read_position(connection, signed(instance)).await?;
-            let sql = select_mail("WHERE m.instance = $1 AND m.seq < $2 ORDER BY m.seq DESC LIMIT $3");
-            let mut top = if before.is_none() { i64::MAX } else { signed(before) };
-            let (mut found, mut scanned) = (Vec::new(), 0);
-            while found.len() < limit && scanned < SCAN_MAX {
-                let page = signed(SCAN_PAGE.min(limit.max(1)) as u64);
-                let rows = connection.query(&sql, &[&signed(instance), &top, &page]).await?;
-                let Some(last) = rows.last() else { break };
-                top = last.get(0);
-                scanned += rows.len();
-                let mails = rows.iter().map(|row| mail_of(row, instance, &position));
-                found.extend(mails.filter(|mail| state.is_none_or(|wanted| wanted == mail.state)));
-            }
-            found.truncate(limit);
-            Ok(found)
-        })
-    }
-
-    fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>> {
-        self.worker.read(self.tenants.of(instance), async move |connection| {
-            let position = read_position(connection, signed(instance)).await?;
-            let found = one_mail(connection, instance, seq).await?;
-            Ok(found.map(|row| mail_of(&row, instance, &position)))
-        })
-    }
-
-    fn drop_mail(
-        &self,
-        instance: InstanceNo,
-        seq: Seq,
-        session: Option<SessionNo>,
-        reason: String,
-    ) -> Stored<'_, bool> {
-        self.worker.write(async move |connection| {
-            // Locked, so that no other session begins before this is written.
-            let sql = "SELECT last_seq, session FROM head WHERE instance = $1 FOR SHARE";
-            let head = connection.query_opt(sql, &[&signed(instance)]).await?;
-            let (last, serving): (Seq, SessionNo) =
-                head.map(|row| (unsigned(row.get(0)), unsigned(row.get(1)))).unwrap_or_default();
-            if session.is_some_and(|session| session != serving) {
-                return Err(StoreError::Conflict.into());
-            }
-            let mut positions = lock_positions(connection, &[signed(instance)]).await?;
-            for position in positions.values_mut() {
-                if position.settled(seq) || seq > last {
-                    return Ok(false);
-                }
-                position.merge(&Position { above: vec![seq], ..Position::default() });
-            }
-            write_positions(connection, &positions).await?;
-            let sql = "UPDATE mail SET reason = $3 WHERE instance = $1 AND seq = $2";
-            let changed = connection.execute(sql, &[&signed(instance), &signed(seq), &kept(&reason)]).await?;
-            Ok(changed == 1)
-        })
-    }
-
-    fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>> {
-        let listeners = self.listeners.clone();
-        self.worker.ask(async move |database: &Database| {
-            // In turn with what is accepted, so that rows are reported in the order of their commits.
-            let _turn = database.ledger_turn.lock().await;
-            let work = async |connection: &Connection| replay(connection, instance, seq).await;
-            let Some(new) = database.ledger.transaction(work).await? else { return Ok(None) };
-            let seq = new.row.seq;
-            listeners.rows_committed(&[new]);
-            Ok(Some(seq))
-        })
-    }
-
     fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
         self.worker.read(self.tenants.of(instance), async move |connection| {
             // Reads only the compared columns; events may be large.
@@ -189,7 +113,7 @@ impl Ledger for PostgresStore {
                     if at_ms < since_ms {
                         continue;
                     }
-                    let session_key = text_at(row, 2);
+                    let session_key = SessionKey::from(text_at(row, 2));
                     if known.insert(session_key.clone()) {
                         turns.push(SentTurn { session_key, chat_id: text_at(row, 3).into(), at_ms });
                     }
@@ -200,93 +124,6 @@ impl Ledger for PostgresStore {
             Ok(turns)
         })
     }
-
-    fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
-        self.worker.read(SERVER, async move |connection| one_event(connection, "id = $1", &[&signed(event)]).await)
-    }
-
-    fn event_named<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        dedup_prefix: Vec<u8>,
-        message_id: &'a MessageId,
-        chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Option<EventRecord>> {
-        let (tenant, message_id) = (kept(tenant).into_owned(), kept(message_id).into_owned());
-        let chat_id = chat_id.map(|chat_id| kept(chat_id).into_owned());
-        self.worker.read(of_tenant(&tenant), async move |connection| {
-            // Text never contains 0xff, so this is above all keys with the prefix.
-            let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
-            let which = "dedup BETWEEN $1 AND $2 AND tenant = $3 AND message_id = $4
-                         AND ($5::text IS NULL OR chat_id = $5) ORDER BY id DESC LIMIT 1";
-            one_event(connection, which, &[&dedup_prefix, &past, &tenant, &message_id, &chat_id]).await
-        })
-    }
-
-    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
-        self.worker.read(of_tenant(tenant), async move |connection| {
-            let sql = "SELECT id, tenant, at_ms, chat_id, message_id, verdict, dedup FROM event WHERE dedup = ANY($1)";
-            let rows = connection.query(sql, &[&dedups]).await?;
-            let found = |dedup: &Vec<u8>| rows.iter().find(|row| row.get::<_, &[u8]>(6) == dedup).map(event_record);
-            Ok(dedups.iter().map(found).collect())
-        })
-    }
-
-    fn reached<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        platform: &'a str,
-        bot: &'a BotId,
-        chat_id: &'a ChatId,
-    ) -> Stored<'a, bool> {
-        let place = [tenant, platform, bot, chat_id].map(|part| kept(part).into_owned());
-        self.worker.read(of_tenant(tenant), async move |connection| {
-            let sql = "SELECT 1 FROM reach WHERE tenant = $1 AND platform = $2 AND bot = $3 AND chat_id = $4";
-            let [tenant, platform, bot, chat_id] = &place;
-            Ok(connection.query_opt(sql, &[tenant, platform, bot, chat_id]).await?.is_some())
-        })
-    }
-}
-
-/// The same delivery as a new row at the end.
-async fn replay(connection: &Connection, instance: InstanceNo, seq: Seq) -> Result<Option<NewRow>, Fault> {
-    let Some(row) = one_mail(connection, instance, seq).await? else { return Ok(None) };
-    let mut found = delivery(&row);
-    let copy = "INSERT INTO event (id, dedup, attempt, tenant, at_ms, passthrough, platform, bot, chat_id, session_key,
-                                   message_id, json, verdict)
-                SELECT nextval('event_number'), decode(replace(gen_random_uuid()::text, '-', ''), 'hex'), 0, tenant, at_ms,
-                       passthrough, platform, bot, chat_id, session_key, message_id, $2, verdict
-                FROM event WHERE id = $1 RETURNING id";
-    let event: i64 = connection.query_one(copy, &[&signed(found.event), &kept(&found.json)]).await?.get(0);
-    found.event = unsigned(event);
-    let head = "UPDATE head SET last_seq = last_seq + 1 WHERE instance = $1 RETURNING last_seq, desk";
-    let head = connection.query_one(head, &[&signed(instance)]).await?;
-    let new = MadeRow { instance, seq: unsigned(head.get(0)), served_by: unsigned(head.get(1)) };
-    let sql = "INSERT INTO mail (instance, seq, event) VALUES ($1, $2, $3)";
-    connection.execute(sql, &[&signed(instance), &signed(new.seq), &event]).await?;
-    held_media::hold_again(connection, instance, seq, new.seq).await?;
-    Ok(Some(NewRow { row: new, delivery: Arc::new(found) }))
-}
-
-async fn one_event(connection: &Connection, which: &str, params: &[Param<'_>]) -> Result<Option<EventRecord>, Fault> {
-    let sql = format!("SELECT id, tenant, at_ms, chat_id, message_id, verdict FROM event WHERE {which}");
-    Ok(connection.query_opt(&sql, params).await?.as_ref().map(event_record))
-}
-
-fn event_record(row: &Row) -> EventRecord {
-    EventRecord {
-        event: unsigned(row.get(0)),
-        tenant: text_at(row, 1).into(),
-        at_ms: unsigned(row.get(2)),
-        chat_id: text_at(row, 3).into(),
-        message_id: text_at(row, 4).into(),
-        verdict: text_at(row, 5),
-    }
-}
-
-async fn one_mail(connection: &Connection, instance: InstanceNo, seq: Seq) -> Result<Option<Row>, Fault> {
-    let sql = select_mail("WHERE m.instance = $1 AND m.seq = $2");
-    connection.query_opt(&sql, &[&signed(instance), &signed(seq)]).await
 }
 
 /// Rows of the instance `$1` that are not settled. The position is looked up once, before the rows: joined to them, it would not
@@ -300,18 +137,14 @@ fn select_pending() -> String {
 }
 
 /// Mail with its event; the caller adds which.
-fn select_mail(which: &str) -> String {
+pub(super) fn select_mail(which: &str) -> String {
     format!(
         "SELECT m.seq, m.reason, e.id, e.at_ms, e.passthrough, e.platform, e.bot, e.chat_id, e.session_key,
          e.message_id, coalesce(m.json, e.json) FROM mail m JOIN event e ON e.id = m.event {which}"
     )
 }
 
-fn text_at(row: &Row, column: usize) -> String {
-    given(row.get(column))
-}
-
-fn delivery(row: &Row) -> Delivery {
+pub(super) fn delivery(row: &Row) -> Delivery {
     Delivery {
         event: unsigned(row.get(2)),
         at_ms: unsigned(row.get(3)),
@@ -325,24 +158,12 @@ fn delivery(row: &Row) -> Delivery {
     }
 }
 
-fn mail_of(row: &Row, instance: InstanceNo, position: &Position) -> Mail {
-    let seq = unsigned(row.get(0));
-    let reason = row.get::<_, Option<String>>(1).map(given);
-    let state = match &reason {
-        Some(_) => MailState::Dead,
-        None if position.settled(seq) => MailState::Acked,
-        None if seq <= position.sent => MailState::Sent,
-        None => MailState::Accepted,
-    };
-    Mail { instance, seq, state, reason, delivery: Arc::new(delivery(row)) }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use frontdesk_testkit::postgres::TestSchema;
 
-    use super::super::connection::Target;
+    use super::super::connection::{Fault, Target};
     use super::super::worker::Worker;
     use super::*;
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use tokio_postgres::Row;
+
 /// A noncharacter, which texts do not contain in practice. The character after it says what is meant.
 const ESCAPE: char = '\u{10ffff}';
 
@@ -27,6 +29,10 @@ pub(super) fn given(text: String) -> String {
         return text;
     }
     text.replace("\u{10ffff}0", "\0").replace("\u{10ffff}1", "\u{10ffff}")
+}
+
+pub(super) fn text_at(row: &Row, column: usize) -> String {
+    given(row.get(column))
 }
 
 #[cfg(test)]

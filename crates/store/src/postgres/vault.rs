@@ -1,7 +1,7 @@
 //! Encrypted capabilities, under every session key that may name them.
 
 use frontdesk_core::port::store::{SealedCapability, Stored, Vault};
-use frontdesk_wire::TenantId;
+use frontdesk_wire::{SessionKey, TenantId};
 
 use super::connection::{Connection, Fault};
 use super::text::{given, kept};
@@ -12,11 +12,11 @@ impl Vault for PostgresStore {
     fn capability<'a>(
         &'a self,
         tenant: &'a TenantId,
-        session_key: &'a str,
+        session_key: &'a SessionKey,
         kind: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<SealedCapability>> {
-        let [tenant, session_key, kind] = [tenant.as_str(), session_key, kind].map(str::to_owned);
+        let (session_key, [tenant, kind]) = (session_key.clone(), [tenant.as_str(), kind].map(str::to_owned));
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT c.id, c.tenant, c.kind, c.platform, c.bot, c.chat_id, c.sealed, c.expires_ms
                        FROM capability_key k JOIN capability c ON c.id = k.id

@@ -4,11 +4,11 @@ use frontdesk_core::port::alarms::{
     Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
 };
 use frontdesk_core::port::store::{StoreError, Stored};
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, JobId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::threads::Books;
-use super::{STEP_ROWS, SqliteStore, fault, signed, unsigned};
+use super::{STEP_ROWS, SqliteStore, fault, signed, text_at, unsigned};
 use crate::read_queue::SERVER;
 
 const COLUMNS: &str = "id, instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
@@ -20,7 +20,7 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str, now_ms: u64) -> Stored<'a, bool> {
+    fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId, now_ms: u64) -> Stored<'a, bool> {
         let job_id = job_id.to_owned();
         let work = move |books: &mut Books| {
             let Some(old) = alarm_of(&books.connection, instance, &job_id)? else { return Ok(false) };
@@ -34,14 +34,14 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a str, now_ms: u64) -> Stored<'a, Disarmed> {
+    fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a JobId, now_ms: u64) -> Stored<'a, Disarmed> {
         let after = after.to_owned();
         let work = move |books: &mut Books| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND job_id > ?2 ORDER BY job_id LIMIT {STEP_ROWS}"
             );
             let mut query = books.connection.prepare_cached(&sql).map_err(fault)?;
-            let found = query.query_map((signed(instance), after), alarm).and_then(Iterator::collect);
+            let found = query.query_map((signed(instance), after.as_str()), alarm).and_then(Iterator::collect);
             let some: Vec<Alarm> = found.map_err(fault)?;
             let mut gone = 0;
             for alarm in some.iter().filter(|alarm| alarm.state == AlarmState::Armed) {
@@ -55,19 +55,19 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a str, limit: usize) -> Stored<'a, Vec<Alarm>> {
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, Vec<Alarm>> {
         let after = after.to_owned();
         self.readers.read(self.tenants.of(instance), move |connection| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND state = 'armed' AND job_id > ?2 ORDER BY job_id LIMIT ?3"
             );
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            let which = (signed(instance), after, signed(limit as u64));
+            let which = (signed(instance), after.as_str(), signed(limit as u64));
             query.query_map(which, alarm).and_then(Iterator::collect).map_err(fault)
         })
     }
 
-    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a str) -> Stored<'a, Option<Alarm>> {
+    fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId) -> Stored<'a, Option<Alarm>> {
         let job_id = job_id.to_owned();
         self.readers.read(self.tenants.of(instance), move |connection| alarm_of(connection, instance, &job_id))
     }
@@ -148,10 +148,10 @@ impl Alarms for SqliteStore {
     fn ended_alarms<'a>(
         &'a self,
         instance: InstanceNo,
-        job_id: Option<&'a str>,
+        job_id: Option<&'a JobId>,
         limit: usize,
     ) -> Stored<'a, Vec<EndedAlarm>> {
-        let job_id = job_id.map(str::to_owned);
+        let job_id = job_id.cloned();
         self.readers.read(self.tenants.of(instance), move |connection| {
             let sql = "SELECT id, instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note FROM alarm_end
                        WHERE instance = ?1 AND (?2 IS NULL OR job_id = ?2) ORDER BY id DESC LIMIT ?3";
@@ -160,7 +160,7 @@ impl Alarms for SqliteStore {
                 Ok(EndedAlarm {
                     id: unsigned(row.get(0)?),
                     instance: unsigned(row.get(1)?),
-                    job_id: row.get(2)?,
+                    job_id: text_at(row, 2)?.into(),
                     fire_at: row.get(3)?,
                     schedule_id: row.get(4)?,
                     outcome: row.get(5)?,
@@ -169,7 +169,7 @@ impl Alarms for SqliteStore {
                     note: row.get(8)?,
                 })
             };
-            let found = query.query_map((signed(instance), job_id, signed(limit as u64)), ended);
+            let found = query.query_map((signed(instance), job_id.as_deref(), signed(limit as u64)), ended);
             found.and_then(Iterator::collect).map_err(fault)
         })
     }
@@ -211,7 +211,7 @@ fn arm_one(connection: &Connection, new: &Alarm) -> Result<Arming, StoreError> {
     insert
         .execute(rusqlite::params![
             signed(new.instance),
-            new.job_id,
+            new.job_id.as_str(),
             new.fire_at,
             signed(new.due_ms),
             signed(new.next_ms),
@@ -267,8 +267,16 @@ fn note_end(connection: &Connection, it: &Alarm, outcome: &str, at_ms: u64, note
     let sql = "INSERT INTO alarm_end (instance, job_id, fire_at, schedule_id, outcome, attempts, at_ms, note)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
-    let row =
-        (signed(it.instance), &it.job_id, &it.fire_at, &it.schedule_id, outcome, it.attempts, signed(at_ms), note);
+    let row = (
+        signed(it.instance),
+        it.job_id.as_str(),
+        &it.fire_at,
+        &it.schedule_id,
+        outcome,
+        it.attempts,
+        signed(at_ms),
+        note,
+    );
     insert.execute(row).map(drop).map_err(fault)
 }
 
@@ -277,10 +285,10 @@ fn remove(connection: &Connection, id: u64) -> Result<(), StoreError> {
     delete.execute([signed(id)]).map(drop).map_err(fault)
 }
 
-fn alarm_of(connection: &Connection, instance: InstanceNo, job_id: &str) -> Result<Option<Alarm>, StoreError> {
+fn alarm_of(connection: &Connection, instance: InstanceNo, job_id: &JobId) -> Result<Option<Alarm>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND job_id = ?2");
     let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-    query.query_row((signed(instance), job_id), alarm).optional().map_err(fault)
+    query.query_row((signed(instance), job_id.as_str()), alarm).optional().map_err(fault)
 }
 
 fn alarm_time(row: &Row<'_>) -> rusqlite::Result<AlarmTime> {
@@ -293,7 +301,7 @@ fn alarm(row: &Row<'_>) -> rusqlite::Result<Alarm> {
     Ok(Alarm {
         id: unsigned(row.get(0)?),
         instance: unsigned(row.get(1)?),
-        job_id: row.get(2)?,
+        job_id: text_at(row, 2)?.into(),
         fire_at: row.get(3)?,
         due_ms: unsigned(row.get(4)?),
         next_ms: unsigned(row.get(5)?),

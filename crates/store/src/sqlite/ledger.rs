@@ -4,21 +4,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, ChatWrite, Delivery, DeskNo, EventRecord, Ledger, MadeRow, Mail, MailState, NewRow, Position,
-    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX,
-    Waiting,
+    Acceptance, Accepted, ChatWrite, Delivery, DeskNo, Ledger, MadeRow, NewRow, Position, RowListener, SentTurn,
+    Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
-use frontdesk_wire::{BotId, ChatId, EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionNo, TenantId};
-use rusqlite::types::Type;
+use frontdesk_wire::{EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionKey, SessionNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::heads::{DAY_MS, REACHED_MAX, read_position};
 use super::threads::Books;
-use super::{SqliteStore, chat, fault, held_media, inbox, signed, unsigned, vault};
-use crate::read_queue::{SERVER, of_tenant};
-
-/// Rows that a listing scans for a rare state.
-const SCAN_MAX: i64 = 20_000;
+use super::{SqliteStore, chat, fault, held_media, inbox, signed, text_at, unsigned, vault};
+use crate::read_queue::SERVER;
 
 impl Ledger for SqliteStore {
     fn epoch(&self) -> u32 {
@@ -136,80 +131,6 @@ impl Ledger for SqliteStore {
         })
     }
 
-    fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>> {
-        self.readers.read(self.tenants.of(instance), move |connection| {
-            let position = read_position(connection, instance)?;
-            let top = if before.is_none() { i64::MAX } else { signed(before) };
-            let sql = select_mail(&format!("m.seq < ?2 ORDER BY m.seq DESC LIMIT {SCAN_MAX}"));
-            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            let mut rows = query.query((signed(instance), top)).map_err(fault)?;
-            let mut found = Vec::new();
-            while found.len() < limit {
-                let Some(row) = rows.next().map_err(fault)? else { break };
-                let mail = mail_of(row, instance, &position).map_err(fault)?;
-                if state.is_none_or(|wanted| wanted == mail.state) {
-                    found.push(mail);
-                }
-            }
-            Ok(found)
-        })
-    }
-
-    fn mail_row(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Mail>> {
-        self.readers.read(self.tenants.of(instance), move |connection| {
-            let position = read_position(connection, instance)?;
-            let mut query = connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
-            let found = query.query_row((signed(instance), signed(seq)), |row| mail_of(row, instance, &position));
-            found.optional().map_err(fault)
-        })
-    }
-
-    fn drop_mail(
-        &self,
-        instance: InstanceNo,
-        seq: Seq,
-        session: Option<SessionNo>,
-        reason: String,
-    ) -> Stored<'_, bool> {
-        let work = move |books: &mut Books| {
-            let head = books.ledgers.head(&books.connection, instance)?;
-            if session.is_some_and(|session| session != head.session) {
-                return Err(StoreError::Conflict);
-            }
-            if head.position.settled(seq) || seq > head.last_seq {
-                return Ok(false);
-            }
-            head.position.merge(&Position { above: vec![seq], ..Position::default() });
-            write_position(&books.connection, instance, &head.position)?;
-            let sql = "UPDATE mail SET reason = ?3 WHERE instance = ?1 AND seq = ?2";
-            let changed = books.connection.execute(sql, (signed(instance), signed(seq), reason)).map_err(fault)?;
-            Ok(changed == 1)
-        };
-        self.writer.write(work, |_| {})
-    }
-
-    fn replay_mail(&self, instance: InstanceNo, seq: Seq) -> Stored<'_, Option<Seq>> {
-        let listeners = self.listeners.clone();
-        let work = move |books: &mut Books| {
-            let mut query = books.connection.prepare_cached(&select_mail("m.seq = ?2")).map_err(fault)?;
-            let found = query.query_row((signed(instance), signed(seq)), delivery).optional().map_err(fault)?;
-            drop(query);
-            let Some(mut found) = found else { return Ok(Made::default()) };
-            // A copy of the event, so that events and rows keep rising together.
-            let event = books.ledgers.next_event(&books.connection)?;
-            let copy =
-                "INSERT INTO event SELECT ?1, randomblob(16), tenant, at_ms, passthrough, platform, bot, chat_id,
-                        session_key, message_id, ?3, verdict, 0 FROM event WHERE id = ?2";
-            books.connection.execute(copy, (signed(event), signed(found.event), &found.json)).map_err(fault)?;
-            found.event = event;
-            let row = append(books, instance, event, None)?;
-            held_media::hold_again(&books.connection, instance, seq, row.seq)?;
-            Ok(Made { accepted: Vec::new(), rows: vec![NewRow { row, delivery: Arc::new(found) }] })
-        };
-        let answer = self.writer.write(work, move |made: &Made| listeners.rows_committed(&made.rows));
-        Box::pin(async move { answer.await.map(|made| made.rows.first().map(|new| new.row.seq)) })
-    }
-
     fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
         self.readers.read(self.tenants.of(instance), move |connection| {
             let position = read_position(connection, instance)?;
@@ -232,73 +153,22 @@ impl Ledger for SqliteStore {
                 }
                 let session_key = row.get_ref(1).and_then(|key| Ok(key.as_str()?)).map_err(fault)?;
                 if !known.contains(session_key) {
-                    known.insert(session_key.to_owned());
+                    let session_key = SessionKey::from(session_key);
+                    known.insert(session_key.clone());
                     let chat_id = row.get::<_, String>(2).map_err(fault)?.into();
-                    turns.push(SentTurn { session_key: session_key.to_owned(), chat_id, at_ms });
+                    turns.push(SentTurn { session_key, chat_id, at_ms });
                 }
             }
             Ok(turns)
-        })
-    }
-
-    fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
-        self.readers.read(SERVER, move |connection| {
-            let mut query = connection.prepare_cached(&select_event("id = ?1")).map_err(fault)?;
-            query.query_row([signed(event)], event_record).optional().map_err(fault)
-        })
-    }
-
-    fn event_named<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        dedup_prefix: Vec<u8>,
-        message_id: &'a MessageId,
-        chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Option<EventRecord>> {
-        let (tenant, message_id) = (tenant.to_owned(), message_id.to_owned());
-        let chat_id = chat_id.map(ToString::to_string);
-        self.readers.read(of_tenant(&tenant), move |connection| {
-            // Text never contains 0xff, so this is above all keys with the prefix.
-            let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
-            let sql = select_event(
-                "dedup BETWEEN ?1 AND ?2 AND tenant = ?3 AND message_id = ?4 AND (?5 IS NULL OR chat_id = ?5)
-                 ORDER BY id DESC LIMIT 1",
-            );
-            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            let found =
-                query.query_row((dedup_prefix, past, tenant.as_str(), message_id.as_str(), chat_id), event_record);
-            found.optional().map_err(fault)
-        })
-    }
-
-    fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {
-        self.readers.read(of_tenant(tenant), move |connection| {
-            let mut query = connection.prepare_cached(&select_event("dedup = ?1")).map_err(fault)?;
-            let mut one = |key: Vec<u8>| query.query_row([key], event_record).optional().map_err(fault);
-            dedups.into_iter().map(&mut one).collect()
-        })
-    }
-
-    fn reached<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        platform: &'a str,
-        bot: &'a BotId,
-        chat_id: &'a ChatId,
-    ) -> Stored<'a, bool> {
-        let place = [tenant.as_str(), platform, bot.as_str(), chat_id.as_str()].map(str::to_owned);
-        self.readers.read(of_tenant(tenant), move |connection| {
-            let sql = "SELECT 1 FROM reach WHERE tenant = ?1 AND platform = ?2 AND bot = ?3 AND chat_id = ?4";
-            connection.prepare_cached(sql).and_then(|mut query| query.exists(place)).map_err(fault)
         })
     }
 }
 
 /// What a group created, to be reported after the commit.
 #[derive(Default)]
-struct Made {
-    accepted: Vec<Accepted>,
-    rows: Vec<NewRow>,
+pub(super) struct Made {
+    pub(super) accepted: Vec<Accepted>,
+    pub(super) rows: Vec<NewRow>,
 }
 
 fn accept_batch(books: &mut Books, batch: Vec<Acceptance>) -> Result<Made, StoreError> {
@@ -419,7 +289,7 @@ fn insert_event(connection: &Connection, event: EventId, acceptance: &Acceptance
     inserted.map(|rows| rows == 1).map_err(fault)
 }
 
-fn append(
+pub(super) fn append(
     books: &mut Books,
     instance: InstanceNo,
     event: EventId,
@@ -464,37 +334,15 @@ pub(super) fn write_position(
     written.map(drop).map_err(fault)
 }
 
-fn select_event(which: &str) -> String {
-    format!("SELECT id, tenant, at_ms, chat_id, message_id, verdict FROM event WHERE {which}")
-}
-
-/// A text that is not copied before it becomes an id.
-fn text_at<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
-    row.get_ref(column)?
-        .as_str()
-        .map_err(|why| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, why.into()))
-}
-
-fn event_record(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
-    Ok(EventRecord {
-        event: unsigned(row.get(0)?),
-        tenant: text_at(row, 1)?.into(),
-        at_ms: unsigned(row.get(2)?),
-        chat_id: text_at(row, 3)?.into(),
-        message_id: text_at(row, 4)?.into(),
-        verdict: row.get(5)?,
-    })
-}
-
 /// Mail with its event; the caller adds the condition on rows of instance `?1`.
-fn select_mail(which: &str) -> String {
+pub(super) fn select_mail(which: &str) -> String {
     format!(
         "SELECT m.seq, m.reason, e.id, e.at_ms, e.passthrough, e.platform, e.bot, e.chat_id, e.session_key,
          e.message_id, COALESCE(m.json, e.json) FROM mail m JOIN event e ON e.id = m.event WHERE m.instance = ?1 AND {which}"
     )
 }
 
-fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     Ok(Delivery {
         event: unsigned(row.get(2)?),
         at_ms: unsigned(row.get(3)?),
@@ -506,16 +354,4 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
         message_id: text_at(row, 9)?.into(),
         json: row.get(10)?,
     })
-}
-
-fn mail_of(row: &Row<'_>, instance: InstanceNo, position: &Position) -> rusqlite::Result<Mail> {
-    let seq = unsigned(row.get(0)?);
-    let reason: Option<String> = row.get(1)?;
-    let state = match &reason {
-        Some(_) => MailState::Dead,
-        None if position.settled(seq) => MailState::Acked,
-        None if seq <= position.sent => MailState::Sent,
-        None => MailState::Accepted,
-    };
-    Ok(Mail { instance, seq, state, reason, delivery: Arc::new(delivery(row)?) })
 }

@@ -9,6 +9,7 @@ mod cursors;
 pub(crate) mod data;
 mod desks;
 mod directory;
+mod events;
 mod fragments;
 mod heads;
 mod held_media;
@@ -17,6 +18,7 @@ mod inbox;
 mod instructions;
 mod journal;
 mod ledger;
+mod mail;
 mod media;
 mod portable;
 mod private;
@@ -36,7 +38,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use frontdesk_core::port::store::StoreError;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::types::Type;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 
 use tokio::sync::Semaphore;
 
@@ -192,4 +195,11 @@ fn signed(number: impl Into<u64>) -> i64 {
 
 fn unsigned<T: From<u64>>(number: i64) -> T {
     u64::try_from(number).unwrap_or(0).into()
+}
+
+/// A text that is not copied before it becomes an id.
+fn text_at<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
+    row.get_ref(column)?
+        .as_str()
+        .map_err(|why| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, why.into()))
 }

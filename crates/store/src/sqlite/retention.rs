@@ -433,7 +433,7 @@ mod tests {
 
     use frontdesk_core::port::alarms::Alarms as _;
     use frontdesk_core::port::media::{EventFile, SealedMedia};
-    use frontdesk_core::port::store::{Acceptance, Ledger as _, Position, Upkeep as _};
+    use frontdesk_core::port::store::{Acceptance, Ledger as _, MailLog as _, Position, Upkeep as _};
     use frontdesk_testkit::store_suite::alarms::alarm;
     use frontdesk_testkit::store_suite::{acceptance, owed};
 

@@ -1,7 +1,7 @@
 //! Encrypted capabilities, under every session key that may name them.
 
 use frontdesk_core::port::store::{SealedCapability, StoreError, Stored, Vault};
-use frontdesk_wire::TenantId;
+use frontdesk_wire::{SessionKey, TenantId};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{SqliteStore, fault, signed, unsigned};
@@ -11,18 +11,18 @@ impl Vault for SqliteStore {
     fn capability<'a>(
         &'a self,
         tenant: &'a TenantId,
-        session_key: &'a str,
+        session_key: &'a SessionKey,
         kind: &'a str,
         now_ms: u64,
     ) -> Stored<'a, Option<SealedCapability>> {
-        let name = [tenant.as_str(), session_key, kind].map(str::to_owned);
+        let (session_key, name) = (session_key.clone(), [tenant.as_str(), kind].map(str::to_owned));
         self.readers.read(of_tenant(tenant), move |connection| {
             let sql = "SELECT c.id, c.tenant, c.kind, c.platform, c.bot, c.chat_id, c.sealed, c.expires_ms
                        FROM capability_key k JOIN capability c ON c.id = k.id
                        WHERE k.tenant = ?1 AND k.session_key = ?2 AND k.kind = ?3 AND c.tenant = ?1 AND c.expires_ms > ?4";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let [tenant, session_key, kind] = name;
-            let found = query.query_row((tenant, &session_key, kind, signed(now_ms)), |row| {
+            let [tenant, kind] = name;
+            let found = query.query_row((tenant, session_key.as_str(), kind, signed(now_ms)), |row| {
                 Ok(SealedCapability {
                     id: row.get(0)?,
                     tenant: row.get::<_, String>(1)?.into(),
@@ -57,7 +57,7 @@ pub(super) fn bind(connection: &Connection, it: &SealedCapability) -> Result<(),
     let sql = "INSERT OR REPLACE INTO capability_key (tenant, session_key, kind, id) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = connection.prepare_cached(sql).map_err(fault)?;
     for session_key in &it.session_keys {
-        insert.execute((it.tenant.as_str(), session_key, &it.kind, &it.id)).map_err(fault)?;
+        insert.execute((it.tenant.as_str(), session_key.as_str(), &it.kind, &it.id)).map_err(fault)?;
     }
     Ok(())
 }

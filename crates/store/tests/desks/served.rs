@@ -164,7 +164,7 @@ async fn interrupted(pair: &Pair, session_keys: &[&str]) -> u64 {
     let (interrupts, tenant) = (pair.one.delivery().interrupts(), &pair.caller.tenant);
     let before = pair.one.meters().interrupts.get();
     for session_key in session_keys {
-        if interrupts.ask(tenant, (*session_key).to_owned()) {
+        if interrupts.ask(tenant, (*session_key).into()) {
             interrupts.work_off(tenant.clone()).await;
         }
     }
@@ -210,7 +210,7 @@ async fn interrupts_for_other_servers_are_bounded(store: Arc<dyn Store>) {
     assert_eq!(dropped("too_many"), 4);
     // Of other servers: 32 of a tenant wait.
     let tenant = &pair.caller.tenant;
-    let worked_on = (0..40).filter(|number| interrupts.ask(tenant, format!("k-{number}"))).count();
+    let worked_on = (0..40).filter(|number| interrupts.ask(tenant, format!("k-{number}").into())).count();
     assert!(!interrupts.ask(tenant, "k-1".into()), "it waits already");
     assert_eq!((worked_on, dropped("queue_full")), (1, 8));
     interrupts.work_off(tenant.clone()).await;

@@ -141,10 +141,10 @@ async fn alarms_of(store: &dyn Store, odd: &str) {
     for number in 1..=4 {
         let mut alarm = alarms::alarm(number, 1_000 * number);
         alarm.note = odd.into();
-        alarm.job_id = format!("j-{number} {odd}");
+        alarm.job_id = format!("j-{number} {odd}").into();
         store.arm(vec![alarm]).await.unwrap();
     }
-    store.disarm(InstanceNo(7), &format!("j-1 {odd}"), 50).await.unwrap();
+    store.disarm(InstanceNo(7), &format!("j-1 {odd}").into(), 50).await.unwrap();
     let next = store.next_alarms((0, 0), 2_500, 1).await.unwrap().remove(0);
     let claimed = store.claim_alarms(vec![next.id], 2_500, 2_500, 9_000).await.unwrap().remove(0);
     let ends = vec![(claimed, Conclusion::Fired { note: odd.into() })];

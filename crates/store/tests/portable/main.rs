@@ -160,7 +160,7 @@ async fn facts(store: &dyn Store) -> Vec<String> {
         facts.push(format!("{:?}", store.messages(InstanceNo(agent), InboxSeq(0), 99).await.unwrap()));
     }
     facts.push(format!("{:?}", store.skill_token(&"acme".into()).await.unwrap()));
-    facts.push(format!("{:?}", store.armed(InstanceNo(7), "", 99).await.unwrap()));
+    facts.push(format!("{:?}", store.armed(InstanceNo(7), &"".into(), 99).await.unwrap()));
     facts.push(format!("{:?}", store.entries(None, 99).await.unwrap()));
     facts.push(format!("{:?}", store.chat_since(&"acme".into(), &"room".into(), 0, 99).await.unwrap()));
     let words = DataQuery { phrases: vec!["words of".into()], limit: 9, now_s: 1, ..DataQuery::default() };

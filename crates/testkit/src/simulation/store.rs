@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Applied, Change, Changes, Delivery, DeskNo, DeskRecord, Desks, Directory, EventRecord,
-    Ledger, Mail, MailState, NewRow, Position, Renewal, RowListener, SentTurn, Settlement, Store, StoreError, Stored,
-    Waiting,
+    Events, Ledger, Mail, MailLog, MailState, NewRow, Position, Renewal, RowListener, SentTurn, Settlement, Store,
+    StoreError, Stored, Waiting,
 };
 use frontdesk_core::port::stores::Stores;
 use frontdesk_wire::{BotId, ChatId, EventId, InstanceNo, MessageId, Seq, SessionNo, TenantId};
@@ -42,6 +42,8 @@ impl DeskStore {
     pub(super) fn stores(self: &Arc<Self>) -> Stores {
         Stores {
             ledger: self.clone(),
+            mail: self.clone(),
+            events: self.clone(),
             sessions: self.clone(),
             desks: self.clone(),
             directory: self.clone(),
@@ -148,6 +150,12 @@ impl Ledger for DeskStore {
         self.pass("waiting", |store| at_once(store.waiting()))
     }
 
+    fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
+        self.pass("sent_turns", move |store| at_once(store.sent_turns(instance, since_ms)))
+    }
+}
+
+impl MailLog for DeskStore {
     fn mail(&self, instance: InstanceNo, state: Option<MailState>, before: Seq, limit: usize) -> Stored<'_, Vec<Mail>> {
         self.pass("mail", move |store| at_once(store.mail(instance, state, before, limit)))
     }
@@ -180,11 +188,9 @@ impl Ledger for DeskStore {
             made
         })
     }
+}
 
-    fn sent_turns(&self, instance: InstanceNo, since_ms: u64) -> Stored<'_, Vec<SentTurn>> {
-        self.pass("sent_turns", move |store| at_once(store.sent_turns(instance, since_ms)))
-    }
-
+impl Events for DeskStore {
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>> {
         self.pass("event", move |store| at_once(store.event(event)))
     }

@@ -3,7 +3,7 @@
 use frontdesk_core::port::alarms::{Alarm, AlarmState, Concluded, Conclusion, Disarmed};
 use frontdesk_core::port::store::{Retention, Store};
 use frontdesk_core::port::upkeep::STEP_MAX_ROWS;
-use frontdesk_wire::InstanceNo;
+use frontdesk_wire::{InstanceNo, JobId};
 
 use super::Harness;
 
@@ -12,7 +12,7 @@ pub fn alarm(number: u64, due_ms: u64) -> Alarm {
     Alarm {
         id: 0,
         instance: InstanceNo(7),
-        job_id: format!("j-{number}"),
+        job_id: format!("j-{number}").into(),
         fire_at: format!("at {due_ms}"),
         due_ms,
         next_ms: due_ms,
@@ -53,7 +53,7 @@ pub async fn the_same_time_again_is_the_same_alarm(Harness { store, .. }: Harnes
     let again =
         Alarm { schedule_id: "other".into(), callback: "https://b.example".into(), grace_ms: 5, ..alarm(1, 100) };
     assert_eq!(arm(&*store, again).await, (id, schedule, false));
-    let kept = store.armed(InstanceNo(7), "", 99).await.unwrap();
+    let kept = store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap();
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].callback.as_str(), kept[0].grace_ms), ("https://b.example", 5), "the latest values");
     assert_eq!(kept[0].fire_at, "at 100");
@@ -65,7 +65,7 @@ pub async fn another_time_replaces_the_alarm(Harness { store, .. }: Harness) {
     let (second, schedule, fresh) = arm(&*store, alarm(1, 200)).await;
     assert!(fresh && second > first);
     let armed: Vec<String> =
-        store.armed(InstanceNo(7), "", 99).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
+        store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
     assert_eq!(armed, [schedule]);
     assert_eq!(claim(&*store, first, 500).await, None, "the old one cannot be claimed");
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "replaced".into())]);
@@ -74,8 +74,8 @@ pub async fn another_time_replaces_the_alarm(Harness { store, .. }: Harness) {
     arm(&*store, Alarm { instance: InstanceNo(8), ..alarm(1, 100) }).await;
     assert_eq!(
         (
-            store.armed(InstanceNo(7), "", 99).await.unwrap().len(),
-            store.armed(InstanceNo(8), "", 99).await.unwrap().len()
+            store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().len(),
+            store.armed(InstanceNo(8), &JobId::default(), 99).await.unwrap().len()
         ),
         (2, 1)
     );
@@ -84,9 +84,9 @@ pub async fn another_time_replaces_the_alarm(Harness { store, .. }: Harness) {
 
 pub async fn a_cancelled_alarm_is_gone_and_may_be_armed_again(Harness { store, .. }: Harness) {
     let (id, ..) = arm(&*store, alarm(1, 100)).await;
-    assert!(store.disarm(InstanceNo(7), "j-1", 50).await.unwrap());
-    assert!(!store.disarm(InstanceNo(7), "j-1", 50).await.unwrap(), "it was already cancelled");
-    assert!(!store.disarm(InstanceNo(7), "nothing", 50).await.unwrap());
+    assert!(store.disarm(InstanceNo(7), &"j-1".into(), 50).await.unwrap());
+    assert!(!store.disarm(InstanceNo(7), &"j-1".into(), 50).await.unwrap(), "it was already cancelled");
+    assert!(!store.disarm(InstanceNo(7), &"nothing".into(), 50).await.unwrap());
     assert_eq!(claim(&*store, id, 500).await, None);
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "cancelled".into())]);
     let (again, _, fresh) = arm(&*store, alarm(1, 100)).await;
@@ -97,11 +97,14 @@ pub async fn an_instance_that_leaves_has_nothing_armed(Harness { store, .. }: Ha
     let (first, ..) = arm(&*store, alarm(1, 100)).await;
     arm(&*store, alarm(2, 200)).await;
     arm(&*store, Alarm { instance: InstanceNo(8), ..alarm(1, 100) }).await;
-    assert_eq!(store.disarm_some(InstanceNo(7), "", 50).await.unwrap(), Disarmed { gone: 2, next: None });
+    assert_eq!(
+        store.disarm_some(InstanceNo(7), &JobId::default(), 50).await.unwrap(),
+        Disarmed { gone: 2, next: None }
+    );
     assert_eq!(
         (
-            store.armed(InstanceNo(7), "", 99).await.unwrap().len(),
-            store.armed(InstanceNo(8), "", 99).await.unwrap().len()
+            store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().len(),
+            store.armed(InstanceNo(8), &JobId::default(), 99).await.unwrap().len()
         ),
         (0, 1)
     );
@@ -118,7 +121,7 @@ pub async fn many_alarms_are_cancelled_in_small_steps(Harness { store, .. }: Har
     let claimed = store.claim_alarms(ids, 100, 100, 1_100).await.unwrap();
     let over = claimed.into_iter().map(|alarm| (alarm, fired())).collect();
     store.conclude(over, 100).await.unwrap(); // these stay
-    let (mut cancelled, mut steps, mut after) = (0, 0, Some(String::new()));
+    let (mut cancelled, mut steps, mut after) = (0, 0, Some(JobId::default()));
     while let Some(job) = after {
         let step = store.disarm_some(InstanceNo(7), &job, 50).await.unwrap();
         assert!(step.gone <= STEP_MAX_ROWS && step.next.as_ref().is_none_or(|next| *next > job), "{step:?}");
@@ -128,7 +131,10 @@ pub async fn many_alarms_are_cancelled_in_small_steps(Harness { store, .. }: Har
     assert!(cancelled == 800 && steps > 1, "{cancelled} in {steps} steps");
     let ends = store.ended_alarms(InstanceNo(7), None, 9_999).await.unwrap();
     assert_eq!(ends.iter().filter(|end| end.outcome == "cancelled").count(), 800);
-    assert_eq!(store.disarm_some(InstanceNo(99), "", 50).await.unwrap(), Disarmed { gone: 0, next: None });
+    assert_eq!(
+        store.disarm_some(InstanceNo(99), &JobId::default(), 50).await.unwrap(),
+        Disarmed { gone: 0, next: None }
+    );
 }
 
 pub async fn an_alarm_is_claimed_by_one_and_not_before_its_time(Harness { store, .. }: Harness) {
@@ -149,11 +155,11 @@ pub async fn a_fired_alarm_is_never_claimed_again(harness: Harness) {
     harness.store.conclude(vec![(taken, fired())], 150).await.unwrap();
     let harness = harness.reopened();
     assert_eq!(claim(&*harness.store, id, 9_999).await, None);
-    assert_eq!(harness.store.armed(InstanceNo(7), "", 99).await.unwrap(), []);
+    assert_eq!(harness.store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap(), []);
     assert_eq!(harness.store.next_alarms((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
     assert_eq!(arm(&*harness.store, alarm(1, 100)).await, (id, schedule, false), "the same time is the same alarm");
     assert_eq!(claim(&*harness.store, id, 9_999).await, None);
-    let past = harness.store.ended_alarms(InstanceNo(7), Some("j-1"), 9).await.unwrap();
+    let past = harness.store.ended_alarms(InstanceNo(7), Some(&"j-1".into()), 9).await.unwrap();
     assert_eq!((past.len(), past[0].outcome.as_str(), past[0].attempts, past[0].at_ms), (1, "fired", 1, 150));
     assert_eq!(past[0].note, "answered 202");
     assert!(arm(&*harness.store, alarm(1, 300)).await.2, "another time is another alarm");
@@ -216,7 +222,7 @@ pub async fn an_end_does_not_touch_the_alarm_that_replaced_it(Harness { store, .
     assert_eq!(outcomes, ["fired", "replaced"], "both ends are recorded");
     let retry = Conclusion::Retry { next_ms: 1, note: String::new() };
     store.conclude(vec![(taken, retry)], 160).await.unwrap();
-    assert_eq!(store.armed(InstanceNo(7), "", 99).await.unwrap().len(), 1);
+    assert_eq!(store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().len(), 1);
 }
 
 pub async fn a_dead_alarm_is_listed_and_can_be_revived(Harness { store, .. }: Harness) {

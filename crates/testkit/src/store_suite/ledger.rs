@@ -127,7 +127,7 @@ pub async fn a_duplicate_changes_nothing_else(Harness { store, .. }: Harness) {
     accept(&*store, again).await;
     assert_eq!(notified.rows(), [(7, 1)]);
     assert!(!store.reached(&"acme".into(), "chat", &"desk".into(), &"c".into()).await.unwrap());
-    assert_eq!(store.capability(&"acme".into(), "k", "interaction", 0).await.unwrap(), None);
+    assert_eq!(store.capability(&"acme".into(), &"k".into(), "interaction", 0).await.unwrap(), None);
     assert_eq!(store.event(first.event).await.unwrap().unwrap().verdict, r#"{"n":1}"#);
     assert_eq!(store.pending(InstanceNo(7), Seq(0), 9).await.unwrap()[0].1.json, delivery(1).json);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frontdesk_core::port::store::{Delivery, MailState, Position, Store};
-use frontdesk_wire::{InstanceNo, Seq};
+use frontdesk_wire::{InstanceNo, Seq, SessionKey};
 use futures_util::FutureExt as _;
 
 use super::{Harness, NotifiedRows, accept, accept_many, acceptance, owed, sent, settled};
@@ -165,7 +165,7 @@ pub async fn sent_turns_are_those_of_rows_that_were_written(harness: Harness) {
     harness.store.settle(InstanceNo(7), sent(3).into()).await.unwrap();
     let harness = harness.reopened();
     let store = &*harness.store;
-    let turn = |session: &str, at_ms: u64| (session.to_owned(), at_ms);
+    let turn = |session: &str, at_ms: u64| (SessionKey::from(session), at_ms);
     assert_eq!(
         turns(store, 0).await,
         [turn("a", 1_003), turn("b", 1_002)],

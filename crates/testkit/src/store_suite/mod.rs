@@ -199,7 +199,7 @@ pub fn capability(id: &str, session_keys: &[&str], expires_ms: u64) -> SealedCap
         id: id.into(),
         tenant: "acme".into(),
         kind: "interaction".into(),
-        session_keys: session_keys.iter().map(|&key| key.to_owned()).collect(),
+        session_keys: session_keys.iter().map(|&key| key.into()).collect(),
         platform: "discord".into(),
         bot: "bot-1".into(),
         chat_id: "c".into(),

@@ -116,7 +116,7 @@ pub async fn purge_ends_capabilities_and_media(harness: Harness) {
     // Read as of a time when both were valid: expired ones are deleted.
     for (key, there) in [("k1", false), ("k2", true)] {
         assert_eq!(
-            harness.store.capability(&"acme".into(), key, "interaction", 0).await.unwrap().is_some(),
+            harness.store.capability(&"acme".into(), &key.into(), "interaction", 0).await.unwrap().is_some(),
             there,
             "{key}"
         );

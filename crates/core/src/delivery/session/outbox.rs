@@ -10,11 +10,17 @@ const MESSAGE_BYTES: usize = 128 * 1024;
 /// Above this size the peer is not read from.
 pub(super) const OUTBOX_MAX_BYTES: usize = 1 << 20;
 
-#[derive(Default)]
 pub(super) struct Outbox {
     messages: VecDeque<String>,
     /// Bytes in all messages except the last one, which may still grow.
     earlier_bytes: usize,
+}
+
+impl Default for Outbox {
+    /// With place for one message: an idle session has written one and keeps the place.
+    fn default() -> Self {
+        Self { messages: VecDeque::with_capacity(1), earlier_bytes: 0 }
+    }
 }
 
 impl Outbox {

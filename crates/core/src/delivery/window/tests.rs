@@ -162,7 +162,7 @@ fn a_forward_is_settled_by_health_or_by_its_follow_up() {
     pinged(&mut w, 5_000);
     assert_eq!(w.settle_unacked(10_000).len(), 1);
     w.sent(Seq(2), delivery("c", true), 10_000);
-    w.followed_up("k");
+    w.followed_up(&"k".into());
     assert!(w.is_empty());
 }
 

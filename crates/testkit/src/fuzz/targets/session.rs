@@ -1,7 +1,7 @@
 //! Names made from untrusted input: session keys and agent addresses.
 
 use frontdesk_core::agents::address::{ADDRESS_MAX_BYTES, is_wake, resolve};
-use frontdesk_wire::{Source, build_session_key, session_aliases, session_names, turn_names};
+use frontdesk_wire::{SessionKey, Source, build_session_key, session_aliases, session_names, turn_names};
 
 use super::super::engine::{Outcome, outcome};
 use super::read_twice;
@@ -12,7 +12,7 @@ const NAMES_MAX: usize = 96;
 /// The input is a source as JSON, or a session name.
 pub fn session_keys(input: &[u8]) -> Outcome {
     let Some((source, again)) = read_twice::<Source>(input) else {
-        return aliases(&String::from_utf8_lossy(input));
+        return aliases(&(&*String::from_utf8_lossy(input)).into());
     };
     assert_eq!(source, again);
     let key = build_session_key(&source);
@@ -33,7 +33,7 @@ pub fn session_keys(input: &[u8]) -> Outcome {
     outcome((all.len(), turn.len(), aliases(&key)))
 }
 
-fn aliases(name: &str) -> Outcome {
+fn aliases(name: &SessionKey) -> Outcome {
     let names = session_aliases(name);
     assert!(names.iter().any(|known| known == name), "{name:?} is not among {names:?}");
     assert!(names.len() <= 9 && names.iter().all(|known| known.len() <= name.len() + "channel".len()));
