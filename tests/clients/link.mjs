@@ -363,6 +363,21 @@ const checks = {
     await until(() => peer.closed, "the end of the connection");
   },
 
+  async "connections that are cut again and again do not keep it awake"(scene) {
+    await scene.start(() => undefined, { sleepAfter: 7 });
+    let isAsleep = false;
+    void scene.running.then(() => (isAsleep = true));
+    const cut = async (number) => {
+      await sleep(6_500); // less than it waits for work, and more than it waits after a connect
+      if (scene.peers[number].frames.at(-1).type === "going_idle") return;
+      scene.peers[number].socket.destroy();
+      if (number < 3) return await scene.peer(number + 1).then(() => cut(number + 1));
+    };
+    await cut(0);
+    await until(() => isAsleep, "the end of the agent");
+    assert.deepEqual([scene.peers.length, scene.peers[1].frames.at(-1).type], [2, "going_idle"]);
+  },
+
   async "what comes while it goes to sleep is handled first"(scene) {
     let handled = false;
     const peer = await scene.start(

@@ -32,8 +32,8 @@ class Server:
         self.sockets, self.frames, self.acks, self.messages = [], [], [], {}
         # Of an action: its result, or None to carry it out, or "" to say nothing.
         self.judge = lambda action: None
-        # When the first descriptor is sent, and until then.
-        self.described_s, self.late_s = None, 0
+        # When the first descriptor is sent, and until then; and how long after a descriptor the connection is cut.
+        self.described_s, self.late_s, self.cut_s = None, 0, None
 
     async def __aenter__(self):
         self._server = await serve(self._serve, "127.0.0.1", 0)
@@ -58,6 +58,8 @@ class Server:
             await asyncio.sleep(self.late_s)
             self.described_s = self.described_s or time.monotonic()
             await self.tell({"type": "descriptor", "descriptor": self.descriptor}, socket)
+            if self.cut_s is not None:
+                asyncio.get_running_loop().call_later(self.cut_s, socket.transport.abort)
         elif frame["type"] == "going_idle":
             await self.tell({"type": "going_idle_ack"}, socket)
         elif frame["type"] == "inbound_ack":
@@ -248,6 +250,17 @@ async def the_time_before_sleep_begins_with_the_connection(s):
         await asyncio.wait_for(agent.serve(), LIMIT_S)
         took_s = time.monotonic() - server.described_s
         ensure(took_s >= 0.5, f"it slept {took_s} s after the descriptor, before its messages could come")
+
+
+@check
+async def connections_that_are_cut_again_and_again_do_not_keep_it_awake(s):
+    async with Server() as server:
+        server.cut_s = 0.8
+        agent = server.agent(sleep_after=1.0)
+        agent.on_message(lambda m: asyncio.sleep(0))
+        with mock.patch("frontdesk._agent.COMES_S", 0.1):
+            await asyncio.wait_for(agent.serve(), LIMIT_S)
+        ensure(len(server.sockets) > 1, "no connection was cut")
 
 
 @check

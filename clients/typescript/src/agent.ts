@@ -23,6 +23,8 @@ import {
 import { Remembered, defaultState, fileState, type StateStore } from "./state.js";
 
 const LOOK_EVERY_MS = 50;
+/** What waits at the server comes within this time after a connect. Before that the agent does not sleep. */
+const COMES_MS = 5_000;
 
 export type MessageHandler = (message: Message) => Promise<void> | void;
 
@@ -165,7 +167,7 @@ export class Agent implements Sender {
         await new Promise<void>((resolve) => stopped.addEventListener("abort", () => resolve()));
         return;
       }
-      const left = link.lastMs + this.#sleepMs - Date.now();
+      const left = Math.max(link.lastMs + this.#sleepMs, link.upMs + Math.min(this.#sleepMs, COMES_MS)) - Date.now();
       if (link.isUp && !this.#isBusy && left <= 0) {
         const isConfirmed = await link.goIdle();
         // A result would be lost with its connection.

@@ -95,6 +95,8 @@ export class Link {
   readonly #descriptors = new Map<string, Json>();
   /** When something last happened, for an agent that sleeps. */
   lastMs = Date.now();
+  /** When the present connection was up. */
+  upMs = Date.now();
 
   constructor(dial: Dial, receiver: Receiver, log: Log) {
     this.#dial = dial;
@@ -217,7 +219,7 @@ export class Link {
             wasUp = true;
             clearTimeout(opening);
             this.#socket = socket;
-            this.lastMs = Date.now();
+            this.upMs = Date.now();
             for (const resolve of this.#waitingForUp) resolve();
           }
           if (frame && !this.#frame(socket, frame)) {

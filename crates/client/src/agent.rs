@@ -20,6 +20,9 @@ const RETRY_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs
 /// How long an action waits for a connection.
 const UP_TIME: Duration = Duration::from_secs(30);
 
+/// What waits at the server comes within this time after a connect. Before that the agent does not sleep.
+const COMES_TIME: Duration = Duration::from_secs(5);
+
 /// Why a handler failed; for the log.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -134,6 +137,7 @@ impl Agent {
         what: Arc<dyn Serve>,
         sleep_after: Option<Duration>,
     ) -> Result<(), TransportError> {
+        self.stir();
         let agent = self.clone();
         self.transport.set_inbound_handler(Arc::new(move |inbound| agent.take(&what, inbound)));
         match self.transport.connect().await {
@@ -155,17 +159,17 @@ impl Agent {
         }
     }
 
-    /// Returns once nothing has happened for so long on one connection: what waits at the server comes after each connect.
+    /// Returns once nothing has happened for so long, and the connection is not new.
     async fn quiet(&self, sleep_after: Option<Duration>) {
         let Some(sleep_after) = sleep_after else { return std::future::pending().await };
-        let mut connection = None;
+        let (mut connection, mut since) = (None, Instant::now());
         loop {
             self.transport.wait_until_up(Duration::MAX).await;
             let current = self.transport.connection();
             if connection.replace(current) != Some(current) {
-                self.stir();
+                since = Instant::now();
             }
-            let until = *lock(&self.last) + sleep_after;
+            let until = (*lock(&self.last) + sleep_after).max(since + COMES_TIME.min(sleep_after));
             let is_busy = !lock(&self.chats).is_empty();
             if !is_busy && Instant::now() >= until {
                 return;

@@ -82,6 +82,25 @@ impl Serve for Idle {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_cut_again_and_again_do_not_keep_it_awake() {
+    const SLEEP_AFTER: Duration = Duration::from_secs(50);
+    let (listener, dial) = server().await;
+    let agent = Agent::new(dial, 1);
+    let began = Instant::now();
+    let serving = tokio::spawn(async move { agent.serve(Arc::new(Idle), Some(SLEEP_AFTER)).await });
+    for _ in 0..10 {
+        let mut socket = upgraded(&listener).await;
+        describe(&mut socket).await;
+        if let Ok(frame) = timeout(Duration::from_secs(20), socket.next()).await {
+            assert!(frame.unwrap().unwrap().as_text().unwrap().contains("going_idle"));
+            assert!(began.elapsed() >= SLEEP_AFTER, "it sleeps after {:?}", began.elapsed());
+            return serving.abort();
+        }
+    }
+    panic!("it does not sleep");
+}
+
 /// What waits for the agent comes after the descriptor, so it must not sleep before that.
 #[tokio::test(start_paused = true)]
 async fn the_time_before_sleep_begins_with_each_connection() {

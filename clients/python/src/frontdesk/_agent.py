@@ -29,6 +29,8 @@ from ._turns import Turns, attempts
 
 # Between the attempts to set an alarm.
 ARM_PAUSES_S = (0.5, 2.0, 5.0, 15.0)
+# What waits at the server comes within this time after a connect. Before that the agent does not sleep.
+COMES_S = 5.0
 # A platform may take its time to hand over a file.
 FILE_TIME_S = 120.0
 FILE_TOKEN_S = 300
@@ -186,13 +188,13 @@ class Agent:
             self._link = None
 
     async def _idle(self, link: Link, turns: Turns) -> None:
-        """Returns once nothing has happened for `sleep_after` seconds."""
+        """Returns once nothing has happened for `sleep_after` seconds, and the connection is not new."""
         if self._sleep_after is None:
             await asyncio.Event().wait()
         wait_s = float(self._sleep_after or 0)
         while True:
             await link.up.wait()
-            left_s = link.last_s + wait_s - time.monotonic()
+            left_s = max(link.last_s + wait_s, link.up_s + min(wait_s, COMES_S)) - time.monotonic()
             if left_s <= 0 and self._is_idle(link, turns):
                 return
             await asyncio.sleep(max(left_s, 0.05))

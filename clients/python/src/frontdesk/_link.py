@@ -110,7 +110,7 @@ class Link:
         self.idle_ack: asyncio.Future[None] | None = None
         self.up = asyncio.Event()
         self.was_replaced = False
-        self.last_s = time.monotonic()
+        self.last_s = self.up_s = time.monotonic()
         # What handlers have, and since when. It may come again on the next connection meanwhile.
         self.held: dict[str, float] = {}
         # What failed for good here. The server keeps it, and reports it after some repetitions.
@@ -150,7 +150,7 @@ class Link:
                         if frame.get("type") == "descriptor" and not was_up:
                             was_up = True
                             self.socket = socket
-                            self.last_s = time.monotonic()  # however long it took to connect
+                            self.up_s = time.monotonic()
                             self.up.set()
                         await self._frame(socket, frame)
                 if socket.close_code == 1000 and (socket.close_reason or "").startswith(REPLACED):
