@@ -2,7 +2,7 @@
 
 import { Closed, FrontdeskError } from "./errors.js";
 import { download, upload } from "./files.js";
-import { consoleLog, environment, given, pause, type Json, type Log } from "./host.js";
+import { consoleLog, environment, given, pause, steadyMs, type Json, type Log } from "./host.js";
 import { baseUrl, upgradeToken } from "./http.js";
 import { Jobs, fireOf, type FireHandler } from "./jobs.js";
 import { Lanes, type Work } from "./lanes.js";
@@ -167,7 +167,7 @@ export class Agent implements Sender {
         await new Promise<void>((resolve) => stopped.addEventListener("abort", () => resolve()));
         return;
       }
-      const left = Math.max(link.lastMs + this.#sleepMs, link.upMs + Math.min(this.#sleepMs, COMES_MS)) - Date.now();
+      const left = Math.max(link.lastMs + this.#sleepMs, link.upMs + Math.min(this.#sleepMs, COMES_MS)) - steadyMs();
       if (link.isUp && !this.#isBusy && left <= 0) {
         const isConfirmed = await link.goIdle();
         // A result would be lost with its connection.

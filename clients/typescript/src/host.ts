@@ -71,3 +71,8 @@ export function errorText(error: unknown): string {
   // fetch says only "fetch failed"; the reason is its cause.
   return error.cause instanceof Error && error.cause.message ? `${error.message}: ${error.cause.message}` : error.message;
 }
+
+/** Milliseconds of a clock that is never set: for durations and time limits. */
+export function steadyMs(): number {
+  return performance.now();
+}

@@ -1,7 +1,7 @@
 /** Requests to the server. Redirects are not followed, because the tokens are only for this server. */
 
 import { FrontdeskError } from "./errors.js";
-import { errorText, hex, pause } from "./host.js";
+import { errorText, hex, pause, steadyMs } from "./host.js";
 
 const TIMEOUT_MS = 15_000;
 const TOKEN_TTL_S = 300;
@@ -106,13 +106,13 @@ export async function request<T>(url: string, ask: Ask): Promise<T> {
 
 /** For requests that name themselves, so that the server carries them out once however often they come. */
 export async function requestOnce<T>(url: string, ask: Ask): Promise<T> {
-  const end = Date.now() + (ask.timeoutMs ?? TIMEOUT_MS);
+  const end = steadyMs() + (ask.timeoutMs ?? TIMEOUT_MS);
   for (const pauseMs of [...REPEAT_PAUSES_MS, undefined]) {
     try {
-      return await request<T>(url, { ...ask, timeoutMs: Math.max(end - Date.now(), 1) });
+      return await request<T>(url, { ...ask, timeoutMs: Math.max(end - steadyMs(), 1) });
     } catch (error) {
-      const mayMend = error instanceof FrontdeskError && ["unavailable", "unknown"].includes(error.code);
-      if (!mayMend || pauseMs === undefined || Date.now() + pauseMs >= end) throw error;
+      const mayPass = error instanceof FrontdeskError && ["unavailable", "unknown"].includes(error.code);
+      if (!mayPass || pauseMs === undefined || steadyMs() + pauseMs >= end) throw error;
       await pause(pauseMs, ask.signal);
     }
   }

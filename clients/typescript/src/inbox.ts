@@ -1,7 +1,7 @@
 /** Messages between agents: deliver, notify, exchange, and the inbox. */
 
 import { FrontdeskError } from "./errors.js";
-import { errorText, given, pause, type Json, type Log } from "./host.js";
+import { errorText, given, pause, steadyMs, type Json, type Log } from "./host.js";
 import { open, request, requestOnce } from "./http.js";
 import { text } from "./message.js";
 import type { Remembered } from "./state.js";
@@ -190,8 +190,8 @@ export class AgentInbox {
       settled.abort();
     });
     const signal = AbortSignal.any([settled.signal, stopped]);
-    const cameMs = Date.now();
-    while (!signal.aborted && Date.now() - Math.max(cameMs, this.#quietSinceMs ?? Infinity) < COPY_TIME_MS) {
+    const cameMs = steadyMs();
+    while (!signal.aborted && steadyMs() - Math.max(cameMs, this.#quietSinceMs ?? Infinity) < COPY_TIME_MS) {
       await pause(LOOK_EVERY_MS, signal);
     }
     this.#waiting.delete(deliveryId);
@@ -220,7 +220,7 @@ export class AgentInbox {
               this.#open--;
             }
             await this.#passed(message);
-            this.#quietSinceMs = Date.now();
+            this.#quietSinceMs = steadyMs();
           }
         } catch (error) {
           const mayMend =
@@ -258,7 +258,7 @@ export class AgentInbox {
     const url = this.#url(this.#name, `inbox/stream?after=${place}`);
     const { bearer, headers } = this.#ask();
     const response = await open(url, { bearer, headers: { ...headers, accept: "text/event-stream" }, signal });
-    this.#quietSinceMs = Date.now();
+    this.#quietSinceMs = steadyMs();
     try {
       for await (const { name, data } of events(response, () => closed.abort())) {
         if (name === "message") yield new InboxMessage(this, JSON.parse(data) as Json);

@@ -1,7 +1,7 @@
 /** One connection to the server after another: frames, acks and results. */
 
 import { Closed, FrontdeskError, Revoked } from "./errors.js";
-import { errorText, pause, randomHex, type Json, type Log } from "./host.js";
+import { errorText, pause, randomHex, steadyMs, type Json, type Log } from "./host.js";
 import { upgradeToken } from "./http.js";
 
 const PROTOCOL = "frontdesk.relay";
@@ -94,9 +94,9 @@ export class Link {
   /** What each platform can do. */
   readonly #descriptors = new Map<string, Json>();
   /** When something last happened, for an agent that sleeps. */
-  lastMs = Date.now();
+  lastMs = steadyMs();
   /** When the present connection was up. */
-  upMs = Date.now();
+  upMs = steadyMs();
 
   constructor(dial: Dial, receiver: Receiver, log: Log) {
     this.#dial = dial;
@@ -219,7 +219,7 @@ export class Link {
             wasUp = true;
             clearTimeout(opening);
             this.#socket = socket;
-            this.upMs = Date.now();
+            this.upMs = steadyMs();
             for (const resolve of this.#waitingForUp) resolve();
           }
           if (frame && !this.#frame(socket, frame)) {
@@ -234,7 +234,7 @@ export class Link {
   /** False: there is no room for it. It comes again on the next connection. */
   #frame(socket: WebSocket, frame: Json): boolean {
     if (frame.type === "inbound" || frame.type === "passthrough_forward") {
-      this.lastMs = Date.now();
+      this.lastMs = steadyMs();
       const id = String(frame.bufferId ?? "");
       if (this.#seen.has(id)) {
         ack(socket, id);
@@ -259,7 +259,7 @@ export class Link {
   }
 
   done(delivery: Delivery, handled: boolean): void {
-    this.lastMs = Date.now();
+    this.lastMs = steadyMs();
     remember(handled ? this.#seen : this.#givenUp, delivery.id);
     this.#held.delete(delivery.id);
     if (handled && this.#socket) ack(this.#socket, delivery.id);
@@ -291,7 +291,7 @@ export class Link {
 
   /** Sends an action and returns its result. */
   async act(action: Json, platform?: string): Promise<Json> {
-    this.lastMs = Date.now();
+    this.lastMs = steadyMs();
     const socket = this.#socket?.readyState === WebSocket.OPEN ? this.#socket : await this.#whenUp();
     if (this.#waiting.size >= WAITING_MAX || socket.bufferedAmount > UNSENT_MAX_BYTES) {
       throw new FrontdeskError("too many actions wait for the server", "rate_limited");
@@ -301,7 +301,7 @@ export class Link {
     if (new TextEncoder().encode(line).length > FRAME_MAX_BYTES) {
       throw new FrontdeskError(`the action is larger than ${FRAME_MAX_BYTES} bytes`, "too_large");
     }
-    this.lastMs = Date.now();
+    this.lastMs = steadyMs();
     let timer: ReturnType<typeof setTimeout> | undefined;
     try {
       // The result may come on the next connection.
@@ -318,7 +318,7 @@ export class Link {
     } finally {
       clearTimeout(timer);
       this.#waiting.delete(requestId);
-      this.lastMs = Date.now();
+      this.lastMs = steadyMs();
     }
   }
 

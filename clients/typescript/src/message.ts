@@ -1,7 +1,7 @@
 /** Messages, and what can be done with them. */
 
 import { FrontdeskError } from "./errors.js";
-import { pause, randomHex, type Json } from "./host.js";
+import { pause, randomHex, steadyMs, type Json } from "./host.js";
 
 /** Platforms show a typing indicator for some seconds only. */
 const TYPING_EVERY_MS = 4_000;
@@ -136,14 +136,14 @@ export class Stream {
 
   async write(more: string): Promise<void> {
     this.#text += more;
-    if (Date.now() - this.#shownMs < EDIT_EVERY_MS) return;
-    this.#shownMs = Date.now();
+    if (steadyMs() - this.#shownMs < EDIT_EVERY_MS) return;
+    this.#shownMs = steadyMs();
     if (!this.#isShown(this.#text)) return;
     // An edit that fails is made up for by the next one, or by the last.
     await this.#show().catch((error: unknown) => {
       if (!this.#sent) throw error;
     });
-    this.#shownMs = Date.now();
+    this.#shownMs = steadyMs();
   }
 
   /** For `Message.stream`: writes the last form. */

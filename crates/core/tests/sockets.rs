@@ -144,13 +144,13 @@ fn turns_outlive_their_socket_until_they_are_finished() {
     assert!(is_known());
     sockets.detach(no, &first);
     assert!(!is_known(), "no socket");
-    sockets.forget_finished_turns(60_000);
+    sockets.forget_finished(60_000, 60_000);
     let second = served(&sockets, 7);
     assert!(is_known());
-    sockets.forget_finished_turns(31 * 60_000);
+    sockets.forget_finished(31 * 60_000, 31 * 60_000);
     assert!(is_known(), "the agent has a socket");
     sockets.detach(no, &second);
-    sockets.forget_finished_turns(31 * 60_000);
+    sockets.forget_finished(31 * 60_000, 31 * 60_000);
     let _third = served(&sockets, 7);
     assert!(!is_known());
 }
@@ -277,6 +277,9 @@ fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
     sockets.park(InstanceNo(7), "third".into(), 29_000);
     assert_eq!(sockets.take_parked(InstanceNo(7), 30_000), ["third"], "results are kept for 30 s");
     assert!(sockets.take_parked(InstanceNo(7), 30_000).is_empty(), "returned once");
+    sockets.park(InstanceNo(9), "of an agent that does not come back".into(), 0);
+    sockets.forget_finished(0, 30_000);
+    assert!(sockets.take_parked(InstanceNo(9), 1).is_empty(), "not kept until the agent connects");
     (0..1_100).for_each(|number| sockets.park(InstanceNo(7), number.to_string(), 0));
     let parked = sockets.take_parked(InstanceNo(7), 1);
     assert_eq!((parked.len(), parked[0].as_str()), (1_024, "76"), "the oldest are dropped first");

@@ -29,7 +29,9 @@ pub use frontdesk_store::portable::Report;
 
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::edge::{self, App, AppParts, Budgets, ConnectionLimits, page::Pages, scheduler_webhook::SchedulerWebhook};
+use crate::edge::{
+    self, Answers, App, AppParts, Budgets, ConnectionLimits, page::Pages, scheduler_webhook::SchedulerWebhook,
+};
 use crate::env::SystemEnv;
 use crate::identity::{AgentJwt, Verifier};
 use crate::keys::{self, Keys};
@@ -119,7 +121,7 @@ impl Frontdesk {
             chat,
             admin_token: keys.admin_token,
             pages: Pages::new(&page_key),
-            answers: Budgets::new(config.server.answers_per_tenant_kib),
+            answers: Answers::new(config.server.answers_per_tenant_kib),
             replies: Budgets::new(config.server.answers_per_tenant_kib),
             uploads: Budgets::new(UPLOADS_PER_TENANT),
             readiness: edge::Readiness::default(),

@@ -279,7 +279,7 @@ async fn check_plans(run: &Run, folder: &std::path::Path) {
     let records = store.changed_since(0).await.unwrap().records;
     let alice = records.iter().find(|it| it.kind == "agent" && it.key.ends_with("alice")).unwrap();
     let no = serde_json::from_str::<Value>(alice.json.as_deref().unwrap()).unwrap()["no"].as_u64().unwrap();
-    let armed = store.armed(InstanceNo(no), &"".into(), 9_999).await.unwrap().len();
+    let armed = store.armed(InstanceNo(no), &"".into(), 9_999).await.unwrap().alarms.len();
     assert!((promised..=promised + unknown).contains(&armed), "{armed} armed, {promised} promised, {unknown} unknown");
 }
 

@@ -757,7 +757,7 @@ async fn the_list_of_alarms_is_complete() {
     let who = frontdesk_core::directory::Identity { tenant: FIRST_TENANT.into(), instance: Some("one".into()) };
     let proven = desk.directory().proven_instance(&who).await.unwrap();
     for count in [1, 500, 1_501] {
-        let armed = desk.stores().alarms.armed(proven.instance.no, &"".into(), 9_999).await.unwrap().len();
+        let armed = desk.cron().armed(proven.instance.no, 9_999).await.unwrap().len();
         for number in armed..count {
             let ask = json!({ "job_id": format!("job \"{number:04}\""), "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
             desk.cron().provision_alarm(&proven, serde_json::from_value(ask).unwrap()).await.unwrap();

@@ -320,7 +320,7 @@ impl Scene {
             "DELETE /v1/skills/{name}" | "POST /v1/skills/{name}/status" => {
                 let name = format!("{}-{n}", if route.starts_with('D') { "del" } else { "status" });
                 desk.tenant_stores()
-                    .skills(&TenantId::from(t))
+                    .skills(as_operator())
                     .store(&name, "# Skill: x\n", &SkillNote::default())
                     .await
                     .unwrap();

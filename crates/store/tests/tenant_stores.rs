@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use frontdesk_core::DeskError;
+use frontdesk_core::agents::{AgentsCaller, TenantData, TenantSkills};
 use frontdesk_core::port::store::Store;
 use frontdesk_core::{Desk, Rules};
 use frontdesk_store::memory::MemoryStore;
@@ -12,7 +13,6 @@ use frontdesk_store::sqlite::SqliteStore;
 use frontdesk_testkit::conformance::skill_store::PUBLIC_KEY_PEM;
 use frontdesk_testkit::desk::desk_over;
 use frontdesk_testkit::{TestEnv, data_store_conformance, secured_skill_store_conformance, skill_store_conformance};
-use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{
     Class, DataStore, DataWrite, Fault, QueryFilters, SkillFilter, SkillNote, SkillStatus, SkillStore,
 };
@@ -39,18 +39,37 @@ async fn harness(on_disk: bool, rules: Rules) -> Harness {
     Harness { desk, env, folder }
 }
 
+impl Harness {
+    fn skills(&self) -> TenantSkills {
+        self.skills_of("acme", None)
+    }
+
+    /// As a caller of that name sees them.
+    fn skills_of(&self, tenant: &str, caller: Option<&str>) -> TenantSkills {
+        self.desk.tenant_stores().skills(AgentsCaller { caller, ..AgentsCaller::operator(&tenant.into()) })
+    }
+
+    fn data(&self) -> TenantData {
+        self.data_of("acme", None)
+    }
+
+    fn data_of(&self, tenant: &str, caller: Option<&str>) -> TenantData {
+        self.desk.tenant_stores().data(AgentsCaller { caller, ..AgentsCaller::operator(&tenant.into()) })
+    }
+}
+
 fn secured() -> Rules {
     Rules { skills_secured: true, skills_public_key: PUBLIC_KEY_PEM.into(), ..Rules::default() }
 }
 
 async fn skills_in(on_disk: bool, rules: Rules) -> (Box<dyn SkillStore>, Harness) {
     let harness = harness(on_disk, rules).await;
-    (Box::new(harness.desk.tenant_stores().skills(&"acme".into())), harness)
+    (Box::new(harness.skills()), harness)
 }
 
 async fn data_in(on_disk: bool) -> (Box<dyn DataStore>, Harness) {
     let harness = harness(on_disk, Rules::default()).await;
-    (Box::new(harness.desk.tenant_stores().data(&"acme".into())), harness)
+    (Box::new(harness.data()), harness)
 }
 
 skill_store_conformance!(memory_skills, || skills_in(false, Rules::default()));
@@ -83,8 +102,8 @@ fn class<T: std::fmt::Debug>(answer: Result<T, Fault>) -> Class {
 #[tokio::test]
 async fn rule_21_the_caller_is_the_author_if_none_is_named() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills(&"acme".into());
-        let ada = skills.clone().by(Some("ada".into()));
+        let skills = harness.skills();
+        let ada = harness.skills_of("acme", Some("ada"));
         let none = SkillNote::default();
         // Without an author at first; the first named one becomes the author.
         let first = skills.store("a", "1", &none).await.unwrap();
@@ -92,7 +111,7 @@ async fn rule_21_the_caller_is_the_author_if_none_is_named() {
         let second = ada.store("a", "2", &none).await.unwrap();
         assert_eq!(second.changed_by.as_deref(), Some("ada"));
         assert_eq!(skills.metadata("a").await.unwrap().author.as_deref(), Some("ada"));
-        let bob = skills.clone().by(Some("bob".into()));
+        let bob = harness.skills_of("acme", Some("bob"));
         let edited = bob.store("a", "3", &none).await.unwrap();
         assert_eq!(edited.changed_by.as_deref(), Some("bob"), "a caller header makes no claim, so it cannot conflict");
         assert_eq!(skills.metadata("a").await.unwrap().author.as_deref(), Some("ada"));
@@ -107,16 +126,35 @@ async fn rule_21_the_caller_is_the_author_if_none_is_named() {
         let changed = bob.update_status("a", SkillStatus::Disabled).await.unwrap();
         assert_eq!(changed.changed_by.as_deref(), Some("bob"), "a status change is not a new body");
         assert_eq!(skills.metadata("a").await.unwrap().author.as_deref(), Some("ada"));
-        let anonymous = skills.clone().by(Some(String::new()));
+        let anonymous = harness.skills_of("acme", Some(""));
         anonymous.store("b", "1", &by("")).await.unwrap();
         assert_eq!(skills.metadata("b").await.unwrap().author, None, "an empty name counts as absent");
     }
 }
 
 #[tokio::test]
+async fn a_caller_without_the_right_deletes_nothing_and_signs_for_nobody() {
+    for harness in both().await {
+        harness.skills().store("a", "1", &SkillNote::default()).await.unwrap();
+        let (tenant, ada) = ("acme".into(), "ada".into());
+        let bound = AgentsCaller { bound: Some(&ada), ..AgentsCaller::of(&tenant) };
+        let (skills, data) = (harness.desk.tenant_stores().skills(bound), harness.desk.tenant_stores().data(bound));
+        assert_eq!(class(skills.delete("a").await), Class::ForbiddenError);
+        assert_eq!(class(skills.store("a", "2", &by("bob")).await), Class::ForbiddenError);
+        let beside = json!({"content": "tea", "agent_id": "bob"});
+        let within = json!({"content": "tea", "metadata": {"agent_id": "bob"}});
+        for claim in [beside, within] {
+            assert_eq!(class(data.write(&serde_json::from_value(claim).unwrap()).await), Class::ForbiddenError);
+        }
+        assert_eq!(skills.load("a", None).await.unwrap().source, "1");
+        harness.skills().delete("a").await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn rule_20_times_are_seconds_of_the_server_clock() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills(&"acme".into());
+        let skills = harness.skills();
         let start = TestEnv::START_MS / 1_000;
         let made = skills.store("a", "# Status: Draft\n", &SkillNote::default()).await.unwrap();
         assert_eq!(made.changed_at, start);
@@ -138,7 +176,7 @@ async fn rule_20_times_are_seconds_of_the_server_clock() {
 #[tokio::test]
 async fn rule_20_a_status_change_keeps_the_metadata() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills(&"acme".into());
+        let skills = harness.skills();
         let bag = json!({"x": 1}).as_object().cloned();
         let note = SkillNote { description: Some("noted".into()), metadata_bag: bag.clone(), ..by("ada") };
         skills.store("a", "# Description: in the body\n# Tags: t\n", &note).await.unwrap();
@@ -155,7 +193,7 @@ async fn rule_20_a_status_change_keeps_the_metadata() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rule_20_concurrent_writers_of_a_skill_make_one_history() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills(&"acme".into());
+        let skills = harness.skills();
         let writers = (0..24).map(|number: u32| {
             let skills = skills.clone();
             tokio::spawn(async move {
@@ -187,7 +225,7 @@ async fn rule_20_concurrent_writers_of_a_skill_make_one_history() {
 async fn rule_23_a_skill_being_created_is_complete_or_absent() {
     for harness in both().await {
         for number in 0..100 {
-            let (skills, name) = (harness.desk.tenant_stores().skills(&"acme".into()), format!("a{number}"));
+            let (skills, name) = (harness.skills(), format!("a{number}"));
             let (writer, written) = (skills.clone(), name.clone());
             let made = tokio::spawn(async move { writer.store(&written, "x", &SkillNote::default()).await });
             while let Err(fault) = skills.load(&name, None).await {
@@ -201,7 +239,7 @@ async fn rule_23_a_skill_being_created_is_complete_or_absent() {
 #[tokio::test]
 async fn rule_22_expensive_patterns_are_refused_at_once() {
     for harness in both().await {
-        let skills = harness.desk.tenant_stores().skills(&"acme".into());
+        let skills = harness.skills();
         skills.store(&format!("{}.b", "a".repeat(200)), "x", &SkillNote::default()).await.unwrap();
         let ask = |pattern: &str| SkillFilter { name_pattern: Some(pattern.into()), ..SkillFilter::default() };
         for (pattern, says) in [
@@ -228,8 +266,7 @@ async fn rule_22_expensive_patterns_are_refused_at_once() {
 #[tokio::test]
 async fn texts_over_the_limits_are_refused_with_their_size() {
     for harness in both().await {
-        let (skills, data) =
-            (harness.desk.tenant_stores().skills(&"acme".into()), harness.desk.tenant_stores().data(&"acme".into()));
+        let (skills, data) = (harness.skills(), harness.data());
         let (ten, one) = ("x".repeat(10 << 20), "x".repeat(1 << 20));
         let fault = skills.store("a", &ten, &SkillNote::default()).await.unwrap_err();
         assert_eq!((fault.class, fault.fields.get("max_bytes")), (Class::TooLargeError, Some(&json!(1 << 20))));
@@ -262,7 +299,7 @@ async fn texts_over_the_limits_are_refused_with_their_size() {
 #[tokio::test]
 async fn rule_36_fields_beside_the_content_are_kept() {
     for harness in both().await {
-        let data = harness.desk.tenant_stores().data(&"acme".into());
+        let data = harness.data();
         let said = json!({"content": "tea", "vault": "v", "colour": "green", "metadata": {"cups": 2, "vault": "v"}});
         let id = data.write(&serde_json::from_value(said).unwrap()).await.unwrap().id;
         let row = data.get(&id).await.unwrap().unwrap();
@@ -280,7 +317,7 @@ async fn rule_36_fields_beside_the_content_are_kept() {
 #[tokio::test]
 async fn rule_25_filters_are_plain_values() {
     for harness in both().await {
-        let data = harness.desk.tenant_stores().data(&"acme".into()).by(Some("ada".into()));
+        let data = harness.data_of("acme", Some("ada"));
         data.write(&content("tea")).await.unwrap();
         let with = |filters: Value| QueryFilters { filters: filters.as_object().cloned().unwrap(), ..ask("tea") };
         for filters in [
@@ -301,7 +338,7 @@ async fn rule_25_filters_are_plain_values() {
 #[tokio::test]
 async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
     for harness in both().await {
-        let data = harness.desk.tenant_stores().data(&"acme".into());
+        let data = harness.data();
         for metadata in [
             json!({"tags": 7}),
             json!({"domain_tags": [1]}),
@@ -334,7 +371,7 @@ async fn rule_25_metadata_of_the_wrong_shape_is_refused() {
 #[tokio::test]
 async fn rule_25_rows_expire_at_their_time() {
     for harness in both().await {
-        let data = harness.desk.tenant_stores().data(&"acme".into());
+        let data = harness.data();
         let soon = TestEnv::START_MS / 1_000 + 10;
         let id = data.write(&DataWrite { expires_at: Some(soon), ..content("tea") }).await.unwrap().id;
         let metadata = json!({"expires_at": soon + 10}).as_object().cloned();
@@ -351,8 +388,7 @@ async fn rule_25_rows_expire_at_their_time() {
 #[tokio::test]
 async fn rule_29_two_tenants_never_see_each_other() {
     for harness in both().await {
-        let (ours, theirs) =
-            (harness.desk.tenant_stores().skills(&"acme".into()), harness.desk.tenant_stores().skills(&"other".into()));
+        let (ours, theirs) = (harness.skills(), harness.skills_of("other", None));
         ours.store("a", "ours", &by("ada")).await.unwrap();
         let token = ours.version().await.unwrap();
         assert_eq!(class(theirs.load("a", None).await), Class::SkillNotFoundError);
@@ -361,8 +397,7 @@ async fn rule_29_two_tenants_never_see_each_other() {
         theirs.store("a", "theirs", &by("eve")).await.unwrap();
         assert_eq!(ours.load("a", None).await.unwrap().source, "ours");
         assert_eq!(ours.version().await.unwrap(), token, "changes of other tenants have no effect");
-        let (ours, theirs) =
-            (harness.desk.tenant_stores().data(&"acme".into()), harness.desk.tenant_stores().data(&"other".into()));
+        let (ours, theirs) = (harness.data(), harness.data_of("other", None));
         let id = ours.write(&content("our secret")).await.unwrap().id;
         theirs.write(&content("their secret")).await.unwrap();
         assert_eq!(theirs.get(&id).await.unwrap(), None);
@@ -386,37 +421,28 @@ async fn rule_34_a_tenants_rule_overrides_the_server_rule() {
         assert!(desk.tenant_stores().set_skill_rules(&"nobody".into(), true, PUBLIC_KEY_PEM).await.is_err());
         desk.tenant_stores().set_skill_rules(&"acme".into(), true, PUBLIC_KEY_PEM).await.unwrap();
         let stored = async |tenant: &str| {
-            desk.tenant_stores()
-                .skills(&TenantId::from(tenant))
+            harness
+                .skills_of(tenant, None)
                 .store("a", "# Status: Approved", &SkillNote::default())
                 .await
                 .unwrap()
                 .status
         };
         assert_eq!((stored("acme").await, stored("other").await), (SkillStatus::Draft, SkillStatus::Approved));
-        assert_eq!(
-            desk.tenant_stores().skills(&"acme".into()).manifest().await.unwrap().manifest["secured"],
-            json!(true)
-        );
+        assert_eq!(harness.skills().manifest().await.unwrap().manifest["secured"], json!(true));
         desk.tenant_stores().set_skill_rules(&"acme".into(), false, "").await.unwrap();
         assert_eq!(stored("acme").await, SkillStatus::Approved);
     }
     let harness = harness(false, secured()).await;
     harness.desk.tenant_stores().set_skill_rules(&"acme".into(), false, "").await.unwrap();
-    let bare = harness
-        .desk
-        .tenant_stores()
-        .skills(&"acme".into())
-        .store("a", "# Status: Approved", &SkillNote::default())
-        .await
-        .unwrap();
+    let bare = harness.skills().store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
     assert_eq!(bare.status, SkillStatus::Approved, "a tenant can disable the server's requirement");
 }
 
 #[tokio::test]
 async fn rule_24_secured_without_a_key_approves_nothing() {
     let harness = harness(false, Rules { skills_secured: true, ..Rules::default() }).await;
-    let skills = harness.desk.tenant_stores().skills(&"acme".into());
+    let skills = harness.skills();
     let stored = skills.store("a", "# Status: Approved", &SkillNote::default()).await.unwrap();
     assert_eq!(stored.status, SkillStatus::Draft);
     let fault = skills.update_status("a", SkillStatus::Approved).await.unwrap_err();
@@ -428,8 +454,7 @@ async fn rule_24_secured_without_a_key_approves_nothing() {
 #[tokio::test]
 async fn a_failed_write_stores_nothing() {
     let harness = harness(true, Rules::default()).await;
-    let (skills, data) =
-        (harness.desk.tenant_stores().skills(&"acme".into()), harness.desk.tenant_stores().data(&"acme".into()));
+    let (skills, data) = (harness.skills(), harness.data());
     skills.store("a", "1", &SkillNote::default()).await.unwrap();
     let token = skills.version().await.unwrap();
     let path = harness.folder.as_ref().unwrap().path().join("frontdesk.db");

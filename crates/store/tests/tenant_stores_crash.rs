@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::port::data::DataQuery;
 use frontdesk_core::port::skills::SkillQuery;
 use frontdesk_core::port::store::Store;
@@ -35,7 +36,9 @@ async fn desk(folder: &Path, seed: u64) -> Arc<Desk> {
 async fn child_writes() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let desk = desk(Path::new(&folder), u64::from(std::process::id())).await;
-    let (skills, data) = (desk.tenant_stores().skills(&"acme".into()), desk.tenant_stores().data(&"acme".into()));
+    let tenant = "acme".into();
+    let who = AgentsCaller::operator(&tenant);
+    let (skills, data) = (desk.tenant_stores().skills(who), desk.tenant_stores().data(who));
     let status = [SkillStatus::Draft, SkillStatus::Approved, SkillStatus::Disabled];
     let round = u64::from(std::process::id());
     for number in 0_usize.. {

@@ -16,6 +16,29 @@ pub struct AgentsCaller<'a> {
     pub bound: Option<&'a InstanceId>,
 }
 
+/// An [`AgentsCaller`] of the stores, which outlive the request.
+#[derive(Clone)]
+pub(super) struct StoreCaller {
+    pub(super) tenant: TenantId,
+    operator: bool,
+    /// For attribution.
+    pub(super) name: Option<String>,
+    bound: Option<InstanceId>,
+}
+
+impl StoreCaller {
+    pub(super) fn new(who: AgentsCaller<'_>) -> Self {
+        let AgentsCaller { tenant, operator, caller, bound } = who;
+        let name = caller.filter(|name| !name.is_empty()).map(str::to_owned);
+        Self { tenant: tenant.clone(), operator, name, bound: bound.cloned() }
+    }
+
+    pub(super) fn rights(&self) -> AgentsCaller<'_> {
+        let (caller, bound) = (self.name.as_deref(), self.bound.as_ref());
+        AgentsCaller { tenant: &self.tenant, operator: self.operator, caller, bound }
+    }
+}
+
 impl<'a> AgentsCaller<'a> {
     /// A caller of a tenant that has no name and no rights of an operator.
     pub fn of(tenant: &'a TenantId) -> Self {
@@ -24,6 +47,14 @@ impl<'a> AgentsCaller<'a> {
 
     pub fn operator(tenant: &'a TenantId) -> Self {
         Self { operator: true, ..Self::of(tenant) }
+    }
+
+    /// Refuses what only operators may do.
+    pub(super) fn check_operator(&self, what: &str) -> Result<(), Fault> {
+        if self.operator {
+            return Ok(());
+        }
+        Err(Fault::new(Class::ForbiddenError, format!("{what} requires a token of scope operator")))
     }
 
     /// Refuses operations on another agent than the one that the token is bound to.

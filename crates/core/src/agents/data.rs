@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{
     CURATED, Class, DataStore, DataWrite, DataWritten, Fault, ManifestInfo, PortableData, Promise, QueryFilters,
 };
 use serde_json::{Map, Value, json};
 
+use super::caller::{AgentsCaller, StoreCaller};
 use super::stores::{ASIDE_MAX_BYTES, TEXT_MAX_BYTES, TenantStores, check_size};
 use crate::port::data::{ANSWER_MAX_BYTES, DataQuery, FILTERS};
 
@@ -30,36 +30,37 @@ const ELLIPSIS: &str = "...";
 /// The data of one tenant.
 #[derive(Clone)]
 pub struct TenantData {
-    pub(super) stores: Arc<TenantStores>,
-    pub(super) tenant: TenantId,
-    pub(super) caller: Option<String>,
+    stores: Arc<TenantStores>,
+    who: StoreCaller,
 }
 
 impl TenantStores {
-    /// A tenant's data as a `DataStore`.
-    pub fn data(self: &Arc<Self>, tenant: &TenantId) -> TenantData {
-        TenantData { stores: self.clone(), tenant: tenant.clone(), caller: None }
+    /// The data of the caller's tenant as a `DataStore`. Entries without an `agent_id` get the name of the caller.
+    pub fn data(self: &Arc<Self>, who: AgentsCaller<'_>) -> TenantData {
+        TenantData { stores: self.clone(), who: StoreCaller::new(who) }
     }
 }
 
 impl TenantData {
-    /// Sets the caller. Entries written without an `agent_id` get this one.
-    #[must_use]
-    pub fn by(mut self, caller: Option<String>) -> Self {
-        self.caller = caller.filter(|name| !name.is_empty());
-        self
-    }
-
     async fn put(&self, entry: &DataWrite) -> Result<DataWritten, Fault> {
+        self.check_agent(entry)?;
         let now_s = self.stores.env.now_s();
         let mut row = row(entry)?;
-        if let Some(caller) = &self.caller {
+        if let Some(caller) = &self.who.name {
             row.curated.entry("agent_id").or_insert_with(|| caller.as_str().into());
         }
         (row.id, row.created_at) = (self.stores.env.uuid_v4(), Some(now_s));
         let written = DataWritten { id: row.id.clone(), created_at: now_s };
-        self.stores.data.data_put(&self.tenant, row).await?;
+        self.stores.data.data_put(&self.who.tenant, row).await?;
         Ok(written)
+    }
+
+    /// A row can name its agent in the metadata and in a field of its own; both are checked.
+    fn check_agent(&self, entry: &DataWrite) -> Result<(), Fault> {
+        let beside = entry.more.get("agent_id");
+        let within = entry.metadata.as_ref().and_then(|metadata| metadata.get("agent_id"));
+        let mut claims = [beside, within].into_iter().flatten();
+        claims.try_for_each(|claimed| self.who.rights().check_name("agent_id", claimed.as_str()))
     }
 
     async fn find(&self, asked: &QueryFilters) -> Result<Vec<PortableData>, Fault> {
@@ -72,7 +73,7 @@ impl TenantData {
         let limit = asked.limit.unwrap_or(LIMIT).min(LIMIT_MAX);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let query = DataQuery { phrases, filters, limit, now_s: self.stores.env.now_s() };
-        self.stores.data.data_query(&self.tenant, query).await.map_err(Fault::from)
+        self.stores.data.data_query(&self.who.tenant, query).await.map_err(Fault::from)
     }
 }
 
@@ -87,7 +88,7 @@ impl DataStore for TenantData {
 
     fn get<'a>(&'a self, id: &'a str) -> Promise<'a, Option<PortableData>> {
         let now_s = self.stores.env.now_s();
-        Box::pin(async move { self.stores.data.data_get(&self.tenant, id, now_s).await.map_err(Fault::from) })
+        Box::pin(async move { self.stores.data.data_get(&self.who.tenant, id, now_s).await.map_err(Fault::from) })
     }
 
     fn manifest(&self) -> Promise<'_, ManifestInfo> {

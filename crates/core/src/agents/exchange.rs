@@ -30,6 +30,8 @@ use crate::port::stores::Stores;
 /// Maximum time to wait for an answer.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 
+/// It is in memory as long as the caller waits, which may be ten minutes.
+const CORRELATION_ID_MAX_BYTES: usize = 1024;
 /// Attempts to put an accepted answer into the inbox of an asker that disconnected, with a pause before each further one.
 const UNDELIVERED_TRIES: u32 = 30;
 const UNDELIVERED_PAUSE: Duration = Duration::from_secs(1);
@@ -610,7 +612,13 @@ fn check_question(payload: &DeliveryPayload, timeout_ms: u64) -> Result<&str, Fa
         return Err(Fault::invalid(format!("timeout_ms must be between 1 and {TIMEOUT_MAX_MS}")));
     }
     let correlation_id = payload.meta().correlation_id.as_deref().filter(|id| !id.is_empty());
-    correlation_id.ok_or_else(|| Fault::invalid("meta.correlation_id is required for an exchange"))
+    let correlation_id =
+        correlation_id.ok_or_else(|| Fault::invalid("meta.correlation_id is required for an exchange"))?;
+    if correlation_id.len() > CORRELATION_ID_MAX_BYTES {
+        let (given, max) = (correlation_id.len(), CORRELATION_ID_MAX_BYTES);
+        return Err(Fault::invalid(format!("meta.correlation_id has {given} bytes; the limit is {max}")));
+    }
+    Ok(correlation_id)
 }
 
 /// Whether it may go better the next time.

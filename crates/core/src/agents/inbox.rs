@@ -42,6 +42,15 @@ impl Inboxes {
         Ok((id, no))
     }
 
+    /// Checks the agent that a body names: it must be the one of the address, otherwise the message may be misdirected.
+    pub fn check_named(&self, tenant: &TenantId, address: &str, named: &str) -> Result<(), Fault> {
+        let meant = self.inbox_of(tenant, address)?.0;
+        match self.inbox_of(tenant, named) {
+            Ok((named, _)) if named == meant => Ok(()),
+            _ => Err(Fault::invalid("agent_id in the body differs from the agent in the path")),
+        }
+    }
+
     pub async fn inbox(&self, who: AgentsCaller<'_>, address: &str, after: InboxSeq) -> Result<Inbox, Fault> {
         let (id, no) = self.inbox_of(who.tenant, address)?;
         who.check_own(&id, "read the inbox of")?;

@@ -23,7 +23,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use frontdesk_wire::agents::{AgentDescriptor, AgentPut, AgentStatus, Class, ConnectorSpec, Fault};
+use frontdesk_wire::secret::same_bytes;
 use frontdesk_wire::{InboxSeq, InstanceId, InstanceNo, Secret, TenantId};
 use tokio::sync::Notify;
 
@@ -38,6 +40,7 @@ use crate::directory::{AmendError, DirectoryPlane, Draft, Effect, View, check_id
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::lease::Lease;
+use crate::port::alarms::{AGENT_NUMBERS, Alarm};
 use crate::port::bus::{Bus, Hint, To};
 use crate::port::connectors::Connectors;
 use crate::port::inbox::Inbox;
@@ -57,8 +60,6 @@ pub use skills::TenantSkills;
 pub use stores::TenantStores;
 pub use waking::Calls;
 
-/// Agent numbers have this bit set, which separates them from instance numbers; the 52 bits below are random.
-const AGENT_NUMBERS: u64 = 1 << 52;
 /// Connectors per agent.
 const CONNECTORS_MAX: usize = 8;
 const SECRET_MAX_CHARS: usize = 1024;
@@ -435,10 +436,7 @@ impl AgentsPlane {
 
     /// Deletes the agent, its inbox and its planned wakes. An instance of the same name stays.
     pub async fn delete_agent(&self, who: AgentsCaller<'_>, id: &InstanceId) -> Result<(), Fault> {
-        if !who.operator {
-            let text = "deleting an agent requires a token of scope operator";
-            return Err(Fault::new(Class::ForbiddenError, text));
-        }
+        who.check_operator("deleting an agent")?;
         let change = |view: &View, draft: &mut Draft| {
             let agent = view.agent(who.tenant, id).cloned().ok_or_else(|| Fault::unknown_agent(id))?;
             draft.remove(&Fact::Agent((*agent).clone()));
@@ -455,6 +453,22 @@ impl AgentsPlane {
             tracing::warn!(%error, agent = id.as_str(), "erasing the inbox of a deleted agent failed; the next start tries again");
         }
         Ok(())
+    }
+
+    /// Alarms of the tenant, with their owners, and whether there may be more. A bound token sees those of its own agent.
+    pub async fn armed(&self, who: AgentsCaller<'_>) -> Result<(Vec<(InstanceId, Alarm)>, bool), Fault> {
+        Ok(self.cron.armed_of_tenant(who.tenant, who.bound).await?)
+    }
+
+    /// A registered agent or an instance, as the list shows it.
+    pub fn descriptor(&self, tenant: &TenantId, id: &InstanceId) -> Option<AgentDescriptor> {
+        self.directory.read(|view| {
+            if let Some(agent) = view.agent(tenant, id) {
+                return Some(describe(&agent.id, agent.name.clone()));
+            }
+            let instance = view.instance(tenant, id).filter(|it| it.left_ms.is_none())?;
+            Some(describe(&instance.name, None))
+        })
     }
 
     /// Registered agents and instances, sorted by id.
@@ -590,8 +604,28 @@ impl AgentsPlane {
         opened
     }
 
-    /// The secret that must sign deliveries to this agent. `Err`: it cannot be decrypted, so no signature is accepted.
-    pub fn webhook_secret(&self, tenant: &TenantId, address: &str) -> Result<Option<Secret>, Fault> {
+    /// Verifies the signature of a delivery, over the raw bytes before they are parsed. An agent without a
+    /// `webhook_secret` requires none. If the signature is given several times, each must be correct.
+    pub fn verify_delivery<'s>(
+        &self,
+        tenant: &TenantId,
+        address: &str,
+        body: &[u8],
+        signatures: impl Iterator<Item = &'s [u8]>,
+    ) -> Result<(), Fault> {
+        let Some(secret) = self.webhook_secret(tenant, address)? else { return Ok(()) };
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
+        let correct = format!("sha256={}", hex::encode(hmac::sign(&key, body)));
+        let mut signatures = signatures.peekable();
+        if signatures.peek().is_some() && signatures.all(|given| same_bytes(given, correct.as_bytes())) {
+            return Ok(());
+        }
+        let text = "X-Signature must be sha256=<hex HMAC-SHA256 of the raw body under the agent's webhook_secret>";
+        Err(Fault::new(Class::SignatureError, text))
+    }
+
+    /// `Err`: the secret cannot be decrypted, so no signature is accepted.
+    fn webhook_secret(&self, tenant: &TenantId, address: &str) -> Result<Option<Secret>, Fault> {
         let (id, _) = self.find_agent(tenant, address)?;
         let Some(agent) = self.directory.read(|view| view.agent(tenant, &id).cloned()) else { return Ok(None) };
         let Some(sealed) = &agent.webhook_secret else { return Ok(None) };

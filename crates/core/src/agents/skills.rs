@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{
     Fault, ManifestInfo, OneOrMany, Promise, SkillFilter, SkillMeta, SkillNote, SkillSource, SkillStatus, SkillStore,
     VersionInfo,
@@ -10,6 +9,7 @@ use frontdesk_wire::agents::{
 use regex::{Regex, RegexBuilder};
 use serde_json::json;
 
+use super::caller::{AgentsCaller, StoreCaller};
 use super::skill_text::{self, is_name, status_of, with_status};
 use super::stores::{ASIDE_MAX_BYTES, Approval, TEXT_MAX_BYTES, TenantStores, check_size};
 use crate::port::skills::{Expect, PAGE_MAX_BYTES, SkillQuery, SkillWrite};
@@ -29,28 +29,20 @@ const DESCRIPTION_MAX_CHARS: usize = 2_000;
 /// The skills of one tenant.
 #[derive(Clone)]
 pub struct TenantSkills {
-    pub(super) stores: Arc<TenantStores>,
-    pub(super) tenant: TenantId,
-    pub(super) caller: Option<String>,
+    stores: Arc<TenantStores>,
+    who: StoreCaller,
 }
 
 impl TenantStores {
-    /// A tenant's skills as a `SkillStore`.
-    pub fn skills(self: &Arc<Self>, tenant: &TenantId) -> TenantSkills {
-        TenantSkills { stores: self.clone(), tenant: tenant.clone(), caller: None }
+    /// The skills of the caller's tenant as a `SkillStore`. The name of the caller is used for attribution only.
+    pub fn skills(self: &Arc<Self>, who: AgentsCaller<'_>) -> TenantSkills {
+        TenantSkills { stores: self.clone(), who: StoreCaller::new(who) }
     }
 }
 
 impl TenantSkills {
-    /// Sets the caller. Used for attribution only, never for authorisation.
-    #[must_use]
-    pub fn by(mut self, caller: Option<String>) -> Self {
-        self.caller = caller.filter(|name| !name.is_empty());
-        self
-    }
-
     async fn head(&self, name: &str) -> Result<Option<SkillMeta>, Fault> {
-        self.stores.skills.skill_meta(&self.tenant, name).await.map_err(Fault::from)
+        self.stores.skills.skill_meta(&self.who.tenant, name).await.map_err(Fault::from)
     }
 
     async fn known(&self, name: &str) -> Result<SkillMeta, Fault> {
@@ -58,7 +50,7 @@ impl TenantSkills {
     }
 
     async fn find(&self, name: &str, version: Option<&str>) -> Result<SkillSource, Fault> {
-        if let Some(found) = self.stores.skills.skill(&self.tenant, name, version).await? {
+        if let Some(found) = self.stores.skills.skill(&self.who.tenant, name, version).await? {
             return Ok(found);
         }
         // Without a version in the query, "version not found" would be wrong even if the skill was created just now.
@@ -67,16 +59,19 @@ impl TenantSkills {
         Err(Fault::version_not_found(name, version))
     }
 
-    /// Stores a skill; fails if the name exists.
-    pub async fn store_new(&self, name: &str, source: &str, note: &SkillNote) -> Result<VersionInfo, Fault> {
-        self.put(name, source, note, true).await
+    /// Stores a draft, whatever status the source has: an agent's tool does not approve. Without `overwrite` the name must
+    /// be new.
+    pub async fn store_draft(&self, name: &str, source: &str, overwrite: bool) -> Result<VersionInfo, Fault> {
+        let note = SkillNote { status: Some(SkillStatus::Draft), ..SkillNote::default() };
+        self.put(name, source, &note, !overwrite).await
     }
 
     async fn put(&self, name: &str, source: &str, note: &SkillNote, only_new: bool) -> Result<VersionInfo, Fault> {
+        self.who.rights().check_name("metadata.author", note.author.as_deref())?;
         check_name(name)?;
         check_size("the source", source.len(), TEXT_MAX_BYTES)?;
         let claimed = note.author.clone().filter(|author| !author.is_empty());
-        let named = claimed.clone().or_else(|| self.caller.clone());
+        let named = claimed.clone().or_else(|| self.who.name.clone());
         check_note(note, named.as_deref())?;
         let body = self.body(source, note.status);
         for _ in 0..TRIES {
@@ -108,7 +103,7 @@ impl TenantSkills {
             let found = self.find(name, None).await?;
             let body = self.promoted(name, &found.source, status)?;
             let head = found.metadata;
-            let mut next = self.next(Some(&head), name, &body, self.caller.clone());
+            let mut next = self.next(Some(&head), name, &body, self.who.name.clone());
             next.version.previous_status = Some(head.status);
             (next.meta.author, next.meta.description) = (head.author, head.description);
             next.meta.metadata_bag = head.metadata_bag;
@@ -137,7 +132,7 @@ impl TenantSkills {
         let version = skill_text::version_of(&content_hash);
         let unchanged_since = head.filter(|head| head.status == status).map(|head| head.status_changed_at);
         SkillWrite {
-            tenant: self.tenant.clone(),
+            tenant: self.who.tenant.clone(),
             expect: head.map_or(Expect::Absent, |head| Expect::Hash(head.content_hash.clone())),
             meta: SkillMeta {
                 name: name.into(),
@@ -170,7 +165,7 @@ impl TenantSkills {
     fn body(&self, source: &str, asked: Option<SkillStatus>) -> String {
         let says = status_of(source);
         let wanted = asked.unwrap_or(says);
-        let status = match self.stores.approval(&self.tenant) {
+        let status = match self.stores.approval(&self.who.tenant) {
             Approval::Signed(key) if wanted == SkillStatus::Approved => match key.approved(source) {
                 Some(approved) if says != wanted => return approved,
                 Some(_) => wanted,
@@ -185,7 +180,7 @@ impl TenantSkills {
     /// The stored body with another status. In secured mode only a body with a valid signature can be approved.
     fn promoted(&self, name: &str, source: &str, status: SkillStatus) -> Result<String, Fault> {
         let approves = status == SkillStatus::Approved;
-        match self.stores.approval(&self.tenant) {
+        match self.stores.approval(&self.who.tenant) {
             Approval::Signed(key) if approves => {
                 let unsigned = || Fault::approval_rejected(name, "the body has no valid signature");
                 key.approved(source).ok_or_else(unsigned)
@@ -208,7 +203,7 @@ impl SkillStore for TenantSkills {
     fn query<'a>(&'a self, filter: &'a SkillFilter) -> Promise<'a, Vec<SkillMeta>> {
         Box::pin(async move {
             let query = checked(filter)?;
-            self.stores.skills.skill_query(&self.tenant, query).await.map_err(Fault::from)
+            self.stores.skills.skill_query(&self.who.tenant, query).await.map_err(Fault::from)
         })
     }
 
@@ -218,7 +213,7 @@ impl SkillStore for TenantSkills {
 
     fn versions<'a>(&'a self, name: &'a str) -> Promise<'a, Vec<VersionInfo>> {
         Box::pin(async move {
-            let versions = self.stores.skills.skill_versions(&self.tenant, name).await?;
+            let versions = self.stores.skills.skill_versions(&self.who.tenant, name).await?;
             if versions.is_empty() { Err(Fault::skill_not_found(name)) } else { Ok(versions) }
         })
     }
@@ -229,7 +224,8 @@ impl SkillStore for TenantSkills {
 
     fn delete<'a>(&'a self, name: &'a str) -> Promise<'a, ()> {
         Box::pin(async move {
-            let there = self.stores.skills.skill_delete(&self.tenant, name).await?;
+            self.who.rights().check_operator("deleting a skill, with its history,")?;
+            let there = self.stores.skills.skill_delete(&self.who.tenant, name).await?;
             if there { Ok(()) } else { Err(Fault::skill_not_found(name)) }
         })
     }
@@ -246,13 +242,13 @@ impl SkillStore for TenantSkills {
             "query_max": QUERY_MAX,
             "answer_max_bytes": PAGE_MAX_BYTES,
             "source_max_bytes": TEXT_MAX_BYTES,
-            "secured": !matches!(self.stores.approval(&self.tenant), Approval::Open),
+            "secured": !matches!(self.stores.approval(&self.who.tenant), Approval::Open),
         });
         Box::pin(std::future::ready(Ok(ManifestInfo { capabilities_version: "1".into(), manifest })))
     }
 
     fn version(&self) -> Promise<'_, String> {
-        Box::pin(async move { self.stores.skills.skill_token(&self.tenant).await.map_err(Fault::from) })
+        Box::pin(async move { self.stores.skills.skill_token(&self.who.tenant).await.map_err(Fault::from) })
     }
 }
 

@@ -364,7 +364,13 @@ impl CronPlane {
 
     /// Armed alarms of an instance, up to `limit`.
     pub async fn armed(&self, no: InstanceNo, limit: usize) -> Result<Vec<Alarm>, StoreError> {
-        self.alarms.armed(no, &JobId::default(), limit).await
+        let (mut found, mut after) = (Vec::new(), Some(JobId::default()));
+        while let Some(job) = after.filter(|_| found.len() < limit) {
+            let page = self.alarms.armed(no, &job, limit - found.len()).await?;
+            found.extend(page.alarms);
+            after = page.next;
+        }
+        Ok(found)
     }
 
     /// Alarms that were given up, up to `limit`.
@@ -380,33 +386,34 @@ impl CronPlane {
         after: &JobId,
     ) -> Result<(Vec<ArmedAlarm>, Option<JobId>), StoreError> {
         let page = self.alarms.armed(instance, after, ARMED_PAGE).await?;
-        let next = page.last().filter(|_| page.len() == ARMED_PAGE).map(|last| last.job_id.clone());
         let show = |it: Alarm| ArmedAlarm { job_id: it.job_id, fire_at: it.fire_at, schedule_id: it.schedule_id };
-        Ok((page.into_iter().map(show).collect(), next))
+        Ok((page.alarms.into_iter().map(show).collect(), page.next))
     }
 
-    /// Armed alarms of a tenant: jobs of its instances and planned wakes of its agents.
-    pub async fn armed_of_tenant(&self, tenant: &TenantId) -> Result<Vec<(InstanceId, Alarm)>, DeskError> {
+    /// Armed alarms of a tenant, or of one owner in it: jobs of its instances and planned wakes of its agents. At most
+    /// 1,000, and whether there may be more.
+    pub async fn armed_of_tenant(
+        &self,
+        tenant: &TenantId,
+        only: Option<&InstanceId>,
+    ) -> Result<(Vec<(InstanceId, Alarm)>, bool), StoreError> {
         let owners: Vec<(InstanceNo, InstanceId)> = self.directory.read(|view| {
             let Some(index) = view.tenant_index(tenant) else { return Vec::new() };
             let instances = index.instances().map(|it| (it.no, it.name.clone()));
-            instances.chain(index.agents().map(|it| (it.no, it.id.clone()))).collect()
+            let all = instances.chain(index.agents().map(|it| (it.no, it.id.clone())));
+            all.filter(|(_, name)| only.is_none_or(|only| only == name)).collect()
         });
         let mut found = Vec::new();
         for (no, name) in owners {
             if found.len() >= TENANT_ARMED_MAX {
                 break;
             }
-            found.extend(
-                self.alarms
-                    .armed(no, &JobId::default(), TENANT_ARMED_MAX - found.len())
-                    .await?
-                    .into_iter()
-                    .map(|alarm| (name.clone(), alarm)),
-            );
+            let armed = self.armed(no, TENANT_ARMED_MAX - found.len()).await?;
+            found.extend(armed.into_iter().map(|alarm| (name.clone(), alarm)));
         }
         found.sort_by_key(|(_, alarm)| (alarm.next_ms, alarm.id));
-        Ok(found)
+        let is_cut = found.len() == TENANT_ARMED_MAX;
+        Ok((found, is_cut))
     }
 
     pub async fn alarm_history(&self, instance: &Instance, job_id: Option<&JobId>) -> Result<AlarmHistory, DeskError> {

@@ -21,6 +21,13 @@ impl TenantMemory {
     }
 }
 
+/// Above the limit a holder gets a little, so that it does not stand still. So far above it gets nothing: with enough
+/// sockets, a little for each of them has no bound. The second part is for small limits.
+fn ceiling(max: usize) -> usize {
+    max.saturating_mul(2).saturating_add(CEILING_MIN_BYTES)
+}
+const CEILING_MIN_BYTES: usize = 16 << 20;
+
 #[derive(Default)]
 pub(super) struct Pool {
     used: AtomicUsize,
@@ -56,6 +63,11 @@ impl Share {
         self.set(bytes);
     }
 
+    /// Nothing more is given out, however little.
+    pub(super) fn is_over(&self) -> bool {
+        self.pool.max > 0 && self.pool.used.load(Relaxed) >= ceiling(self.pool.max)
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.pool.max > 0 && self.pool.used.load(Relaxed) >= self.pool.max
     }
@@ -66,10 +78,10 @@ impl Share {
     }
 
     /// How many of these rows may be sent. When the tenant has too much in memory, a session gets one row at a time, so that
-    /// slow agents do not stop its other ones.
+    /// slow agents do not stop its other ones. Above the ceiling it waits.
     pub(super) fn allow(&self, rows: usize) -> usize {
         match self.is_full() {
-            true if self.own > 0 => 0,
+            true if self.own > 0 || self.is_over() => 0,
             true => rows.min(1),
             false => rows,
         }
@@ -96,8 +108,11 @@ mod tests {
         assert_eq!((slow.allow(5), other.allow(5), other.allow(0)), (0, 1, 0));
         other.set(10);
         assert_eq!(other.allow(5), 0);
+        let third = Share::new(&pool);
+        slow.set(ceiling(100) - 10);
+        assert_eq!((third.allow(5), third.is_over()), (0, true), "a row for each of many sockets would have no bound");
         slow.set(20);
-        assert_eq!(other.allow(5), 5);
+        assert_eq!((other.allow(5), third.allow(5)), (5, 5));
         other.join(slow);
         assert_eq!(pool.used.load(Relaxed), 30);
         drop(other);

@@ -162,11 +162,11 @@ impl Served {
 
     /// Passes a result to the socket of the instance, wherever it is. Without one it is kept for the next.
     pub async fn answer(&self, instance: InstanceNo, line: String) {
-        let (now_ms, Err(line)) = (self.env.now_ms(), self.sockets.answer(instance, line)) else { return };
+        let Err(line) = self.sockets.answer(instance, line) else { return };
         if !self.bus.has_others() {
-            return self.sockets.park(instance, line, now_ms);
+            return self.sockets.park(instance, line, self.env.steady_ms());
         }
-        match self.claims.park(instance, line.clone(), now_ms).await {
+        match self.claims.park(instance, line.clone(), self.env.now_ms()).await {
             Ok(true) => {}
             Ok(false) => {
                 tracing::warn!(%instance, "a result was dropped: too many wait for the next socket of this instance");
@@ -174,7 +174,7 @@ impl Served {
             }
             Err(error) => {
                 tracing::warn!(%error, "storing a result for other servers failed; only this server can deliver it");
-                return self.sockets.park(instance, line, now_ms);
+                return self.sockets.park(instance, line, self.env.steady_ms());
             }
         }
         let passed_on = match self.sessions.presence(instance).await.map(|known| known.served_by) {
@@ -196,10 +196,9 @@ impl Served {
         if instances.is_empty() || !self.bus.has_others() {
             return Ok(());
         }
-        let now_ms = self.env.now_ms();
-        for (instance, line) in self.claims.take_parked(instances, now_ms).await? {
+        for (instance, line) in self.claims.take_parked(instances, self.env.now_ms()).await? {
             if let Err(line) = self.sockets.answer(instance, line) {
-                self.sockets.park(instance, line, now_ms);
+                self.sockets.park(instance, line, self.env.steady_ms());
             }
         }
         Ok(())

@@ -157,6 +157,11 @@ impl Mailbox {
     /// The gateway sent `going_idle`: rows wait for the next socket. True: some may be waiting already.
     pub fn go_idle(&self) -> bool {
         self.idle.store(true, Ordering::SeqCst);
+        self.has_rows()
+    }
+
+    /// Whether rows may be waiting, here or in the ledger.
+    pub fn has_rows(&self) -> bool {
         let waiting = lock(&self.waiting);
         waiting.gap || !waiting.rows.is_empty()
     }
@@ -175,7 +180,8 @@ impl Mailbox {
         let share = if matches!(order, Order::Result(_)) { 2 } else { 1 };
         let full = waiting.orders.len() >= share * ORDERS_MAX
             || waiting.orders_bytes >= share * ORDERS_MAX_BYTES
-            || (waiting.orders_bytes >= ORDERS_FREE_BYTES && waiting.share.is_full());
+            || (waiting.orders_bytes >= ORDERS_FREE_BYTES && waiting.share.is_full())
+            || (order.bytes() > 0 && waiting.share.is_over());
         if (full && !must) || self.finished.is_closed() {
             return false;
         }
@@ -297,7 +303,7 @@ pub struct InstanceMemory {
     pub acks: Option<Acks>,
     pub presence: Presence,
     turns: RunningTurns,
-    /// Results that came after their socket had closed, for the next one.
+    /// Results that came after their socket had closed, for the next one, with the time by the steady clock.
     parked: VecDeque<(u64, String)>,
     /// Number of sockets it has opened.
     dials: u64,
@@ -307,6 +313,15 @@ pub struct InstanceMemory {
     refusals: (u64, u32),
     /// Bytes of its actions that wait or are carried out. They outlive the socket on which they came.
     jobs: Option<Arc<Semaphore>>,
+}
+
+impl InstanceMemory {
+    fn drop_late_results(&mut self, steady_ms: u64) {
+        self.parked.retain(|(at_ms, _)| steady_ms.saturating_sub(*at_ms) < PARKED_MS);
+        if self.parked.is_empty() {
+            self.parked = VecDeque::new();
+        }
+    }
 }
 
 /// A row that was sent several times on a live socket without an ack.
@@ -416,11 +431,13 @@ impl Sockets {
         sockets.remove_if(&instance, |_, current| current.order == mailbox.order).is_ok_and(|gone| gone.is_some())
     }
 
-    /// Finished turns of agents without a socket.
-    pub fn forget_finished_turns(&self, now_ms: u64) {
+    /// What agents without a socket do not need any more: finished turns, and results that nobody waits for.
+    pub fn forget_finished(&self, now_ms: u64, steady_ms: u64) {
         for (instance, memory) in &self.memory.pin() {
             if !self.is_live(*instance) {
-                lock(memory).turns.shrink(now_ms);
+                let mut memory = lock(memory);
+                memory.turns.shrink(now_ms);
+                memory.drop_late_results(steady_ms);
             }
         }
     }
@@ -547,11 +564,11 @@ impl Sockets {
     }
 
     /// Keeps a result for the next socket of the instance at this server.
-    pub fn park(&self, instance: InstanceNo, line: String, now_ms: u64) {
+    pub fn park(&self, instance: InstanceNo, line: String, steady_ms: u64) {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
-        memory.parked.retain(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
-        memory.parked.push_back((now_ms, line));
+        memory.drop_late_results(steady_ms);
+        memory.parked.push_back((steady_ms, line));
         let bytes = |parked: &VecDeque<(u64, String)>| parked.iter().map(|(_, line)| line.len()).sum::<usize>();
         while memory.parked.len() > PARKED_MAX || (memory.parked.len() > 1 && bytes(&memory.parked) > PARKED_MAX_BYTES)
         {
@@ -563,11 +580,11 @@ impl Sockets {
         }
     }
 
-    pub fn take_parked(&self, instance: InstanceNo, now_ms: u64) -> Vec<String> {
+    pub fn take_parked(&self, instance: InstanceNo, steady_ms: u64) -> Vec<String> {
         let memory = self.memory(instance);
-        let parked = std::mem::take(&mut lock(&memory).parked);
-        let fresh = parked.into_iter().filter(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < PARKED_MS);
-        fresh.map(|(_, line)| line).collect()
+        let mut memory = lock(&memory);
+        memory.drop_late_results(steady_ms);
+        std::mem::take(&mut memory.parked).into_iter().map(|(_, line)| line).collect()
     }
 
     /// Counts a new socket of the instance.

@@ -25,7 +25,7 @@ const SEAL_KIND: &str = "fragment";
 
 impl InboundPlane {
     /// Stores a fragment. `false`: there are too many; it has to be an event of its own.
-    pub async fn hold(&self, platform: &str, bot: &Bot, it: &ReceivedFragment) -> Result<bool, StoreError> {
+    pub(super) async fn hold(&self, platform: &str, bot: &Bot, it: &ReceivedFragment) -> Result<bool, StoreError> {
         let ReceivedFragment { chat_id, group, id, body } = it;
         let fragment = Fragment {
             platform: platform.to_owned(),
@@ -45,7 +45,7 @@ impl InboundPlane {
     }
 
     /// Another message came in this chat: the groups that wait there are stored before it.
-    pub async fn complete_groups(
+    pub(super) async fn complete_groups(
         self: &Arc<Self>,
         platform: &str,
         bot: &Bot,

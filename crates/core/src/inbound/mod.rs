@@ -7,6 +7,7 @@ mod joining;
 mod listening;
 mod once;
 mod reports;
+mod requests;
 pub mod restart;
 pub mod share;
 
@@ -23,6 +24,7 @@ use frontdesk_wire::{
 use tokio::sync::Notify;
 
 pub use self::listening::BotInlet;
+pub use self::requests::{DoorResponse, TakenRequest};
 
 use self::context::Context;
 use self::reports::Reports;
@@ -42,8 +44,8 @@ use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::BoxFuture;
 use crate::port::platform::{ActingAs, LOOK_LIMIT, LOOK_LIMIT_OF_INTERACTION, LookFault, Platforms, notice_in_time};
 use crate::port::store::{
-    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Events, Fragments, Journal, Ledger, SealedCapability,
-    StoreError,
+    Acceptance, ChatWrite, Cursors, Delivery, EventFile, EventRecord, Events, Fragments, Journal, KEYS_MAX, Ledger,
+    Named, SealedCapability, StoreError,
 };
 use crate::port::stores::Stores;
 use crate::prompts;
@@ -521,12 +523,11 @@ impl InboundPlane {
             let but = "not found, or no longer stored; a press is found with its chat_id only";
             DeskError::NotFound(format!("message {message_id:?} {but}"))
         };
-        let find = async |prefix| self.events.event_named(&who.tenant, prefix, message_id, chat_id).await;
-        let record = match (find(dedup_prefix(message_id)).await?, chat_id) {
-            (None, Some(chat_id)) => find(answers_in(chat_id)).await?,
-            (found, _) => found,
-        };
-        let record = record.ok_or_else(absent)?;
+        let mut found = self.named(who, dedup_prefix(message_id), message_id, chat_id).await?;
+        if let (None, Some(chat_id)) = (&found, chat_id) {
+            found = self.named(who, answers_in(chat_id), message_id, Some(chat_id)).await?;
+        }
+        let record = found.ok_or_else(absent)?;
         let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
         let line = read.for_instance(&who.instance.name);
         Ok(Explanation {
@@ -535,6 +536,44 @@ impl InboundPlane {
             outcome: line.outcome.clone(),
             instances: vec![line],
         })
+    }
+
+    async fn named(
+        &self,
+        who: &ProvenInstance,
+        prefix: Vec<u8>,
+        message_id: &MessageId,
+        chat_id: Option<&ChatId>,
+    ) -> Result<Option<EventRecord>, DeskError> {
+        match self.events.event_named(&who.tenant, prefix, message_id, chat_id).await? {
+            Named::Event(record) => return Ok(Some(record)),
+            Named::Absent => return Ok(None),
+            Named::TooMany => {}
+        }
+        let Some(chat_id) = chat_id else {
+            let text = format!(
+                "more than {KEYS_MAX} stored messages have this id or one that begins with it; name the chat_id of the message"
+            );
+            return Err(DeskError::BadRequest(text));
+        };
+        // By their whole keys, which contain the chat: not edits, and at most so many bots.
+        let keys = self.keys_in(&who.tenant, chat_id, message_id);
+        let records = self.events.events_marked(&who.tenant, keys).await?;
+        Ok(records.into_iter().flatten().find(|it| it.tenant == who.tenant && it.message_id == *message_id))
+    }
+
+    /// The dedup keys that this message can have in this chat: one for each bot whose events the tenant may get.
+    fn keys_in(&self, tenant: &TenantId, chat_id: &ChatId, message_id: &MessageId) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        for platform in self.platforms.all() {
+            let name = &platform.descriptor().platform;
+            let source = Source { platform: name.clone(), chat_id: chat_id.clone(), ..Source::default() };
+            for (bot, tenant_source) in self.directory.bots().sources(&**platform, tenant) {
+                keys.push(Marks { tenant_source: &tenant_source, bot: &bot, mark: "" }.dedup(&source, message_id, ""));
+            }
+        }
+        keys.truncate(KEYS_MAX);
+        keys
     }
 
     fn count(&self, verdict: &Verdict) {

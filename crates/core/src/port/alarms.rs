@@ -104,6 +104,43 @@ pub struct Disarmed {
     pub next: Option<JobId>,
 }
 
+/// Numbers of agents have this bit set, which separates them from those of instances; the 52 bits below are random. Their
+/// alarms are planned wakes, each a job of its own, so the stores have an index of those that are armed.
+pub const AGENT_NUMBERS: u64 = 1 << 52;
+
+/// So many jobs of an instance are looked at for one page of its armed alarms. Those that fired are kept for a month.
+pub const JOBS_SCANNED_MAX: usize = 5_000;
+
+/// Armed alarms of an instance, in order of job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArmedPage {
+    pub alarms: Vec<Alarm>,
+    /// The job after which the next page begins, which may have none; `None`: there are no further jobs.
+    pub next: Option<JobId>,
+}
+
+impl ArmedPage {
+    /// From jobs in order, at most [`JOBS_SCANNED_MAX`] of them: each alarm, or the name of a job that is not armed.
+    pub fn of(jobs: impl IntoIterator<Item = Result<Alarm, JobId>>, limit: usize) -> Self {
+        let mut page = Self::default();
+        for (number, job) in jobs.into_iter().enumerate() {
+            let job_id = match job {
+                Ok(alarm) => {
+                    let job_id = alarm.job_id.clone();
+                    page.alarms.push(alarm);
+                    job_id
+                }
+                Err(job_id) => job_id,
+            };
+            if page.alarms.len() == limit || number + 1 == JOBS_SCANNED_MAX {
+                page.next = Some(job_id);
+                break;
+            }
+        }
+        page
+    }
+}
+
 pub trait Alarms: Send + Sync {
     /// Upsert by (instance, job). The same `fire_at`, while armed or after it fired, is the same alarm; its callback
     /// and misfire rule are updated. Another `fire_at`, or a dead alarm, is replaced.
@@ -113,7 +150,7 @@ pub trait Alarms: Send + Sync {
     /// Looks at the next jobs of an instance after this one (the empty one: from the first), in their order; the armed alarms among them end as cancelled.
     fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a JobId, now_ms: u64) -> Stored<'a, Disarmed>;
     /// Armed alarms of an instance, in the order of their jobs, after this job (the empty one: from the first).
-    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, Vec<Alarm>>;
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, ArmedPage>;
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId) -> Stored<'a, Option<Alarm>>;
     /// Armed alarms in order of (`next_ms`, id), after this one, not beyond `until_ms`.
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>>;

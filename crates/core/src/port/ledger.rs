@@ -196,6 +196,9 @@ pub const TURN_ROWS_OLD_MAX: usize = 256;
 /// Sessions of one instance that are remembered.
 pub const TURN_SESSIONS_MAX: usize = 4_096;
 
+/// Unsettled rows that [`Ledger::owes`] looks through.
+pub const OWED_SCANNED_MAX: usize = 10_000;
+
 pub trait Ledger: Send + Sync {
     /// A random number created with the store, so that buffer ids of two stores differ.
     fn epoch(&self) -> u32;
@@ -212,7 +215,8 @@ pub trait Ledger: Send + Sync {
     fn position(&self, instance: InstanceNo) -> Stored<'_, Position>;
     /// Unsettled rows with `seq > after`, in order.
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>>;
-    /// Whether a row of this message is unsettled for an instance.
+    /// Whether a row of this message is unsettled for an instance. If none of its newest [`OWED_SCANNED_MAX`] unsettled
+    /// rows is, and there are more, it counts as one of those.
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool>;
     /// The instances that this server serves, the sessions that do, and their newest rows.
     fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>>;

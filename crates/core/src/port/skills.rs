@@ -80,7 +80,7 @@ impl<'a> HeadPage<'a> {
 
     /// Takes the next head of the tenant, if it is asked for. False: no further one is.
     pub fn add(&mut self, head: SkillMeta) -> bool {
-        if self.query.limit == 0 {
+        if self.query.limit == 0 || self.query.statuses.as_ref().is_some_and(Vec::is_empty) {
             return false;
         }
         if !self.query.admits(&head) {
@@ -113,6 +113,11 @@ pub fn next_token(token: &str, name: &str, now: Option<(SkillStatus, &str)>) -> 
     hex::encode(short_hash(&[token, name, status, hash]))
 }
 
+/// Versions of a skill that are kept, the newest. Their list is one response.
+pub const VERSIONS_MAX: usize = 1_000;
+/// Older ones that a write removes at most, so that none takes long.
+pub const VERSIONS_DROPPED_MAX: usize = 64;
+
 pub trait Skills: Send + Sync {
     /// Head, history and token in one commit; `Conflict` where `expect` does not hold or where the head is
     /// another author's, and then nothing.
@@ -125,7 +130,7 @@ pub trait Skills: Send + Sync {
         version: Option<&'a str>,
     ) -> Stored<'a, Option<SkillSource>>;
     fn skill_meta<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Option<SkillMeta>>;
-    /// Oldest first; empty for a name that is free.
+    /// Oldest first, of the newest [`VERSIONS_MAX`]; empty for a name that is free.
     fn skill_versions<'a>(&'a self, tenant: &'a TenantId, name: &'a str) -> Stored<'a, Vec<VersionInfo>>;
     /// In the order of names, byte by byte; no more after [`PAGE_MAX_BYTES`].
     fn skill_query<'a>(&'a self, tenant: &'a TenantId, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>>;

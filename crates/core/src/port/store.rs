@@ -10,14 +10,14 @@ pub use super::cursors::Cursors;
 pub use super::data::Data;
 pub use super::desks::{ABSENT_MS, DeskRecord, Desks, LEASE_MS, Renewal};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
-pub use super::events::{EventRecord, Events};
+pub use super::events::{EventRecord, Events, KEYS_MAX, Named};
 pub use super::exchanges::{Exchange, Exchanges};
 pub use super::fragments::{ChatGroups, Claim, Fragment, Fragments, Held};
 pub use super::inbox::Inbox;
 pub use super::journal::{Closing, Journal, JournalEntry, Outcome};
 pub use super::ledger::{
-    Acceptance, Accepted, Delivery, Ledger, MadeRow, NewRow, Position, RowListener, SentTurn, Settlement,
-    TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
+    Acceptance, Accepted, Delivery, Ledger, MadeRow, NewRow, OWED_SCANNED_MAX, Position, RowListener, SentTurn,
+    Settlement, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
 pub use super::mail::{Mail, MailLog, MailState};
 pub use super::media::{EventFile, MediaItem, MediaStore, MediaTotal, RemoteItem, SealedMedia};

@@ -56,7 +56,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     fill(desk, plan.skills, |desk, n| async move {
         let source = format!("# Skill: s{n}\n# Status: Approved\n# Tags: bench, t{}\nemit(text=\"{n}\")\n", n % 100);
         desk.tenant_stores()
-            .skills(&TenantId::from(FIRST_TENANT))
+            .skills(AgentsCaller::operator(&TenantId::from(FIRST_TENANT)))
             .store(&format!("s{n:07}"), &source, &SkillNote::default())
             .await?;
         Ok(())
@@ -67,7 +67,7 @@ pub(super) async fn run(plan: &Plan) -> anyhow::Result<Value> {
     let began = Instant::now();
     fill(desk, plan.rows, |desk, n| async move {
         desk.tenant_stores()
-            .data(&TenantId::from(FIRST_TENANT))
+            .data(AgentsCaller::operator(&TenantId::from(FIRST_TENANT)))
             .write(&DataWrite { content: text_of(n), ..DataWrite::default() })
             .await?;
         Ok(())
@@ -151,7 +151,7 @@ async fn fill<F: Future<Output = anyhow::Result<()>> + Send>(
 
 /// A dashboard asks whether anything changed; nothing did.
 async fn poll(desk: &Arc<Desk>) -> anyhow::Result<Vec<f64>> {
-    let skills = desk.tenant_stores().skills(&TenantId::from(FIRST_TENANT));
+    let skills = desk.tenant_stores().skills(AgentsCaller::operator(&TenantId::from(FIRST_TENANT)));
     let known = skills.version().await?;
     let mut times = Vec::new();
     for _ in 0..POLLS {
@@ -165,7 +165,7 @@ async fn poll(desk: &Arc<Desk>) -> anyhow::Result<Vec<f64>> {
 
 /// Two words that are in many rows, then one of those with one that is in few.
 async fn search(desk: &Arc<Desk>) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
-    let data = desk.tenant_stores().data(&TenantId::from(FIRST_TENANT));
+    let data = desk.tenant_stores().data(AgentsCaller::operator(&TenantId::from(FIRST_TENANT)));
     let (mut common, mut rare) = (Vec::new(), Vec::new());
     for number in 0..QUERIES {
         let two = format!("{} {}", word(number % 40), word(number % 37 + 40));

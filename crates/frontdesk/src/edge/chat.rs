@@ -24,6 +24,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
+use super::answers::ROW_KIB;
 use super::auth::{ChatCaller, ChatTenant};
 use super::body::Json;
 use super::error::Refusal;
@@ -42,7 +43,7 @@ pub(crate) struct After {
 
 pub(crate) async fn me(State(app): State<App>, ChatTenant(tenant): ChatTenant) -> Result<Response, Refusal> {
     let instances = instances_of(&app, &tenant);
-    let spent = app.answers.take(&tenant, 1 + instances.len()).await.ok_or_else(unread)?;
+    let spent = app.answers.take(&tenant, 1 + instances.len()).await?;
     let instances: Vec<Value> = instances.into_iter().map(|it| agent_state(&app, &it)).collect();
     let (user_id, user_name) = PAGE_USER;
     let me = json!({ "tenant": tenant, "user_id": user_id, "user_name": user_name, "instances": instances });
@@ -60,26 +61,22 @@ pub(crate) async fn chats(
     ChatTenant(tenant): ChatTenant,
     Query(AfterChat { after }): Query<AfterChat>,
 ) -> Result<Response, Refusal> {
-    let spent = app.answers.take(&tenant, PAGE_KIB).await.ok_or_else(unread)?;
+    let spent = app.answers.take(&tenant, PAGE_KIB).await?;
     let page: ChatList = app.chat.chats(&tenant, &after).await?;
     Ok(holding(Reply(page).into_response(), spent))
-}
-
-fn unread() -> Refusal {
-    Refusal::new(Code::RateLimited, "too many unread responses are buffered for this tenant; read them, then try again")
 }
 
 /// Dispatches per response.
 const DISPATCH_PAGE: usize = 50;
 
 /// Recent messages between agents of this tenant.
-pub(crate) async fn dispatches(
-    State(app): State<App>,
-    ChatTenant(tenant): ChatTenant,
-) -> Result<Reply<Value>, Refusal> {
-    let said = app.desk.inboxes().dispatches(&tenant, DISPATCH_PAGE).await;
-    let said = said.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))?;
-    Ok(Reply(json!({ "dispatches": said })))
+pub(crate) async fn dispatches(State(app): State<App>, ChatTenant(tenant): ChatTenant) -> Result<Response, Refusal> {
+    let recent = async {
+        let recent = app.desk.inboxes().dispatches(&tenant, DISPATCH_PAGE).await;
+        let recent = recent.map_err(|fault| Refusal::new(Code::Unavailable, fault.message))?;
+        Ok(json!({ "dispatches": recent }))
+    };
+    app.answers.answer(&tenant, ROW_KIB, recent).await
 }
 
 pub(crate) async fn set(
@@ -122,7 +119,7 @@ pub(crate) async fn history(
     Path(chat_id): Path<ChatId>,
     Query(After { after }): Query<After>,
 ) -> Result<Response, Refusal> {
-    let spent = app.answers.take(&tenant, PAGE_KIB).await.ok_or_else(unread)?;
+    let spent = app.answers.take(&tenant, PAGE_KIB).await?;
     let page: ChatHistory = app.chat.history(&tenant, &chat_id, after).await?;
     Ok(holding(Reply(page).into_response(), spent))
 }
@@ -157,16 +154,18 @@ pub(crate) async fn stream(
     caller: ChatCaller,
     Path(chat_id): Path<ChatId>,
     Query(After { after }): Query<After>,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
     // Subscribed before the history is read, so that nothing in between is missed.
     let (signals, notices) = (app.chat.watch(&caller.tenant, &chat_id), app.desk.tail().watch());
     let agents = instances_of(&app, &caller.tenant).into_iter();
+    let agents_bytes = agents.len() * size_of::<Arc<Instance>>();
+    let spent = Some(app.answers.take(&caller.tenant, agents_bytes / 1024 + 1).await?);
     let tenant = caller.tenant.clone();
     let (leave, history) = (app.drain.slice(), Some(after));
     let ready = VecDeque::new();
-    let watch = Watch { app, tenant, caller, chat_id, signals, notices, leave, agents, ready, spent: None, history };
+    let watch = Watch { app, tenant, caller, chat_id, signals, notices, leave, agents, ready, spent, history };
     let events = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (Ok(event), watch)) });
-    Sse::new(events).keep_alive(KeepAlive::default())
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
 /// How often the caller's access is checked again.
@@ -185,7 +184,7 @@ struct Watch {
     agents: std::vec::IntoIter<Arc<Instance>>,
     /// Events that were read but not sent yet.
     ready: VecDeque<Event>,
-    /// Share of the tenant's budget for these events.
+    /// Share of the tenant's budget for these events, and for the agents before them.
     spent: Option<Spent>,
     /// The last line read from the history. `None`: all of the history was sent.
     history: Option<u64>,
@@ -214,7 +213,7 @@ impl Watch {
 
     /// Reads one page, after the previous one was sent.
     async fn read_page(&mut self, after: u64) -> Option<()> {
-        self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
+        self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await.ok()?);
         let page = self.app.chat.history(&self.tenant, &self.chat_id, after).await;
         let page = page.inspect_err(|error| tracing::error!(%error, "chat history read failed")).ok()?;
         self.history = page.messages.last().map(|last| last.seq).filter(|_| page.more);
@@ -286,8 +285,8 @@ fn event(name: &str, data: &impl serde::Serialize) -> Event {
 }
 
 fn instances_of(app: &App, tenant: &TenantId) -> Vec<Arc<Instance>> {
-    let of_tenant = |view: &View| view.instances().filter(|it| it.tenant == *tenant).cloned().collect();
-    app.desk.directory().read(of_tenant)
+    let of_tenant = |view: &View| Some(view.tenant_index(tenant)?.instances().cloned().collect());
+    app.desk.directory().read(of_tenant).unwrap_or_default()
 }
 
 fn agent_state(app: &App, instance: &Instance) -> Value {

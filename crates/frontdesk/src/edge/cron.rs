@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use frontdesk_core::directory::ProvenInstance;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, Rules};
-use frontdesk_wire::cron::{AlarmHistory, ArmedAlarm, CancelAlarm, ProvisionAlarm, Provisioned, RelayBody, SigningAlg};
+use frontdesk_wire::cron::{ArmedAlarm, CancelAlarm, ProvisionAlarm, Provisioned, RelayBody, SigningAlg};
 use frontdesk_wire::{Code, JobId};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use super::App;
 use super::auth::Proven;
 use super::body::{Json, whole};
 use super::error::Refusal;
-use super::flow::holding;
+use super::flow::{PAGE_KIB, holding};
 
 /// Memory of a list that is not read: a page, and the one that is being sent.
 const LIST_KIB: usize = 256;
@@ -75,9 +75,7 @@ pub(crate) async fn cancel(State(app): State<App>, who: Proven, Json(ask): Json<
 /// read, the response is cut off, so that it is not mistaken for a complete one.
 pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response, Refusal> {
     let proven = proven(&app, &who).await?;
-    let busy =
-        || Refusal::new(Code::RateLimited, "too many unread responses are buffered for this tenant; read them first");
-    let spent = app.answers.take(&proven.tenant, LIST_KIB).await.ok_or_else(|| busy().plain())?;
+    let spent = app.answers.take(&proven.tenant, LIST_KIB).await.map_err(|it| Refusal::from(it).plain())?;
     let (first, next) =
         app.desk.cron().armed_page(proven.instance.no, &JobId::default()).await.map_err(|error| plain(error.into()))?;
     let head = format!("{{\"armed\":[{}", in_a_row(&first));
@@ -111,9 +109,10 @@ pub(crate) struct OfJob {
     job_id: Option<JobId>,
 }
 
-pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Query<OfJob>) -> Answer<AlarmHistory> {
+pub(crate) async fn history(State(app): State<App>, who: Proven, Query(of): Query<OfJob>) -> Result<Response, Refusal> {
     let proven = proven(&app, &who).await?;
-    app.desk.cron().alarm_history(&proven.instance, of.job_id.as_ref()).await.map(Reply).map_err(plain)
+    let ended = async { Ok(app.desk.cron().alarm_history(&proven.instance, of.job_id.as_ref()).await?) };
+    app.answers.answer(&proven.tenant, PAGE_KIB, ended).await.map_err(Refusal::plain)
 }
 
 /// An external scheduler reports that an alarm is due. Responds with 2xx only after the agent has accepted it.

@@ -1,9 +1,8 @@
-//! The routes of the platforms: raw bytes to the platform, its events into the store, then its answer.
+//! The routes of the platforms: raw bytes to the platform, what it verified to the inbound plane, then the answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -11,13 +10,8 @@ use axum::extract::{RawPathParams, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
-use frontdesk_core::DeskError;
-use frontdesk_core::intake::{Intake, Receipt};
-use frontdesk_core::port::media::{MediaBody, MediaItem};
-use frontdesk_core::port::platform::{
-    Bot, Change, Door, DoorAnswer, Inlet, LateReceipt, Method, Platform, Platforms, RawRequest, ReceivedRequest, Reply,
-};
-use frontdesk_core::port::store::{Outcome, StoreError};
+use frontdesk_core::inbound::{DoorResponse, TakenRequest};
+use frontdesk_core::port::platform::{Door, Method, Platform, Platforms, RawRequest, Reply};
 use frontdesk_wire::Code;
 
 use super::App;
@@ -55,8 +49,8 @@ async fn take(
     let of_app = app.clone();
     let work = async move {
         match try_take(&of_app, &*platform, door, &parameters, request).await {
-            Ok(Taken::Reply(reply)) => respond(reply),
-            Ok(Taken::File(item, body)) => show(item, body),
+            Ok(DoorResponse::Reply(reply)) => respond(reply),
+            Ok(DoorResponse::File(item, body)) => show(item, body),
             Err(refusal) => refusal.into_response(),
         }
     };
@@ -80,25 +74,13 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(Code::UnsupportedMediaType, why))
 }
 
-/// What a request is answered with.
-enum Taken {
-    Reply(Reply),
-    File(MediaItem, MediaBody),
-}
-
-impl From<Reply> for Taken {
-    fn from(reply: Reply) -> Self {
-        Self::Reply(reply)
-    }
-}
-
 async fn try_take(
     app: &App,
     platform: &dyn Platform,
     door: Door,
     parameters: &RawPathParams,
     request: Request,
-) -> Result<Taken, Refusal> {
+) -> Result<DoorResponse, Refusal> {
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let name = &platform.descriptor().platform;
@@ -137,122 +119,19 @@ async fn try_take(
         raw.body = whole(request, door.max_bytes).await?;
     }
     let request = raw;
-    let mut received = match platform.receive(bot.as_deref(), &request).await {
+    let received = match platform.receive(bot.as_deref(), &request).await {
         Ok(received) => received,
         Err(reply) => {
             note_refusal(app, name, &door, &reply);
-            return Ok(reply.into());
+            return Ok(DoorResponse::Reply(reply));
         }
     };
-    let bot = bot.unwrap_or_default();
-    bots.keep_granted(name, &bot.id, &received.granted).await?;
-    let inlet = app.desk.inbound().inlet(name, &bot);
-    take_fragment(app, platform, &bot, &mut received).await?;
-    // A chat that moves takes its routes with it, so messages from the old one are stored first.
-    let is_move = |change: &Change| matches!(change, Change::ChatMoved { .. });
-    let (moves, others): (Vec<Change>, Vec<Change>) = received.changes.into_iter().partition(is_move);
-    for change in others {
-        inlet.changed(change).await.map_err(DeskError::from)?;
+    let taken = app.desk.inbound().take_request(platform, &bot.unwrap_or_default(), received).await;
+    let TakenRequest { response, afterwards } = taken?;
+    if let Some(afterwards) = afterwards {
+        app.sessions.spawn(afterwards);
     }
-    let stored = store(&inlet, received.receipts, received.intakes).await;
-    for change in moves.into_iter().filter(|_| stored.is_ok()) {
-        inlet.changed(change).await.map_err(DeskError::from)?;
-    }
-    for gap in received.gaps.into_iter().filter(|_| stored.is_ok()) {
-        inlet.gap(gap);
-    }
-    if let (Some(afterwards), Ok((receipts, _))) = (received.afterwards, &stored) {
-        app.sessions.spawn(afterwards(receipts));
-    }
-    match stored {
-        Ok((receipts, refusal)) => match (received.answer, refusal.filter(|_| receipts.is_empty())) {
-            (DoorAnswer::Fixed(reply), _) => Ok(reply.into()),
-            (DoorAnswer::File(item, body), _) => Ok(Taken::File(item, body)),
-            (DoorAnswer::FromReceipts(answer), None) => Ok(answer(&receipts).into()),
-            (DoorAnswer::FromReceipts(_), Some(refusal)) => match received.if_not_stored {
-                None => Err(refusal.into()),
-                Some(reply) => Ok(reply(&refusal).into()),
-            },
-        },
-        Err(error) => match received.if_not_stored {
-            None => Err(error.into()),
-            Some(reply) => {
-                tracing::error!(%error, platform = name, "storing an event failed; its sender was notified");
-                Ok(reply(&error).into())
-            }
-        },
-    }
-}
-
-/// Keeps a fragment of an event until the rest arrives. Complete events that wait in the same chat are stored first.
-async fn take_fragment(
-    app: &App,
-    platform: &dyn Platform,
-    bot: &Bot,
-    received: &mut ReceivedRequest,
-) -> Result<(), DeskError> {
-    let (name, inbound) = (&platform.descriptor().platform, app.desk.inbound());
-    if let Some(chat_id) = &received.chat_id {
-        let group = received.fragment.as_ref().map(|fragment| fragment.group.as_str());
-        inbound.complete_groups(name, bot, chat_id, group).await?;
-    }
-    let Some(fragment) = received.fragment.take() else { return Ok(()) };
-    if !inbound.hold(name, bot, &fragment).await? {
-        let alone = platform.join(bot, std::slice::from_ref(&fragment.body)).await;
-        received.intakes.extend(alone.map_err(StoreError::Unavailable)?);
-    }
-    Ok(())
-}
-
-/// Stores the content of a request. An event that is refused does not stop the others.
-async fn store(
-    inlet: &dyn Inlet,
-    receipts: Vec<LateReceipt>,
-    intakes: Vec<Intake>,
-) -> Result<(Vec<Receipt>, Option<DeskError>), DeskError> {
-    note_receipts(inlet, &receipts).await?;
-    let (mut stored, mut refusal) = (Vec::new(), None);
-    if intakes.is_empty() {
-        return Ok((stored, refusal));
-    }
-    for outcome in inlet.take(intakes).await? {
-        match outcome {
-            Ok(receipt) => stored.push(receipt),
-            Err(error) => refusal = Some(error),
-        }
-    }
-    Ok((stored, refusal))
-}
-
-/// Delays after which the journal is searched again for a message that failed. A vendor may report the failure before
-/// the answer to the action was stored, and most vendors report it once.
-const LOOK_AGAIN_MS: [u64; 3] = [100, 400, 1_000];
-
-async fn note_receipts(inlet: &dyn Inlet, receipts: &[LateReceipt]) -> Result<(), StoreError> {
-    let mut unknown = Vec::new();
-    for receipt in receipts {
-        if !inlet.receipt(receipt).await? {
-            unknown.push(receipt);
-        }
-    }
-    unknown.retain(|receipt| receipt.outcome == Outcome::Rejected);
-    for wait_ms in LOOK_AGAIN_MS {
-        if unknown.is_empty() {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-        let mut still = Vec::new();
-        for receipt in unknown {
-            if !inlet.receipt(receipt).await? {
-                still.push(receipt);
-            }
-        }
-        unknown = still;
-    }
-    for receipt in unknown {
-        tracing::debug!(vendor_id = receipt.vendor_id, "a failure report was ignored: no message has its id");
-    }
-    Ok(())
+    Ok(response?)
 }
 
 /// Unauthenticated clients can cause refusals at any rate, so not each is logged; the metric counts all.

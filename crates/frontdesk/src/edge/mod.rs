@@ -2,6 +2,7 @@
 
 mod admin;
 pub(crate) mod agents;
+mod answers;
 mod auth;
 mod body;
 mod body_memory;
@@ -35,6 +36,7 @@ use frontdesk_wire::{Code, Secret};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use answers::Answers;
 pub(crate) use body_memory::BodyMemory;
 pub use flow::Budgets;
 pub(crate) use ops::{PublicAnswers, Readiness};
@@ -72,7 +74,7 @@ pub struct AppParts {
     pub identities: Verifier,
     pub pages: page::Pages,
     /// KiB of responses that are not read yet, per tenant.
-    pub answers: Budgets,
+    pub answers: Answers,
     /// Answers of agents to questions, which come at any time: a budget of their own, which other responses cannot use
     /// up.
     pub replies: Budgets,

@@ -7,7 +7,8 @@ mod agent_jwt;
 mod keyset;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::bail;
 use frontdesk_core::directory::Identity;
@@ -18,6 +19,8 @@ use frontdesk_wire::{InstanceId, Secret};
 use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 pub(crate) use agent_jwt::{AgentJwt, ManageSettings};
 use keyset::{KeySet, Unproven};
@@ -26,7 +29,12 @@ use keyset::{KeySet, Unproven};
 const SESSION_PLATFORM: &str = "session";
 /// How long an account response is cached.
 const ACCOUNT_LIFE_MS: u64 = 30_000;
+/// How long it is remembered that a token is not valid.
+const REFUSAL_LIFE_MS: u64 = 5_000;
 const ACCOUNTS_MAX: usize = 10_000;
+/// Calls of `identity.url` at the same time, and how long a request waits for one.
+const CALLS_MAX: usize = 32;
+const CALL_WAIT: Duration = Duration::from_secs(10);
 const ACCOUNT_MAX_BYTES: usize = 64 * 1024;
 const ALGORITHMS: &[Algorithm] =
     &[Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
@@ -99,10 +107,13 @@ type Claims = Map<String, Value>;
 
 struct Introspect {
     url: String,
+    /// The claims that are kept of an account.
+    used: Vec<String>,
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
-    /// Account claims by token hash, with the time at which they expire.
-    known: Mutex<HashMap<String, (Claims, u64)>>,
+    calls: Semaphore,
+    /// By token hash, until when: the claims of an account, or `None` for a token that is not valid.
+    known: Mutex<HashMap<String, (Option<Claims>, u64)>>,
 }
 
 impl Verifier {
@@ -115,7 +126,9 @@ impl Verifier {
                 Kind::Oidc { keys, issuer: settings.issuer.clone(), audience: settings.audience.clone() }
             }
             VerifierKind::Introspect => {
-                Kind::Introspect(Introspect { url: settings.url.clone(), env, outcall, known: Mutex::default() })
+                let used = ["client_id", "azp", "sid", &settings.tenant_claim].map(str::to_owned).to_vec();
+                let (url, calls) = (settings.url.clone(), Semaphore::new(CALLS_MAX));
+                Kind::Introspect(Introspect { url, used, env, outcall, calls, known: Mutex::default() })
             }
         };
         Ok(Self { kind, tenant_claim: settings.tenant_claim.clone() })
@@ -173,21 +186,49 @@ async fn oidc(keys: &KeySet, issuer: &str, audience: &str, token: &str) -> Resul
 }
 
 impl Introspect {
+    /// The claims of the account; `Err` if the token is not valid, or not known to be.
     async fn ask(&self, bearer: &str) -> Result<Claims, Unknown> {
-        let (hash, now_ms) = (sha256_hex(bearer), self.env.steady_ms());
-        {
-            let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if let Some((claims, _)) = known.get(&hash).filter(|(_, until_ms)| *until_ms > now_ms) {
-                return Ok(claims.clone());
-            }
+        let hash = sha256_hex(bearer);
+        if let Some(known) = self.known(&hash) {
+            return known.ok_or(Unknown::Nobody);
         }
+        // Anybody can send bearers that nobody knows.
+        let Ok(Ok(_call)) = timeout(CALL_WAIT, self.calls.acquire()).await else {
+            tracing::warn!(max = CALLS_MAX, "identity.url was not called: too many calls were in progress");
+            return Err(Unknown::Down);
+        };
+        if let Some(known) = self.known(&hash) {
+            return known.ok_or(Unknown::Nobody); // another request has asked meanwhile
+        }
+        let asked = self.call(bearer).await;
+        let (claims, life_ms) = match &asked {
+            Ok(claims) => (Some(claims.clone()), ACCOUNT_LIFE_MS),
+            Err(Unknown::Nobody) => (None, REFUSAL_LIFE_MS),
+            Err(_) => return asked,
+        };
+        let until_ms = self.env.steady_ms() + life_ms;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= ACCOUNTS_MAX {
+            known.clear();
+        }
+        known.insert(hash, (claims, until_ms));
+        asked
+    }
+
+    fn known(&self, hash: &str) -> Option<Option<Claims>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (claims, until_ms) = known.get(hash)?;
+        (*until_ms > self.env.steady_ms()).then(|| claims.clone())
+    }
+
+    async fn call(&self, bearer: &str) -> Result<Claims, Unknown> {
         let secret = Secret::new(bearer);
         let call = Call { bearer: Some(&secret), ..Call::get(&self.url, ACCOUNT_MAX_BYTES) };
         let answer = self.outcall.call(call).await.map_err(|error: OutcallError| {
             tracing::error!(%error, "identity.url request failed");
             Unknown::Down
         })?;
-        let claims = match answer.status {
+        let mut claims = match answer.status {
             200..300 => serde_json::from_slice::<Claims>(&answer.body).map_err(|_| {
                 tracing::error!("identity.url returned a body that is not a JSON object");
                 Unknown::Down
@@ -202,11 +243,7 @@ impl Introspect {
         if claims.get("active") == Some(&Value::Bool(false)) {
             return Err(Unknown::Nobody);
         }
-        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if known.len() >= ACCOUNTS_MAX {
-            known.clear();
-        }
-        known.insert(hash, (claims.clone(), now_ms + ACCOUNT_LIFE_MS));
+        claims.retain(|name, _| self.used.contains(name));
         Ok(claims)
     }
 }

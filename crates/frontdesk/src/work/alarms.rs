@@ -181,7 +181,9 @@ mod tests {
     async fn an_abandoned_claim_is_found_again() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
-        let id = clock.desk.stores().alarms.armed(clock.proven.instance.no, &JobId::default(), 9).await.unwrap()[0].id;
+        let id = clock.desk.stores().alarms.armed(clock.proven.instance.no, &JobId::default(), 9).await.unwrap().alarms
+            [0]
+        .id;
         let now_ms = clock.env.now_ms();
         clock.desk.stores().alarms.claim_alarms(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.env.advance_ms(2_000);
@@ -196,7 +198,9 @@ mod tests {
     async fn an_abandoned_claim_is_found_on_a_busy_server() {
         let clock = Clock::running(Rules::default()).await;
         clock.arm("tea", 1_000).await;
-        let id = clock.desk.stores().alarms.armed(clock.proven.instance.no, &JobId::default(), 9).await.unwrap()[0].id;
+        let id = clock.desk.stores().alarms.armed(clock.proven.instance.no, &JobId::default(), 9).await.unwrap().alarms
+            [0]
+        .id;
         let now_ms = clock.env.now_ms();
         clock.desk.stores().alarms.claim_alarms(vec![id], now_ms + 9_999, now_ms, now_ms + LEASE_MS).await.unwrap();
         clock.arm("hangs", 0).await;

@@ -36,7 +36,7 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
             () = tokio::time::sleep(PURGE_EVERY) => {}
             () = stop.cancelled() => return,
         }
-        desk.delivery().sockets().forget_finished_turns(desk.env().now_ms()); // of this server
+        desk.delivery().sockets().forget_finished(desk.env().now_ms(), desk.env().steady_ms()); // of this server
         match desk.lease().take_duty(DUTY).await {
             Ok(Some(_)) => {}
             Ok(None) => continue, // another server does it

@@ -296,7 +296,7 @@ async fn rule_10_a_failed_write_returns_no_receipt() {
     let desk = plane.harness.app.desk.clone();
     assert!(desk.agents().live().waiters().is_empty() && desk.agents().live().in_flight().is_empty());
     assert!(plane.inbox("alice").await.is_empty() && plane.inbox("carol").await.is_empty());
-    assert!(desk.cron().armed_of_tenant(&"home".into()).await.unwrap().is_empty());
+    assert!(desk.cron().armed_of_tenant(&"home".into(), None).await.unwrap().0.is_empty());
     plane.deliver("alice", &body).await.expect(200);
     drop(stream);
     plane.finish().await;

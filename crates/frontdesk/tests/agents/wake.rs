@@ -204,9 +204,10 @@ async fn planned(plane: &Plane) -> Vec<Alarm> {
         .app
         .desk
         .cron()
-        .armed_of_tenant(&"home".into())
+        .armed_of_tenant(&"home".into(), None)
         .await
         .unwrap()
+        .0
         .into_iter()
         .map(|(_, alarm)| alarm)
         .collect()

@@ -1,7 +1,7 @@
 //! Alarms: at most one per job of an instance.
 
 use frontdesk_core::port::alarms::{
-    Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
+    Alarm, AlarmState, AlarmTime, Alarms, ArmedPage, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
 };
 use frontdesk_core::port::store::Stored;
 use frontdesk_wire::{InstanceNo, JobId};
@@ -92,11 +92,10 @@ impl Alarms for MemoryStore {
         now(Disarmed { gone: some.len() as u64, next })
     }
 
-    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, Vec<Alarm>> {
-        let mut armed = self.state().later_jobs(instance, after);
-        armed.retain(|alarm| alarm.state == AlarmState::Armed);
-        armed.truncate(limit);
-        now(armed)
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, ArmedPage> {
+        let jobs = self.state().later_jobs(instance, after).into_iter();
+        let is_armed = |it: &Alarm| it.state == AlarmState::Armed;
+        now(ArmedPage::of(jobs.map(|it| if is_armed(&it) { Ok(it) } else { Err(it.job_id) }), limit))
     }
 
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId) -> Stored<'a, Option<Alarm>> {

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use frontdesk_core::port::inbox::StoredMessage;
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, NewRow, Position, Presence, RowListener, SentTurn,
-    Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
+    Acceptance, Accepted, Delivery, EventRecord, Ledger, MadeRow, NewRow, OWED_SCANNED_MAX, Position, Presence,
+    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX,
+    Waiting,
 };
 use frontdesk_wire::{DeskNo, InboxSeq, InstanceNo, MessageId, Seq, SessionNo};
 
@@ -74,8 +75,9 @@ impl Ledger for MemoryStore {
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool> {
         let state = self.state();
         let owed = state.ledgers.get(&instance).is_some_and(|account| {
-            let mut rows = account.rows.iter();
-            rows.any(|(seq, (delivery, _))| delivery.message_id == *message_id && !account.position.settled(*seq))
+            let mut rows = account.rows.iter().rev().filter(|(seq, _)| !account.position.settled(**seq));
+            rows.by_ref().take(OWED_SCANNED_MAX).any(|(_, (delivery, _))| delivery.message_id == *message_id)
+                || rows.next().is_some()
         });
         now(owed)
     }

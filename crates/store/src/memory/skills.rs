@@ -1,6 +1,8 @@
 //! Skills: heads, histories, bodies, and the change token of each tenant.
 
-use frontdesk_core::port::skills::{Expect, SkillQuery, SkillWrite, Skills, next_token};
+use frontdesk_core::port::skills::{
+    Expect, SkillQuery, SkillWrite, Skills, VERSIONS_DROPPED_MAX, VERSIONS_MAX, next_token,
+};
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
@@ -47,6 +49,8 @@ impl State {
             (meta.created_at, versions) = (old.meta.created_at, old.versions);
         }
         versions.push((version, source));
+        let old = versions.len().saturating_sub(VERSIONS_MAX).min(VERSIONS_DROPPED_MAX);
+        versions.drain(..old);
         self.skills.insert(key, Skill { meta, versions });
         Ok(())
     }

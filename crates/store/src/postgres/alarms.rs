@@ -1,7 +1,8 @@
 //! Alarms: at most one per job of an instance. Several are locked in the order of (instance, job).
 
 use frontdesk_core::port::alarms::{
-    Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
+    AGENT_NUMBERS, Alarm, AlarmState, AlarmTime, Alarms, ArmedPage, Arming, Concluded, Conclusion, Disarmed,
+    EndedAlarm, JOBS_SCANNED_MAX,
 };
 use frontdesk_core::port::store::Stored;
 use frontdesk_wire::{InstanceNo, JobId};
@@ -68,16 +69,36 @@ impl Alarms for PostgresStore {
         })
     }
 
-    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, Vec<Alarm>> {
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, ArmedPage> {
         let after = after.to_owned();
         self.worker.read(self.tenants.of(instance), async move |connection| {
             let sql = concat!(
                 "SELECT ",
                 columns!(),
-                " FROM alarm WHERE instance = $1 AND state = 'armed' AND job_id > $2 ORDER BY job_id LIMIT $3"
+                " FROM alarm WHERE instance = $1 AND job_id > $2 AND ($4::text IS NULL OR job_id <= $4) AND state = 'armed'
+                  ORDER BY job_id LIMIT $3"
             );
-            let rows = connection.query(sql, &[&signed(instance), &kept(&after), &signed(limit as u64)]).await?;
-            Ok(rows.iter().map(alarm).collect())
+            let planned = concat!(
+                "SELECT ",
+                columns!(),
+                " FROM alarm WHERE instance = $1 AND job_id > $2 AND ($4::text IS NULL OR job_id <= $4) AND state = 'armed'
+                  AND instance >= 4503599627370496 ORDER BY job_id LIMIT $3"
+            );
+            let (is_agent, instance, after) = (instance.0 >= AGENT_NUMBERS, signed(instance), kept(&after));
+            // The last job that is looked at, if there are more. Planned wakes that are armed have an index.
+            let last = "SELECT job_id FROM alarm WHERE instance = $1 AND job_id > $2 ORDER BY job_id OFFSET $3 LIMIT 1";
+            let scanned = signed(JOBS_SCANNED_MAX as u64) - 1;
+            let last = match is_agent {
+                true => None,
+                false => connection.query_opt(last, &[&instance, &after, &scanned]).await?.map(|row| row.get(0)),
+            };
+            let last: Option<String> = last;
+            let sql = if is_agent { planned } else { sql };
+            let rows = connection.query(sql, &[&instance, &after, &signed(limit as u64), &last]).await?;
+            let alarms: Vec<Alarm> = rows.iter().map(alarm).collect();
+            let full = alarms.last().filter(|_| alarms.len() == limit).map(|last| last.job_id.clone());
+            let next = full.or_else(|| last.map(|last| given(last).into()));
+            Ok(ArmedPage { alarms, next })
         })
     }
 

@@ -1,6 +1,6 @@
 //! Accepted events, and the chats that they came from.
 
-use frontdesk_core::port::store::{EventRecord, Events, Stored};
+use frontdesk_core::port::store::{EventRecord, Events, KEYS_MAX, Named, Stored};
 use frontdesk_wire::{BotId, ChatId, EventId, MessageId, TenantId};
 use tokio_postgres::Row;
 
@@ -20,15 +20,23 @@ impl Events for PostgresStore {
         dedup_prefix: Vec<u8>,
         message_id: &'a MessageId,
         chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Option<EventRecord>> {
+    ) -> Stored<'a, Named> {
         let (tenant, message_id) = (kept(tenant).into_owned(), kept(message_id).into_owned());
         let chat_id = chat_id.map(|chat_id| kept(chat_id).into_owned());
         self.worker.read(of_tenant(&tenant), async move |connection| {
             // Text never contains 0xff, so this is above all keys with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
+            let sql = "WITH keys AS MATERIALIZED (SELECT id FROM event WHERE dedup BETWEEN $1 AND $2 LIMIT $3)
+                       SELECT count(*) FROM keys";
+            let most = i64::try_from(KEYS_MAX).unwrap_or(i64::MAX);
+            let keys: i64 = connection.query_one(sql, &[&dedup_prefix, &past, &(most + 1)]).await?.get(0);
+            if keys > most {
+                return Ok(Named::TooMany);
+            }
             let which = "dedup BETWEEN $1 AND $2 AND tenant = $3 AND message_id = $4
                          AND ($5::text IS NULL OR chat_id = $5) ORDER BY id DESC LIMIT 1";
-            one_event(connection, which, &[&dedup_prefix, &past, &tenant, &message_id, &chat_id]).await
+            let found = one_event(connection, which, &[&dedup_prefix, &past, &tenant, &message_id, &chat_id]).await?;
+            Ok(found.map_or(Named::Absent, Named::Event))
         })
     }
 

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Delivery, Ledger, Position, RowListener, SentTurn, Settlement, Stored, TURN_ROWS_MAX,
-    TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
+    Acceptance, Accepted, Delivery, Ledger, OWED_SCANNED_MAX, Position, RowListener, SentTurn, Settlement, Stored,
+    TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
 };
 use frontdesk_wire::{DeskNo, InstanceNo, MessageId, Seq, SessionKey, SessionNo};
 use tokio_postgres::Row;
@@ -59,9 +59,12 @@ impl Ledger for PostgresStore {
         let (instance, message_id) = (signed(instance), kept(message_id).into_owned());
         self.worker.read(owner, async move |connection| {
             let sql = format!(
-                "SELECT 1 FROM mail m JOIN event e ON e.id = m.event WHERE {OWED} AND e.message_id = $2 LIMIT 1"
+                "SELECT count(*), coalesce(bool_or(e.message_id = $2), false)
+                 FROM (SELECT m.event FROM mail m WHERE {OWED} ORDER BY m.seq DESC LIMIT $3) AS m JOIN event e ON e.id = m.event"
             );
-            Ok(connection.query_opt(&sql, &[&instance, &message_id]).await?.is_some())
+            let most = signed(OWED_SCANNED_MAX as u64);
+            let found = connection.query_one(&sql, &[&instance, &message_id, &most]).await?;
+            Ok(found.get::<_, i64>(0) == most || found.get(1))
         })
     }
 

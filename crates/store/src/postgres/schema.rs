@@ -21,10 +21,11 @@ struct Migration {
     needs: i64,
 }
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration { number: 1, sql: include_str!("migrations/0001_store.sql"), needs: 1 },
     Migration { number: 2, sql: include_str!("migrations/0002_retention.sql"), needs: 1 },
     Migration { number: 3, sql: include_str!("migrations/0003_media_total.sql"), needs: 1 },
+    Migration { number: 4, sql: include_str!("migrations/0004_planned_wakes.sql"), needs: 1 },
 ];
 
 /// Any number, as long as all versions of the server use the same.
@@ -257,7 +258,7 @@ mod tests {
     async fn files_of_before_are_in_the_totals() {
         let schema = TestSchema::create();
         let worker = Worker::start(Target::of(&schema.url()).unwrap()).unwrap();
-        let [first, second, _] = MIGRATIONS;
+        let [first, second, ..] = MIGRATIONS;
         migrate(&worker, vec![first, second]).unwrap();
         let put = |from: u32, to: u32| {
             format!(

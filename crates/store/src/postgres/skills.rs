@@ -1,6 +1,8 @@
 //! Skills: heads, histories, bodies, and the change token of each tenant.
 
-use frontdesk_core::port::skills::{Expect, HeadPage, SkillQuery, SkillWrite, Skills, next_token};
+use frontdesk_core::port::skills::{
+    Expect, HeadPage, SkillQuery, SkillWrite, Skills, VERSIONS_DROPPED_MAX, VERSIONS_MAX, next_token,
+};
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
@@ -140,6 +142,18 @@ async fn put(connection: &Connection, write: &SkillWrite) -> Result<(), Fault> {
     let (status, previous) = (version.status.name(), version.previous_status.map(SkillStatus::name));
     let (changed_at, changed_by) = (signed(version.changed_at), version.changed_by.as_deref().map(kept));
     connection.execute(sql, &[&owner, &name, &number, &hash, &status, &previous, &changed_at, &changed_by]).await?;
+    // The oldest versions above the limit, and bodies that no other version has.
+    let sql = "WITH gone AS (
+                 DELETE FROM skill_version WHERE tenant = $1 AND name = $2 AND no IN (
+                   SELECT no FROM skill_version WHERE tenant = $1 AND name = $2
+                   AND no <= (SELECT max(no) FROM skill_version WHERE tenant = $1 AND name = $2) - $3 ORDER BY no LIMIT $4)
+                 RETURNING no, version, content_hash)
+               DELETE FROM skill_source s USING gone WHERE s.tenant = $1 AND s.name = $2
+               AND s.content_hash = gone.content_hash AND NOT EXISTS (
+                 SELECT 1 FROM skill_version v WHERE v.tenant = $1 AND v.name = $2 AND v.version = gone.version
+                 AND v.content_hash = gone.content_hash AND v.no NOT IN (SELECT no FROM gone))";
+    let (keep, most) = (signed(VERSIONS_MAX as u64), signed(VERSIONS_DROPPED_MAX as u64));
+    connection.execute(sql, &[&owner, &name, &keep, &most]).await?;
     let now = (meta.status, meta.content_hash.as_str());
     if old.is_none_or(|old| (old.status, old.content_hash.as_str()) != now) {
         write_token(connection, tenant, &next_token(&token, &meta.name, Some(now))).await?;

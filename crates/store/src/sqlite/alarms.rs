@@ -1,7 +1,10 @@
 //! Alarms: at most one per job of an instance.
 
+use std::collections::BTreeMap;
+
 use frontdesk_core::port::alarms::{
-    Alarm, AlarmState, AlarmTime, Alarms, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
+    AGENT_NUMBERS, Alarm, AlarmState, AlarmTime, Alarms, ArmedPage, Arming, Concluded, Conclusion, Disarmed,
+    EndedAlarm, JOBS_SCANNED_MAX,
 };
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::{InstanceNo, JobId};
@@ -10,6 +13,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use super::threads::Books;
 use super::{STEP_ROWS, SqliteStore, fault, signed, text_at, unsigned};
 use crate::read_queue::SERVER;
+
+/// Alarms that are counted in one turn.
+const COUNTED_ROWS: usize = 20_000;
 
 const COLUMNS: &str = "id, instance, job_id, fire_at, due_ms, next_ms, armed_ms, first_ms, attempts, grace_ms,
                        skip_missed, callback, schedule_id, state, note, claim";
@@ -55,15 +61,25 @@ impl Alarms for SqliteStore {
         self.writer.write(work, |_| {})
     }
 
-    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, Vec<Alarm>> {
+    fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, ArmedPage> {
         let after = after.to_owned();
         self.readers.read(self.tenants.of(instance), move |connection| {
+            // The condition of the index of planned wakes, which has only those that are armed.
+            let planned = if instance.0 < AGENT_NUMBERS {
+                String::new()
+            } else {
+                format!("AND state = 'armed' AND instance >= {AGENT_NUMBERS}")
+            };
             let sql = format!(
-                "SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND state = 'armed' AND job_id > ?2 ORDER BY job_id LIMIT ?3"
+                "SELECT {COLUMNS} FROM alarm WHERE instance = ?1 AND job_id > ?2 {planned} ORDER BY job_id
+                 LIMIT {JOBS_SCANNED_MAX}"
             );
             let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            let which = (signed(instance), after.as_str(), signed(limit as u64));
-            query.query_map(which, alarm).and_then(Iterator::collect).map_err(fault)
+            let found = query.query_map((signed(instance), after.as_str()), alarm).map_err(fault)?;
+            let mut failed = None;
+            let jobs = found.map_while(|one| one.map_err(|error| failed = Some(error)).ok());
+            let page = ArmedPage::of(jobs.map(|it| if is_armed(&it) { Ok(it) } else { Err(it.job_id) }), limit);
+            failed.map_or(Ok(page), |error| Err(fault(error)))
         })
     }
 
@@ -175,13 +191,31 @@ impl Alarms for SqliteStore {
     }
 
     fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>> {
-        self.readers.read(SERVER, |connection| {
-            let sql = "SELECT instance, COUNT(*) FROM alarm WHERE state = 'armed' GROUP BY instance";
-            let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let pair = |row: &Row<'_>| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)));
-            query.query_map([], pair).and_then(Iterator::collect).map_err(fault)
+        Box::pin(async move {
+            let (mut counts, mut after) = (BTreeMap::<InstanceNo, u64>::new(), Some((i64::MIN, 0)));
+            // A part at a time, so that other reads come in between. Alarms that fired are not in the index.
+            while let Some((next_ms, id)) = after {
+                let part = self.readers.read(SERVER, move |connection| {
+                    let sql = "SELECT instance, next_ms, id FROM alarm INDEXED BY alarm_next
+                               WHERE state = 'armed' AND (next_ms, id) > (?1, ?2) ORDER BY next_ms, id LIMIT ?3";
+                    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+                    let row = |row: &Row<'_>| Ok((unsigned(row.get(0)?), row.get(1)?, row.get(2)?));
+                    let rows = query.query_map((next_ms, id, signed(COUNTED_ROWS as u64)), row).map_err(fault)?;
+                    rows.collect::<rusqlite::Result<Vec<(InstanceNo, i64, i64)>>>().map_err(fault)
+                });
+                let part = part.await?;
+                after = part.last().filter(|_| part.len() == COUNTED_ROWS).map(|(_, next_ms, id)| (*next_ms, *id));
+                for (instance, ..) in part {
+                    *counts.entry(instance).or_default() += 1;
+                }
+            }
+            Ok(counts.into_iter().collect())
         })
     }
+}
+
+fn is_armed(alarm: &Alarm) -> bool {
+    alarm.state == AlarmState::Armed
 }
 
 /// The lock on the folder shows that no other process fires alarms, so claims from before a crash are released.

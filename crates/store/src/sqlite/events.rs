@@ -1,6 +1,6 @@
 //! Accepted events, and the chats that they came from.
 
-use frontdesk_core::port::store::{EventRecord, Events, Stored};
+use frontdesk_core::port::store::{EventRecord, Events, KEYS_MAX, Named, Stored};
 use frontdesk_wire::{BotId, ChatId, EventId, MessageId, TenantId};
 use rusqlite::{OptionalExtension as _, Row};
 
@@ -21,20 +21,31 @@ impl Events for SqliteStore {
         dedup_prefix: Vec<u8>,
         message_id: &'a MessageId,
         chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Option<EventRecord>> {
-        let (tenant, message_id) = (tenant.to_owned(), message_id.to_owned());
-        let chat_id = chat_id.map(ToString::to_string);
+    ) -> Stored<'a, Named> {
+        let (tenant, message_id, chat_id) = (tenant.to_owned(), message_id.to_owned(), chat_id.cloned());
         self.readers.read(of_tenant(&tenant), move |connection| {
             // Text never contains 0xff, so this is above all keys with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
-            let sql = select_event(
-                "dedup BETWEEN ?1 AND ?2 AND tenant = ?3 AND message_id = ?4 AND (?5 IS NULL OR chat_id = ?5)
-                 ORDER BY id DESC LIMIT 1",
-            );
-            let mut query = connection.prepare_cached(&sql).map_err(fault)?;
-            let found =
-                query.query_row((dedup_prefix, past, tenant.as_str(), message_id.as_str(), chat_id), event_record);
-            found.optional().map_err(fault)
+            // The index has the ids, so only rows of the events themselves are read.
+            let sql = "SELECT id FROM event WHERE dedup BETWEEN ?1 AND ?2 LIMIT ?3";
+            let mut query = connection.prepare_cached(sql).map_err(fault)?;
+            let ids = query
+                .query_map((dedup_prefix, past, signed((KEYS_MAX + 1) as u64)), |row| row.get(0))
+                .map_err(fault)?;
+            let mut ids: Vec<i64> = ids.collect::<rusqlite::Result<_>>().map_err(fault)?;
+            if ids.len() > KEYS_MAX {
+                return Ok(Named::TooMany);
+            }
+            ids.sort_unstable();
+            let mut query = connection.prepare_cached(&select_event("id = ?1")).map_err(fault)?;
+            for id in ids.into_iter().rev() {
+                let Some(it) = query.query_row([id], event_record).optional().map_err(fault)? else { continue };
+                let is_meant = it.tenant == tenant && it.message_id == message_id;
+                if is_meant && chat_id.as_ref().is_none_or(|chat_id| it.chat_id == *chat_id) {
+                    return Ok(Named::Event(it));
+                }
+            }
+            Ok(Named::Absent)
         })
     }
 

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, ChatWrite, Delivery, DeskNo, Ledger, MadeRow, NewRow, Position, RowListener, SentTurn,
-    Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX, Waiting,
+    Acceptance, Accepted, ChatWrite, Delivery, DeskNo, Ledger, MadeRow, NewRow, OWED_SCANNED_MAX, Position,
+    RowListener, SentTurn, Settlement, StoreError, Stored, TURN_ROWS_MAX, TURN_ROWS_OLD_MAX, TURN_SESSIONS_MAX,
+    Waiting,
 };
 use frontdesk_wire::{EventId, InboxSeq, InstanceNo, MessageId, Seq, SessionKey, SessionNo, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, Row};
@@ -74,17 +75,19 @@ impl Ledger for SqliteStore {
         let message_id = message_id.to_owned();
         self.readers.read(self.tenants.of(instance), move |connection| {
             let position = read_position(connection, instance)?;
-            let sql = "SELECT m.seq FROM mail m JOIN event e ON e.id = m.event
-                       WHERE m.instance = ?1 AND m.seq > ?2 AND e.message_id = ?3";
+            let sql = "SELECT m.seq, e.message_id = ?3 FROM mail m JOIN event e ON e.id = m.event
+                       WHERE m.instance = ?1 AND m.seq > ?2 ORDER BY m.seq DESC LIMIT ?4";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let mut rows =
-                query.query((signed(instance), signed(position.through), message_id.as_str())).map_err(fault)?;
+            let which =
+                (signed(instance), signed(position.through), message_id.as_str(), signed(OWED_SCANNED_MAX as u64));
+            let (mut rows, mut seen) = (query.query(which).map_err(fault)?, 0);
             while let Some(row) = rows.next().map_err(fault)? {
-                if !position.settled(unsigned(row.get(0).map_err(fault)?)) {
+                seen += 1;
+                if row.get(1).map_err(fault)? && !position.settled(unsigned(row.get(0).map_err(fault)?)) {
                     return Ok(true);
                 }
             }
-            Ok(false)
+            Ok(seen == OWED_SCANNED_MAX)
         })
     }
 

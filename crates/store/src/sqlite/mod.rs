@@ -29,6 +29,8 @@ pub(crate) mod schema;
 mod sessions;
 mod skills;
 mod threads;
+#[cfg(test)]
+mod turns;
 mod upkeep;
 mod vault;
 mod watch;

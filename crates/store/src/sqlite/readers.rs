@@ -31,6 +31,9 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     more: Condvar,
+    /// Jobs that had their turn.
+    #[cfg(test)]
+    turns: std::sync::atomic::AtomicU64,
 }
 
 impl Shared {
@@ -73,6 +76,8 @@ impl Pending for PendingRead {
             }
             drop(permit);
         });
+        #[cfg(test)]
+        shared.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         shared.queue().jobs.push_back(job);
         shared.more.notify_one();
         Ok(())
@@ -102,6 +107,11 @@ impl Readers {
             readers.threads.push(thread.map_err(|error| StoreError::Unavailable(error.to_string()))?);
         }
         Ok(readers)
+    }
+
+    #[cfg(test)]
+    pub(super) fn turns(&self) -> u64 {
+        self.shared.turns.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Runs `work` when it is the turn of this owner.

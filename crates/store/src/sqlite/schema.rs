@@ -13,7 +13,7 @@ const EPOCH: &str = "SELECT value FROM meta WHERE key = 'epoch'";
 /// From this migration on numbers are unique; a database with duplicates must be repaired first.
 const UNIQUE_NUMBERS: u32 = 8;
 
-const MIGRATIONS: [(u32, &str); 18] = [
+const MIGRATIONS: [(u32, &str); 19] = [
     (1, include_str!("migrations/0001_spine.sql")),
     (2, include_str!("migrations/0002_own_json.sql")),
     (3, include_str!("migrations/0003_alarms.sql")),
@@ -32,6 +32,7 @@ const MIGRATIONS: [(u32, &str); 18] = [
     (16, include_str!("migrations/0016_names.sql")),
     (17, include_str!("migrations/0017_reach_age.sql")),
     (18, include_str!("migrations/0018_media_total.sql")),
+    (19, include_str!("migrations/0019_planned_wakes.sql")),
 ];
 
 /// For whoever only reads the database: it must have the schema of this version. Returns its epoch.

@@ -1,6 +1,8 @@
 //! Skills: heads, histories, bodies, and the change token of each tenant.
 
-use frontdesk_core::port::skills::{Expect, SkillQuery, SkillWrite, Skills, next_token};
+use frontdesk_core::port::skills::{
+    Expect, HeadPage, SkillQuery, SkillWrite, Skills, VERSIONS_DROPPED_MAX, VERSIONS_MAX, next_token,
+};
 use frontdesk_core::port::store::{StoreError, Stored};
 use frontdesk_wire::TenantId;
 use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
@@ -13,6 +15,9 @@ use crate::read_queue::of_tenant;
 
 const HEAD: &str = "SELECT name, version, content_hash, status, description, tags, created_at, updated_at,
                     status_changed_at, author, bag FROM skill";
+
+/// Heads that are read in one turn. They may be large: 64 KiB each.
+const HEADS_ROWS: usize = 256;
 
 impl Skills for SqliteStore {
     fn skill_put(&self, write: SkillWrite) -> Stored<'_, ()> {
@@ -49,12 +54,27 @@ impl Skills for SqliteStore {
     }
 
     fn skill_query<'a>(&'a self, tenant: &'a TenantId, query: SkillQuery) -> Stored<'a, Vec<SkillMeta>> {
-        let tenant = tenant.to_owned();
-        self.readers.read(of_tenant(&tenant), move |connection| {
-            let sql = format!("{HEAD} WHERE tenant = ?1 ORDER BY name");
-            let mut heads = connection.prepare_cached(&sql).map_err(fault)?;
-            let heads = heads.query_map([tenant.as_str()], meta).map_err(fault)?;
-            query.page(heads).map_err(fault)
+        Box::pin(async move {
+            let (mut page, mut after) = (HeadPage::of(&query), String::new());
+            // A part at a time, so that other reads come in between: most heads may not be asked for.
+            loop {
+                let (owner, from) = (tenant.to_owned(), after.clone());
+                let part = self.readers.read(of_tenant(tenant), move |connection| {
+                    let sql = format!("{HEAD} WHERE tenant = ?1 AND name > ?2 ORDER BY name LIMIT {HEADS_ROWS}");
+                    let mut heads = connection.prepare_cached(&sql).map_err(fault)?;
+                    let heads = heads.query_map((owner.as_str(), from), meta).map_err(fault)?;
+                    heads.collect::<rusqlite::Result<Vec<SkillMeta>>>().map_err(fault)
+                });
+                let part = part.await?;
+                let Some(last) = part.last().filter(|_| part.len() == HEADS_ROWS) else {
+                    let _ = part.into_iter().all(|head| page.add(head));
+                    return Ok(page.heads());
+                };
+                after.clone_from(&last.name);
+                if !part.into_iter().all(|head| page.add(head)) {
+                    return Ok(page.heads());
+                }
+            }
         })
     }
 
@@ -118,9 +138,29 @@ fn put(connection: &Connection, write: &SkillWrite) -> Result<(), StoreError> {
         &version.changed_by,
     );
     insert.execute(row).map_err(fault)?;
+    drop_old_versions(connection, tenant, &meta.name)?;
     let now = (meta.status, meta.content_hash.as_str());
     if old.is_none_or(|old| (old.status, old.content_hash.as_str()) != now) {
         move_token(connection, tenant, &meta.name, Some(now))?;
+    }
+    Ok(())
+}
+
+/// The oldest versions above [`VERSIONS_MAX`], and bodies that no other version has.
+fn drop_old_versions(connection: &Connection, tenant: &TenantId, name: &str) -> Result<(), StoreError> {
+    let sql = "DELETE FROM skill_version WHERE tenant = ?1 AND name = ?2 AND no IN (
+                 SELECT no FROM skill_version WHERE tenant = ?1 AND name = ?2
+                 AND no <= (SELECT MAX(no) FROM skill_version WHERE tenant = ?1 AND name = ?2) - ?3 ORDER BY no LIMIT ?4)
+               RETURNING version, content_hash";
+    let mut drop_them = connection.prepare_cached(sql).map_err(fault)?;
+    let (keep, most) = (signed(VERSIONS_MAX as u64), signed(VERSIONS_DROPPED_MAX as u64));
+    let dropped = drop_them.query_map((tenant.as_str(), name, keep, most), |row| Ok((row.get(0)?, row.get(1)?)));
+    let dropped: Vec<(String, String)> = dropped.and_then(Iterator::collect).map_err(fault)?;
+    let sql = "DELETE FROM skill_source WHERE tenant = ?1 AND name = ?2 AND content_hash = ?4 AND NOT EXISTS (
+                 SELECT 1 FROM skill_version WHERE tenant = ?1 AND name = ?2 AND version = ?3 AND content_hash = ?4)";
+    let mut forget = connection.prepare_cached(sql).map_err(fault)?;
+    for (version, content_hash) in dropped {
+        forget.execute((tenant.as_str(), name, version, content_hash)).map_err(fault)?;
     }
     Ok(())
 }

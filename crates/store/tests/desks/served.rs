@@ -187,7 +187,7 @@ async fn a_turn_is_known_after_its_socket_was_replaced(store: Arc<dyn Store>) {
     carry_out(&pair.one, &mut session, 20).await;
     end(&pair.one, session).await;
     assert_eq!(interrupted(&pair, &["k"]).await, 0, "no socket");
-    pair.one.delivery().sockets().forget_finished_turns(pair.env.now_ms());
+    pair.one.delivery().sockets().forget_finished(pair.env.now_ms(), pair.env.now_ms());
     let _session = serving(&pair.one, &pair.caller, 1_000).await;
     assert_eq!(interrupted(&pair, &["k", "another"]).await, 1);
 }

@@ -28,7 +28,7 @@ async fn a_slow_server_does_not_arm_again_what_another_one_fired(store: Arc<dyn 
         serde_json::from_str(r#"{"job_id":"tea","fire_at":"2030-01-01T00:00:00Z","agent_callback_url":"relay:"}"#)
             .unwrap();
     one.cron().provision_alarm(&proven, ask).await.unwrap();
-    let armed = one.stores().alarms.armed(proven.instance.no, &"".into(), 9).await.unwrap().remove(0);
+    let armed = one.stores().alarms.armed(proven.instance.no, &"".into(), 9).await.unwrap().alarms.remove(0);
     let claim = async |desk: &Desk, now_ms: u64| -> Vec<Alarm> {
         let due_ms = armed.next_ms.max(now_ms);
         desk.stores().alarms.claim_alarms(vec![armed.id], due_ms, now_ms, now_ms + 1_000).await.unwrap()
@@ -45,7 +45,7 @@ async fn a_slow_server_does_not_arm_again_what_another_one_fired(store: Arc<dyn 
     assert_eq!(conclude(&other, &quick, fired()).await, Concluded::Ended);
     assert_eq!(conclude(&one, &slow, retry()).await, Concluded::Stale);
     for desk in [&one, &other] {
-        assert_eq!(desk.stores().alarms.armed(proven.instance.no, &"".into(), 9).await.unwrap(), []);
+        assert_eq!(desk.stores().alarms.armed(proven.instance.no, &"".into(), 9).await.unwrap().alarms, []);
         assert_eq!(desk.stores().alarms.ended_alarms(proven.instance.no, None, 9).await.unwrap().len(), 1);
     }
 }

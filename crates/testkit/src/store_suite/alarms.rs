@@ -1,6 +1,8 @@
 //! Rules for alarms: one per job, claimed once, ended once.
 
-use frontdesk_core::port::alarms::{Alarm, AlarmState, Concluded, Conclusion, Disarmed};
+use frontdesk_core::port::alarms::{
+    AGENT_NUMBERS, Alarm, AlarmState, Concluded, Conclusion, Disarmed, JOBS_SCANNED_MAX,
+};
 use frontdesk_core::port::store::{Retention, Store};
 use frontdesk_core::port::upkeep::STEP_MAX_ROWS;
 use frontdesk_wire::{InstanceNo, JobId};
@@ -53,7 +55,7 @@ pub async fn the_same_time_again_is_the_same_alarm(Harness { store, .. }: Harnes
     let again =
         Alarm { schedule_id: "other".into(), callback: "https://b.example".into(), grace_ms: 5, ..alarm(1, 100) };
     assert_eq!(arm(&*store, again).await, (id, schedule, false));
-    let kept = store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap();
+    let kept = store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().alarms;
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].callback.as_str(), kept[0].grace_ms), ("https://b.example", 5), "the latest values");
     assert_eq!(kept[0].fire_at, "at 100");
@@ -64,8 +66,14 @@ pub async fn another_time_replaces_the_alarm(Harness { store, .. }: Harness) {
     let (first, ..) = arm(&*store, alarm(1, 100)).await;
     let (second, schedule, fresh) = arm(&*store, alarm(1, 200)).await;
     assert!(fresh && second > first);
-    let armed: Vec<String> =
-        store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().into_iter().map(|it| it.schedule_id).collect();
+    let armed: Vec<String> = store
+        .armed(InstanceNo(7), &JobId::default(), 99)
+        .await
+        .unwrap()
+        .alarms
+        .into_iter()
+        .map(|it| it.schedule_id)
+        .collect();
     assert_eq!(armed, [schedule]);
     assert_eq!(claim(&*store, first, 500).await, None, "the old one cannot be claimed");
     assert_eq!(ended(&*store).await, [("s-1-100".into(), "replaced".into())]);
@@ -74,8 +82,8 @@ pub async fn another_time_replaces_the_alarm(Harness { store, .. }: Harness) {
     arm(&*store, Alarm { instance: InstanceNo(8), ..alarm(1, 100) }).await;
     assert_eq!(
         (
-            store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().len(),
-            store.armed(InstanceNo(8), &JobId::default(), 99).await.unwrap().len()
+            store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().alarms.len(),
+            store.armed(InstanceNo(8), &JobId::default(), 99).await.unwrap().alarms.len()
         ),
         (2, 1)
     );
@@ -103,8 +111,8 @@ pub async fn an_instance_that_leaves_has_nothing_armed(Harness { store, .. }: Ha
     );
     assert_eq!(
         (
-            store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().len(),
-            store.armed(InstanceNo(8), &JobId::default(), 99).await.unwrap().len()
+            store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().alarms.len(),
+            store.armed(InstanceNo(8), &JobId::default(), 99).await.unwrap().alarms.len()
         ),
         (0, 1)
     );
@@ -155,7 +163,7 @@ pub async fn a_fired_alarm_is_never_claimed_again(harness: Harness) {
     harness.store.conclude(vec![(taken, fired())], 150).await.unwrap();
     let harness = harness.reopened();
     assert_eq!(claim(&*harness.store, id, 9_999).await, None);
-    assert_eq!(harness.store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap(), []);
+    assert_eq!(harness.store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().alarms, []);
     assert_eq!(harness.store.next_alarms((0, 0), u64::MAX >> 1, 9).await.unwrap(), []);
     assert_eq!(arm(&*harness.store, alarm(1, 100)).await, (id, schedule, false), "the same time is the same alarm");
     assert_eq!(claim(&*harness.store, id, 9_999).await, None);
@@ -222,7 +230,7 @@ pub async fn an_end_does_not_touch_the_alarm_that_replaced_it(Harness { store, .
     assert_eq!(outcomes, ["fired", "replaced"], "both ends are recorded");
     let retry = Conclusion::Retry { next_ms: 1, note: String::new() };
     store.conclude(vec![(taken, retry)], 160).await.unwrap();
-    assert_eq!(store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().len(), 1);
+    assert_eq!(store.armed(InstanceNo(7), &JobId::default(), 99).await.unwrap().alarms.len(), 1);
 }
 
 pub async fn a_dead_alarm_is_listed_and_can_be_revived(Harness { store, .. }: Harness) {
@@ -257,6 +265,36 @@ pub async fn the_next_alarms_come_in_order_and_in_pages(Harness { store, .. }: H
     assert_eq!(second.iter().map(|it| it.0).collect::<Vec<_>>(), [200, 300]);
     assert_eq!(page(second[1], 500, 9).await, []);
     assert_eq!(page((500, u64::MAX >> 1), 1_000, 9).await.len(), 1);
+}
+
+/// Jobs that fired are kept, so there may be many between those that are armed.
+pub async fn a_page_of_armed_alarms_looks_at_a_bounded_number_of_jobs(Harness { store, .. }: Harness) {
+    for planner in [InstanceNo(7), InstanceNo(AGENT_NUMBERS | 7)] {
+        let of =
+            |number: usize, job: String| Alarm { instance: planner, job_id: job.into(), ..alarm(number as u64, 100) };
+        let over = (0..JOBS_SCANNED_MAX).map(|number| of(number, format!("a-{number:05}"))).collect::<Vec<_>>();
+        for some in over.chunks(500) {
+            let ids = store.arm(some.to_vec()).await.unwrap().into_iter().map(|it| it.id).collect();
+            let taken = store.claim_alarms(ids, 100, 100, 1_100).await.unwrap();
+            store.conclude(taken.into_iter().map(|it| (it, fired())).collect(), 150).await.unwrap();
+        }
+        for number in 1..=3 {
+            arm(&*store, of(number, format!("b-{number}"))).await;
+        }
+        let (mut found, mut after) = (Vec::new(), Some(JobId::default()));
+        let mut pages = 0;
+        while let Some(job) = after {
+            let page = store.armed(planner, &job, 2).await.unwrap();
+            assert!(page.alarms.len() <= 2);
+            found.extend(page.alarms.into_iter().map(|it| it.job_id.to_string()));
+            (after, pages) = (page.next, pages + 1);
+        }
+        assert_eq!(found, ["b-1", "b-2", "b-3"]);
+        assert!(pages <= 4, "{pages}");
+    }
+    let mut counts = store.armed_counts().await.unwrap();
+    counts.sort_unstable();
+    assert_eq!(counts, [(InstanceNo(7), 3), (InstanceNo(AGENT_NUMBERS | 7), 3)]);
 }
 
 pub async fn ended_alarms_are_deleted(Harness { store, .. }: Harness) {

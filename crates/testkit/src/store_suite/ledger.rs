@@ -1,6 +1,8 @@
 //! Rules for the ledger: accepting, notifying, settling, and pending rows.
 
-use frontdesk_core::port::store::{Acceptance, Accepted, Delivery, EventRecord, Position, Waiting};
+use frontdesk_core::port::store::{
+    Acceptance, Accepted, Delivery, EventRecord, KEYS_MAX, Named, OWED_SCANNED_MAX, Position, Waiting,
+};
 use frontdesk_wire::{BotId, ChatId, EventId, InboxSeq, InstanceNo, MessageId, Seq, TenantId};
 use tokio::task::JoinSet;
 
@@ -85,7 +87,11 @@ pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness)
     let named = async |tenant: &str, id: &str, chat: Option<&str>| {
         let chat = chat.map(ChatId::from);
         let found = store.event_named(&tenant.into(), id.as_bytes().to_vec(), &id.into(), chat.as_ref()).await.unwrap();
-        found.map(|it| it.event)
+        match found {
+            Named::Event(it) => Some(it.event),
+            Named::Absent => None,
+            Named::TooMany => panic!("there are four keys"),
+        }
     };
     assert_eq!(named("acme", "m1", None).await, Some(events[1]), "the newest");
     assert_eq!(named("acme", "m1", Some("a")).await, Some(events[0]));
@@ -100,6 +106,25 @@ pub async fn an_event_is_found_by_its_message_id(Harness { store, .. }: Harness)
     assert_eq!(marked, [Some(events[3]), None, Some(events[0])], "the whole key must match");
     store.replay_mail(InstanceNo(7), Seq(1)).await.unwrap();
     assert_eq!(named("acme", "m1", Some("a")).await, Some(events[0]), "a replay is not another message");
+}
+
+pub async fn a_look_up_by_message_id_reads_a_bounded_number_of_keys(Harness { store, .. }: Harness) {
+    let keyed = |number: usize| {
+        let mut one = acceptance(number as u64, &[]);
+        one.dedup = format!("m{number:05}").into_bytes();
+        one.tenant = "acme".into();
+        one.delivery.message_id = format!("m{number:05}").into();
+        one
+    };
+    for batch in (0..=KEYS_MAX).map(keyed).collect::<Vec<_>>().chunks(512) {
+        store.accept(batch.to_vec()).await.unwrap();
+    }
+    let named = async |prefix: &[u8], id: &str| {
+        store.event_named(&"acme".into(), prefix.to_vec(), &id.into(), None).await.unwrap()
+    };
+    assert_eq!(named(b"m", "m00007").await, Named::TooMany);
+    assert!(matches!(named(b"m0", "m00007").await, Named::Event(_)));
+    assert_eq!(named(b"n", "n").await, Named::Absent);
 }
 
 pub async fn a_duplicate_gives_the_same_event_and_no_rows(Harness { store, .. }: Harness) {
@@ -341,4 +366,18 @@ pub async fn pending_rows_are_found_by_message_id(Harness { store, .. }: Harness
         assert_eq!(store.owes(InstanceNo(7), &MessageId::from(message)).await.unwrap(), owes, "{message}");
     }
     assert!(!store.owes(InstanceNo(8), &"m-2".into()).await.unwrap(), "to another");
+}
+
+pub async fn a_search_for_pending_rows_is_bounded(Harness { store, .. }: Harness) {
+    let most = OWED_SCANNED_MAX as u64;
+    let wait = async |from: u64, to: u64| {
+        for batch in (from..=to).map(|number| acceptance(number, &[7])).collect::<Vec<_>>().chunks(500) {
+            store.accept(batch.to_vec()).await.unwrap();
+        }
+    };
+    let owes = async |message: &str| store.owes(InstanceNo(7), &message.into()).await.unwrap();
+    wait(1, most - 1).await;
+    assert_eq!((owes("m-1").await, owes("m-0").await), (true, false));
+    wait(most, most + 1).await;
+    assert_eq!((owes("m-1").await, owes("m-0").await), (true, true), "beyond the bound it is not known");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::port::skills::{Expect, PAGE_MAX_BYTES, SkillQuery, SkillWrite};
+use frontdesk_core::port::skills::{Expect, PAGE_MAX_BYTES, SkillQuery, SkillWrite, VERSIONS_MAX};
 use frontdesk_core::port::store::{Store, StoreError};
 use frontdesk_core::sha256_hex;
 use frontdesk_wire::agents::{SkillMeta, SkillStatus, VersionInfo};
@@ -201,6 +201,21 @@ pub async fn the_creation_time_is_kept(Harness { store, .. }: Harness) {
     put(&*store, over("a", "1", "2", 20)).await;
     let meta = store.skill_meta(&"acme".into(), "a").await.unwrap().unwrap();
     assert_eq!((meta.created_at, meta.updated_at), (10, 20));
+}
+
+pub async fn a_long_history_keeps_its_newest_versions(Harness { store, .. }: Harness) {
+    // The body of the third version comes again, so it stays when that version goes.
+    let text = |number: usize| format!("# body {}", if number == VERSIONS_MAX { 2 } else { number });
+    put(&*store, write("a", &text(0))).await;
+    for number in 1..VERSIONS_MAX + 5 {
+        put(&*store, over("a", &text(number - 1), &text(number), 20)).await;
+    }
+    let kept = store.skill_versions(&"acme".into(), "a").await.unwrap();
+    assert_eq!((kept.len(), kept[0].version.as_str()), (VERSIONS_MAX, version_of(&text(5)).as_str()));
+    for (number, is_there) in [(0, false), (2, true), (4, false), (5, true), (VERSIONS_MAX + 4, true)] {
+        let found = body(&*store, "a", Some(&version_of(&text(number)))).await;
+        assert_eq!(found, is_there.then(|| text(number)), "version {number}");
+    }
 }
 
 pub async fn a_deleted_skill_is_gone_with_its_history(harness: Harness) {

@@ -13,6 +13,8 @@ use crate::port::platform::PlatformBot;
 /// can wait. Further ones are refused.
 pub(super) const JOBS_MAX_BYTES: usize = 4 << 20;
 const JOB_MIN_BYTES: usize = 4096;
+/// It is in the result, which may have to be kept for the next socket.
+const REQUEST_ID_MAX_BYTES: usize = 1024;
 /// What may wait also when the memory of the tenant is used up.
 const JOBS_FREE_BYTES: usize = 64 << 10;
 /// Names in a refused action are truncated to this length in the journal.
@@ -85,9 +87,14 @@ impl Session {
             };
             refuse(None, code, error.to_string())
         })?;
+        if request_id.len() > REQUEST_ID_MAX_BYTES {
+            let text = format!("requestId has {} bytes; the limit is {REQUEST_ID_MAX_BYTES}", request_id.len());
+            return Err(refuse(Some(&action), Code::BadRequest, text));
+        }
         let bytes = (raw.len() + request_id.len()).max(JOB_MIN_BYTES);
         let mut memory = Share::new(&self.memory.incoming);
-        let has_room = !memory.is_full() || self.jobs.available_permits() > JOBS_MAX_BYTES - JOBS_FREE_BYTES;
+        let is_among_first = self.jobs.available_permits() > JOBS_MAX_BYTES - JOBS_FREE_BYTES;
+        let has_room = !memory.is_full() || (is_among_first && !memory.is_over());
         let room = self.jobs.clone().try_acquire_many_owned(u32::try_from(bytes).unwrap_or(u32::MAX));
         let Some(room) = room.ok().filter(|_| has_room) else {
             let text = match has_room {

@@ -46,7 +46,8 @@ impl Incoming {
         self.since_ms = (bytes > ARRIVING_FREE_BYTES).then(|| self.since_ms.unwrap_or(now_ms));
         self.arriving = bytes;
         self.share.set(bytes);
-        self.since_ms.is_none() || !self.share.is_full_without_own()
+        let is_refused = if self.since_ms.is_some() { self.share.is_full_without_own() } else { self.share.is_over() };
+        !is_refused
     }
 }
 

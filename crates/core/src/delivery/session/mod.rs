@@ -580,7 +580,9 @@ impl Session {
             if !serving.window.is_empty() || serving.window.is_probing() {
                 self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
             }
-            if !self.delivery.directory.is_current() {
+            // Nothing tells a session that the other ones of its tenant hold less.
+            let waits_for_memory = self.outgoing.is_over() && serving.mailbox.has_rows();
+            if !self.delivery.directory.is_current() || waits_for_memory {
                 self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
             }
             if serving.deliver_at_ms > now_ms {

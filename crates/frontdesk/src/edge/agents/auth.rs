@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use axum::http::{Request, Uri, header};
 use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::directory::facts::Scope;
-use frontdesk_wire::agents::{Class, DataWrite, Fault};
+use frontdesk_wire::agents::{Class, Fault};
 use frontdesk_wire::{InstanceId, TenantId};
 
 use super::Refused;
@@ -33,16 +33,6 @@ impl Api {
     pub(crate) fn as_caller(&self) -> AgentsCaller<'_> {
         let (caller, bound) = (self.caller.as_deref(), self.bound.as_ref());
         AgentsCaller { tenant: &self.tenant, operator: self.operator, caller, bound }
-    }
-}
-
-impl Api {
-    /// A row of data can name its agent in the metadata and in a field of its own; both are checked.
-    pub(crate) fn check_data(&self, entry: &DataWrite) -> Result<(), Fault> {
-        let beside = entry.more.get("agent_id");
-        let within = entry.metadata.as_ref().and_then(|metadata| metadata.get("agent_id"));
-        let mut claims = [beside, within].into_iter().flatten();
-        claims.try_for_each(|claimed| self.as_caller().check_name("agent_id", claimed.as_str()))
     }
 }
 

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use frontdesk_core::agents::{Question, Reservation};
 use frontdesk_wire::agents::{
     AgentPut, Class, DataStore as _, DataWrite, DeliveryMeta, DeliveryPayload, Fault, Origin, QueryFilters,
-    SkillFilter, SkillNote, SkillStatus, SkillStore as _,
+    SkillFilter, SkillStore as _,
 };
 use frontdesk_wire::{InboxSeq, InstanceId, TenantId};
 use rmcp::model::{
@@ -25,10 +25,10 @@ use serde_json::{Map, Value, json};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Refused;
-use super::answers::{ROW_KIB, ROWS_KIB, reserve, resize};
 use super::auth::Api;
 use super::messages::{TIMEOUT_MS, ask, read_wake};
 use crate::edge::App;
+use crate::edge::answers::{ROW_KIB, ROWS_KIB};
 use crate::edge::body_memory::BodyReservation;
 use crate::edge::flow::{PAGE_KIB, holding};
 
@@ -209,7 +209,7 @@ impl rmcp::ServerHandler for Handler {
         let waits = call.name == "agent_exchange";
         let (name, ct) = (call.name.into_owned(), context.ct);
         let reserved = match answer_kib(&name) {
-            Some(kib) => Some(reserve(&app, &who, kib).await.map_err(rpc_error)?),
+            Some(kib) => Some(app.answers.reserve(&who.tenant, kib).await.map_err(|it| rpc_error(it.into()))?),
             None => None,
         };
         let running = Box::pin(run(app.clone(), who.clone(), held, spent.clone(), name, arguments));
@@ -226,8 +226,9 @@ impl rmcp::ServerHandler for Handler {
         let text = answer.map_err(rpc_error)?.to_string();
         if let Some(reserved) = reserved {
             // It is written as JSON once more.
-            let resized = resize(&app, &who, reserved, 2 * text.len()).await.map_err(rpc_error)?;
-            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(resized));
+            let fitted = app.answers.fit(&who.tenant, reserved, 2 * text.len()).await;
+            let fitted = fitted.map_err(|it| rpc_error(it.into()))?;
+            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(fitted));
         }
         Ok(CallToolResponse::Complete(CallToolResult::success(vec![ContentBlock::text(text)])))
     }
@@ -267,8 +268,8 @@ async fn run(
     let is_filter = |name: &str| tool == "data_read" && !DATA_OPTIONS.contains(&name);
     given.retain(|name, value| !value.is_null() || is_filter(name));
     let desk = &app.desk;
-    let skills = || desk.tenant_stores().skills(&who.tenant).by(who.caller.clone());
-    let data = || desk.tenant_stores().data(&who.tenant).by(who.caller.clone());
+    let skills = || desk.tenant_stores().skills(who.as_caller());
+    let data = || desk.tenant_stores().data(who.as_caller());
     match tool {
         "agents_list" => shown(&json!({ "agents": desk.agents().list(&who.tenant) })),
         "agent_status" => {
@@ -336,16 +337,12 @@ async fn run(
         }
         "data_write" => {
             let entry: DataWrite = fit(Value::Object(given))?;
-            who.check_data(&entry)?;
             shown(&data().write(&entry).await?)
         }
         "cron_list" => {
-            let mut armed = desk.cron().armed_of_tenant(&who.tenant).await?;
-            if let Some(bound) = who.as_caller().bound {
-                armed.retain(|(name, _)| name == bound); // a bound token sees only its own agent
-            }
+            let (armed, more) = desk.agents().armed(who.as_caller()).await?;
             let show = |(name, alarm): &(InstanceId, frontdesk_core::port::alarms::Alarm)| json!({ "agent_id": name, "job_id": alarm.job_id, "fire_at": alarm.fire_at, "attempts": alarm.attempts });
-            Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() }))
+            Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>(), "more": more }))
         }
         _ => Err(Fault::new(Class::NotFoundError, format!("unknown tool {tool:?}"))),
     }
@@ -366,18 +363,12 @@ fn check_arguments(tool: &str, given: &Map<String, Value>) -> Result<(), Fault> 
     Err(Fault::invalid(format!("{tool} has no argument {shown:?}; it takes {takes}")))
 }
 
-/// Stores drafts only. Approval has its own route and is for people.
 async fn write_skill(app: &App, who: &Api, mut given: Map<String, Value>) -> Result<Value, Fault> {
     let name = text(&mut given, "name")?;
     let source = text(&mut given, "source")?;
     let overwrite: bool = given.remove("overwrite").map(fit).transpose()?.unwrap_or_default();
-    let skills = app.desk.tenant_stores().skills(&who.tenant).by(who.caller.clone());
-    let note = SkillNote { status: Some(SkillStatus::Draft), ..SkillNote::default() };
-    let made = match overwrite {
-        true => skills.store(&name, &source, &note).await?,
-        false => skills.store_new(&name, &source, &note).await?,
-    };
-    shown(&made)
+    let skills = app.desk.tenant_stores().skills(who.as_caller());
+    shown(&skills.store_draft(&name, &source, overwrite).await?)
 }
 
 /// The metadata is filled in here, because a tool call is an action of the agent itself.

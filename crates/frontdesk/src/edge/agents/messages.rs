@@ -1,6 +1,5 @@
 //! Routes for agents, their messages and replies.
 
-use aws_lc_rs::hmac;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -10,16 +9,14 @@ use frontdesk_wire::agents::{
     AgentDescriptor, AgentList, AgentPut, AgentState, Class, DeliveryPayload, DeliveryReceipt, Fault, Notified,
     NotifyPost, Replied, ReplyPost, WakeOpts, WakeReceipt,
 };
-use frontdesk_wire::secret::same_bytes;
 use frontdesk_wire::{InboxSeq, InstanceId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use super::answers::answer;
 use super::auth::Api;
 use super::body::{Json, Raw};
-use super::{Answer, Refused};
+use super::{Answer, Refused, answer};
 use crate::edge::App;
 use crate::edge::body_memory::BodyReservation;
 use crate::edge::flow::{PAGE_KIB, holding};
@@ -36,7 +33,7 @@ pub(crate) async fn list(State(app): State<App>, who: Api) -> Result<Response, R
 }
 
 pub(crate) async fn show(State(app): State<App>, who: Api, Path(id): Path<String>) -> Answer<AgentDescriptor> {
-    let found = app.desk.agents().list(&who.tenant).into_iter().find(|agent| agent.agent_id == id);
+    let found = app.desk.agents().descriptor(&who.tenant, &InstanceId::from(id.as_str()));
     found.map(Reply).ok_or_else(|| Fault::unknown_agent(&id).into())
 }
 
@@ -70,18 +67,8 @@ pub(crate) async fn deliver(
     headers: HeaderMap,
     body: Raw,
 ) -> Answer<DeliveryReceipt> {
-    if let Some(secret) = app.desk.agents().webhook_secret(&who.tenant, &id)? {
-        // Verified over the raw bytes before they are parsed.
-        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
-        let signed = format!("sha256={}", hex::encode(hmac::sign(&key, &body.0)));
-        // If the header is repeated, every value must be correct.
-        let mut given = headers.get_all("x-signature").iter().peekable();
-        let signed = |given: &http::HeaderValue| same_bytes(given.as_bytes(), signed.as_bytes());
-        if given.peek().is_none() || !given.all(signed) {
-            let text = "X-Signature must be sha256=<hex HMAC-SHA256 of the raw body under the agent's webhook_secret>";
-            return Err(Fault::new(Class::SignatureError, text).into());
-        }
-    }
+    let signatures = headers.get_all("x-signature").iter().map(http::HeaderValue::as_bytes);
+    app.desk.agents().verify_delivery(&who.tenant, &id, &body.0, signatures)?;
     let payload = read_payload(&app, &who, &id, body.json()?)?;
     Ok(Reply(app.desk.messages().deliver(who.as_caller(), &id, &payload).await?))
 }
@@ -107,17 +94,11 @@ fn read_payload(app: &App, who: &Api, id: &str, body: Value) -> Result<DeliveryP
     Ok(payload)
 }
 
-/// An agent named in the body must be the one in the path; otherwise the message may be misdirected.
 fn check_named(app: &App, who: &Api, id: &str, body: &Map<String, Value>) -> Result<(), Fault> {
-    let named = match body.get("agent_id") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::String(named)) => named,
-        Some(_) => return Err(Fault::invalid("agent_id must be a string")),
-    };
-    let meant = app.desk.inboxes().inbox_of(&who.tenant, id)?.0;
-    match app.desk.inboxes().inbox_of(&who.tenant, named) {
-        Ok((named, _)) if named == meant => Ok(()),
-        _ => Err(Fault::invalid("agent_id in the body differs from the agent in the path")),
+    match body.get("agent_id") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::String(named)) => app.desk.inboxes().check_named(&who.tenant, id, named),
+        Some(_) => Err(Fault::invalid("agent_id must be a string")),
     }
 }
 

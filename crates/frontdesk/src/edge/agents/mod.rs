@@ -1,7 +1,6 @@
 //! The agents API: `/v1` with a bearer token, `/k/{token}/v1` with a capability URL, `/mcp` for tools. Errors are
 //! `{"error":{"class","message",...}}`; clients decide by the class.
 
-mod answers;
 mod auth;
 mod body;
 mod limits;
@@ -18,7 +17,9 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use frontdesk_wire::agents::{Class, Fault};
+use serde::Serialize;
 
+use self::auth::Api;
 use super::App;
 use super::error::RefusedWith;
 
@@ -76,6 +77,16 @@ impl IntoResponse for Refused {
         response.extensions_mut().insert(RefusedWith(class.name()));
         response
     }
+}
+
+/// Makes an answer that may be large, once there is budget for it. `kib`: what nearly all answers of its kind need.
+async fn answer<T: Serialize>(
+    app: &App,
+    who: &Api,
+    kib: usize,
+    made: impl Future<Output = Result<T, Fault>>,
+) -> Result<Response, Refused> {
+    Ok(app.answers.answer(&who.tenant, kib, made).await?)
 }
 
 type Answer<T> = Result<axum::Json<T>, Refused>;

@@ -100,14 +100,14 @@ impl Listener {
             }
             // Held until the page was sent, which limits the memory of streams that are not read.
             if self.inbox.has_passed_over() {
-                self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
+                self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await.ok()?);
                 match self.inbox.look_back().await {
                     Ok(Some(message)) => return Some(event(&message)),
                     Ok(None) => {}
                     Err(error) => return broken(&error),
                 }
             }
-            self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await?);
+            self.spent = Some(self.app.answers.take(&self.tenant, PAGE_KIB).await.ok()?);
             match self.inbox.read_page().await {
                 Ok(true) => continue,
                 Ok(false) => self.spent = None,

@@ -195,7 +195,9 @@ impl Robot {
             Some(tenant) => format!("tenant {tenant}"),
             None => format!("robot {}", bot.id),
         };
-        let wait = Duration::from_millis((came_ms + LINK_MS).saturating_sub(self.env.now_ms()));
+        // No longer than that, if the clock was set back.
+        let wait_ms = (came_ms + LINK_MS).saturating_sub(self.env.now_ms()).min(LINK_MS);
+        let wait = Duration::from_millis(wait_ms);
         if let Some(_place) = self.holds.begin_within(&owner, wait).await
             && let Ok(Some(file)) = timeout(HOLD_TIME, fetch).await
         {
