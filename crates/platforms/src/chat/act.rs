@@ -255,7 +255,7 @@ impl BuiltInChat {
         let note = failed.clone();
         let body = file.body.map_err(move |error| {
             let kind = error.kind();
-            let _ = note.set(error); // the first one is why the file was not stored
+            let _ = note.set(error); // the first error is the reason why the file was not stored
             kind.into()
         });
         let kept = self.media.media_put(item.clone(), Box::pin(body), self.rules.media_tenant_bytes).await?;
@@ -379,9 +379,9 @@ fn place_of(capability: &Secret) -> Option<(ChatId, MessageId)> {
 pub(super) fn failed(error: &StoreError) -> ActionResult {
     tracing::error!(%error, "chat store write failed");
     match error {
-        // Sent again, it could be in the chat twice.
+        // Repeating it could show the message twice.
         StoreError::Unknown(_) => {
-            let text = "the answer of the chat store was lost; it may have been done";
+            let text = "the chat store did not answer; the action may have been carried out; check the chat first";
             ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.worded()
         }
         _ => ActionResult::refused(Code::Unavailable, "the chat store is unavailable"),

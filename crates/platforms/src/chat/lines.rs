@@ -39,7 +39,7 @@ pub(super) struct Interaction {
     pub(super) expires_ms: u64,
 }
 
-/// What one chat sends to its counterparts at other servers: a line to read, or that somebody types.
+/// A hint from one server's chat to the others: a line to read from the store, or a typing indicator.
 #[derive(Serialize, Deserialize)]
 struct ChatHint {
     origin: String,
@@ -49,7 +49,7 @@ struct ChatHint {
     typing: Option<bool>,
 }
 
-/// Other servers read the line from the store: it may be longer than a hint.
+/// Only names the line: other servers read it from the store, because it may be longer than a hint.
 pub(super) fn hint(origin: &str, tenant: &TenantId, chat_id: &ChatId, signal: &Signal) -> Hint {
     let (message_id, typing) = match signal {
         Signal::Message(message) => (Some(message.message_id.clone()), None),

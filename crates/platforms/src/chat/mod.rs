@@ -52,7 +52,7 @@ const DRAFT_MS: u64 = 3_600_000;
 /// Files of public URLs that are being fetched. They go to the disk as they come.
 const FETCHES_MAX: usize = 256;
 const FETCHES_PER_TENANT: usize = 64;
-/// Shorter than the limit of the core, which would take a store that hangs for a platform that does not know.
+/// Shorter than the core's limit for look-ups: a store that hangs must fail as a store, not count as "unknown".
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Attempts to change the facts of a chat that are changed concurrently.
 const FACTS_TRIES: usize = 32;
@@ -83,12 +83,12 @@ pub struct BuiltInChat {
     rules: ChatRules,
     descriptor: Descriptor,
     signals: Arc<Signals>,
-    /// To the chat at other servers, and what distinguishes our hints from theirs.
+    /// The bus to the chat at other servers. `origin` distinguishes our own hints from theirs.
     bus: Arc<dyn Bus>,
     origin: String,
     /// (tenant, chat) to the time at which the indicator expires.
     typing: Mutex<HashMap<(TenantId, ChatId), u64>>,
-    /// By the hash of tenant, chat and id of the draft, which may be long.
+    /// By the hash of tenant, chat and draft id (ids may be long).
     drafts: BoundedCache<[u8; 16], ChatDraft>,
 }
 

@@ -14,7 +14,7 @@ const EVENTS_MAX: usize = 1024;
 const EVENTS_MAX_BYTES: usize = 4 << 20;
 /// Events that wait for all streams of a tenant. One that waits for several streams counts for each.
 const TENANT_MAX_BYTES: usize = 64 << 20;
-/// Each stream has so much also when that is used up, so that streams which do not read end no others.
+/// Reserved for each stream even if the tenant's limit is used up, so that streams that are not read do not end others.
 const EVENTS_FREE_BYTES: usize = 16 << 10;
 
 /// A change of a chat.
@@ -51,7 +51,7 @@ pub(super) struct Signals {
 struct State {
     last: u64,
     watchers: HashMap<(TenantId, ChatId), Vec<Queue>>,
-    /// Bytes that wait, of tenants with watchers.
+    /// Queued bytes of each tenant that has watchers.
     bytes: HashMap<TenantId, usize>,
 }
 

@@ -15,7 +15,7 @@ use super::text::{allowed_mentions, is_blank, not_one_message, rendered};
 use super::{Discord, PLATFORM};
 use crate::shared::source_file::SourceFile;
 
-/// What a server without boosts takes.
+/// Upload limit of a Discord server without boosts.
 const UPLOAD_MAX_BYTES: usize = 10 << 20;
 const DOWNLOAD_MAX_BYTES: usize = 25 << 20;
 const THREAD_NAME_MAX: usize = 100;
@@ -32,7 +32,10 @@ pub(super) struct Sent {
 fn id(given: &str, what: &str) -> Result<String, ActionResult> {
     match is_id(given) {
         true => Ok(given.to_owned()),
-        false => Err(ActionResult::refused(Code::BadRequest, format!("{given:?} is no id of a {what} of Discord"))),
+        false => Err(ActionResult::refused(
+            Code::BadRequest,
+            format!("{given:?} is not a Discord {what} id; it must be a number such as 1100000000000000101"),
+        )),
     }
 }
 
@@ -53,7 +56,7 @@ fn nonce(key: &str) -> String {
 }
 
 impl Discord {
-    /// A limit that is reached is that of the channel, unless Discord says that it is global.
+    /// A rate limit applies to the channel of the action, unless Discord says that it is global.
     pub(super) async fn act_once(
         &self,
         acting_as: ActingAs<'_>,
@@ -67,7 +70,7 @@ impl Discord {
         let (bot, now_ms) = (&acting_as.bot.id, self.env.steady_ms());
         let place = self.buckets.of(bot, action);
         if self.forbidden.is(bot, &place, now_ms) {
-            let text = "Discord refused this here a moment ago: the bot may not do it; nothing was sent";
+            let text = "Discord refused this here a moment ago, because the bot lacks a permission; nothing was sent";
             return ActionResult::refused(Code::Forbidden, text).into();
         }
         let mut acted = self.try_act(&api, acting_as, action, capability).await.unwrap_or_else(|refused| refused);
@@ -97,7 +100,7 @@ impl Discord {
         let channel = self.target(acting_as.bot, action).await?;
         Ok(match &action.act {
             Act::Send { content, reply_to, chat_id } => {
-                // What is for a thread of the chat does not answer a command that was given in the chat.
+                // A message to a thread of the chat is not the answer to a command that was used in the chat itself.
                 let held = capability.filter(|_| *channel == **chat_id);
                 if let Some(acted) = self.answer(acting_as.bot, content, reply_to.as_deref(), held).await {
                     return acted;
@@ -319,7 +322,7 @@ fn encoded(emoji: &str) -> Result<String, ActionResult> {
         emoji.trim_start_matches("<a:").trim_start_matches("<:").trim_start_matches(':').trim_end_matches(['>', ':']);
     // Dots alone would name another path.
     if emoji.chars().all(|c| c == '.') {
-        return Err(ActionResult::refused(Code::BadRequest, format!("{emoji:?} is no emoji")));
+        return Err(ActionResult::refused(Code::BadRequest, format!("{emoji:?} is not an emoji")));
     }
     let part = |byte: u8| match byte {
         b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'-' => char::from(byte).to_string(),
@@ -338,7 +341,7 @@ async fn rename(discord: &Discord, api: &Api<'_>, bot: &Bot, thread: &str, act: 
         Err(error) => return Ok(error.into()),
     };
     if !found.is_thread() {
-        return Err(ActionResult::refused(Code::BadRequest, "this is a channel, and only threads are renamed"));
+        return Err(ActionResult::refused(Code::BadRequest, "this is a channel, and only threads can be renamed"));
     }
     if only_if_current_name.is_some() || *only_if_connector_created {
         let me = match discord.own_id(bot).await {
@@ -350,7 +353,7 @@ async fn rename(discord: &Discord, api: &Api<'_>, bot: &Bot, thread: &str, act: 
             return Err(conflict("the thread was not created by this bot"));
         }
         if only_if_current_name.as_ref().is_some_and(|name| found.name.as_ref() != Some(name)) {
-            return Err(conflict("the thread has another name by now"));
+            return Err(conflict("the thread was renamed in the meantime"));
         }
     }
     let body = json!({ "name": thread_title(thread_name)? });

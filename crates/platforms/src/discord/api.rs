@@ -16,7 +16,7 @@ pub(super) const BASE_URL: &str = "https://discord.com/api/v10";
 const ANSWER_MAX_BYTES: usize = 4 << 20;
 const UPLOAD_TIME: Duration = Duration::from_secs(30);
 
-/// In place of the name of a bucket.
+/// Bucket name for a limit of the whole bot.
 pub(super) const WHOLE_BOT: &str = "*";
 
 /// Why a call has no result.

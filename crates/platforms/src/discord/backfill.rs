@@ -23,18 +23,19 @@ use super::store;
 /// Messages of one page, and of one channel.
 const PAGE: usize = 100;
 const CHANNEL_MAX: usize = 1_000;
-/// After one loss for one guild, all guilds of a shard, and all direct chats: guilds belong to different tenants.
+/// What is read after one lost session: for one guild, for all guilds of a shard, and for all direct chats. Guilds have a
+/// limit of their own because they belong to different tenants.
 const GUILD_MAX: Spent = Spent { requests: 200, messages: 2_000 };
 const GUILDS_MAX: Spent = Spent { requests: 1_000, messages: 10_000 };
 const DIRECTS_MAX: Spent = Spent { requests: 400, messages: 4_000 };
-/// Channels of a guild that Discord refuses before the others are not asked for: it bans addresses for refusals.
+/// After Discord refused this many channels of a guild, its other channels are skipped: refusals count towards a ban.
 const REFUSED_MAX: u32 = 5;
 const TOO_MUCH: &str = "too many messages were missed to read all of them";
 /// Between two requests of all shards of a bot here, so that answers of agents are not delayed.
 const REQUEST_EVERY: Duration = Duration::from_millis(50);
 /// How long to wait for guilds from the socket before they are asked for.
 const GRACE: Duration = Duration::from_secs(5);
-/// Attempts in a row that fail for now: about twenty minutes.
+/// Consecutive failed attempts before reading is given up: about twenty minutes.
 const ATTEMPTS_MAX: u32 = 10;
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 /// Places that a report names.
@@ -71,7 +72,7 @@ enum Trouble {
 #[derive(Default)]
 struct Reading {
     place: Option<Target>,
-    /// Attempts that failed for now.
+    /// Consecutive attempts that failed temporarily.
     attempts: u32,
     is_asked: bool,
     spent: Spent,
@@ -304,7 +305,8 @@ impl Listening<'_> {
         let (count, mut named) = (unread.len(), unread);
         named.truncate(NAMED_MAX);
         let more = if count > NAMED_MAX { format!(" and {} more", count - NAMED_MAX) } else { String::new() };
-        let reason = format!("after a lost session this was not read back: {}{more}", named.join("; "));
+        let reason =
+            format!("messages sent while the session was lost were not fetched from: {}{more}", named.join("; "));
         self.inlet.gap(Gap { since_ms: ms_of(after), until_ms: self.discord.env.now_ms(), reason });
     }
 }

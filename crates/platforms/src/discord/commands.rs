@@ -98,7 +98,7 @@ impl Discord {
         let is_same = |it: &Value| known.get(it["name"].as_str().unwrap_or_default()).is_some_and(|has| fits(has, it));
         let is_wanted = |name: &str| wanted.iter().any(|it| it["name"] == name);
         let foreign: Vec<&Value> = known.iter().filter(|(name, _)| !is_wanted(name)).map(|(_, it)| *it).collect();
-        // While no agent offers any, the commands that another program has registered stay.
+        // As long as no agent offers commands, those that another program has registered are kept.
         let keeps_foreign = commands.iter().all(|command| OWN.contains(&command.name.as_str()));
         if (keeps_foreign || foreign.is_empty()) && wanted.iter().all(is_same) {
             return Ok(());
@@ -107,13 +107,7 @@ impl Discord {
         let creates = wanted.iter().filter(is_new).count();
         self.command_budget.check(&application, creates, self.env.now_ms())?;
         let names = |list: &[&Value]| list.iter().filter_map(|it| it["name"].as_str()).collect::<Vec<_>>().join(", ");
-        if !keeps_foreign && !foreign.is_empty() {
-            tracing::warn!(
-                bot = bot.id.as_str(),
-                names = names(&foreign),
-                "removing commands at Discord that no agent offers"
-            );
-        }
+        let removed = (!keeps_foreign && !foreign.is_empty()).then(|| names(&foreign));
         // Commands of menus, and the entry point of an activity, were registered by another program: they stay.
         let stay: Vec<Value> =
             others.into_iter().chain(foreign.into_iter().filter(|_| keeps_foreign)).cloned().collect();
@@ -124,7 +118,7 @@ impl Discord {
             tracing::warn!(
                 bot = bot.id.as_str(),
                 message,
-                "Discord refused a list of commands; it is written without options"
+                "Discord refused a list of commands; retrying without options"
             );
             wanted.retain(|it| it["name"].as_str().is_some_and(str::is_ascii));
             wanted.iter_mut().filter_map(Value::as_object_mut).for_each(|it| drop(it.remove("options")));
@@ -133,7 +127,11 @@ impl Discord {
         if !matches!(put, Err(ApiError::Refused { .. } | ApiError::Limited { .. })) {
             self.command_budget.note(&application, creates, self.env.now_ms());
         }
-        put.map(drop).map_err(|error| error.text())
+        put.map_err(|error| error.text())?;
+        if let Some(names) = removed {
+            tracing::warn!(bot = bot.id.as_str(), names, "removed commands from Discord that no agent offers");
+        }
+        Ok(())
     }
 }
 

@@ -86,12 +86,12 @@ impl Missed {
         self.guilds.is_empty() && self.directs.is_empty()
     }
 
-    /// A guild or a direct chat is read from its beginning: that covers every loss so far.
+    /// Reading of a guild or direct chat starts at its saved message, which covers all losses so far.
     pub(super) fn begin(&mut self, id: &str) {
         self.again.remove(id);
     }
 
-    /// It was read. Messages that were missed in the meantime are still to be read.
+    /// The place was read. Messages missed since reading began remain to be read.
     pub(super) fn finish(&mut self, id: &str) {
         let again = self.again.remove(id);
         for places in [&mut self.guilds, &mut self.directs] {
@@ -103,7 +103,7 @@ impl Missed {
     }
 }
 
-/// A place that is to be read already begins at its older position.
+/// Adds a place to read. One that is listed already keeps its older position.
 fn miss_in(places: &mut BTreeMap<String, u64>, again: &mut BTreeMap<String, u64>, id: String, after: u64) {
     match places.entry(id) {
         Entry::Vacant(place) => {
@@ -152,7 +152,7 @@ impl Cursor {
         (0..count).map(|number| all.part(number)).collect()
     }
 
-    /// With the shard of another part, and what that has still to read back.
+    /// Adds the shards of another part's cursor, and what that part still has to read back.
     fn with(mut self, other: Self) -> Self {
         if self.me.is_empty() {
             self.me = other.me;
@@ -172,7 +172,7 @@ impl Cursor {
         self
     }
 
-    /// What concerns one of its shards. Direct chats come to the first.
+    /// The part of the cursor for one shard. Direct chats belong to the first shard.
     fn part(&self, number: u32) -> Self {
         let (mut part, count) = (self.clone(), self.shard_count());
         part.shards = self.shards.get(number as usize).cloned().into_iter().collect();
@@ -185,10 +185,11 @@ impl Cursor {
         part
     }
 
-    /// For this many shards. Sessions of another count cannot be used; later messages are read back.
+    /// Converts the cursor to this number of shards. Sessions of another number cannot be resumed; messages since then
+    /// are read back.
     pub(super) fn for_shards(mut self, count: u32) -> Self {
         if self.shards.len() != count as usize {
-            // A shard that was quiet has an old one, so each guild is read from where its own shard was.
+            // A quiet shard has an old position, so each guild is read from the position of its own former shard.
             self.former = self.shards.iter().map(|shard| shard.newest).collect();
             let newest = self.former.iter().copied().filter(|newest| *newest > 0).min();
             let fresh = ShardCursor { newest: newest.unwrap_or(0), ..ShardCursor::default() };

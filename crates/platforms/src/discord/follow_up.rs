@@ -25,11 +25,11 @@ const UNKNOWN_MESSAGE: i64 = 10_008;
 const UNKNOWN_WEBHOOK: i64 = 10_015;
 const INVALID_TOKEN: i64 = 50_027;
 const ORIGINAL: &str = "/messages/@original";
-/// Discord takes the first answer for three seconds; what is younger may not have it yet.
+/// The first answer may take three seconds to reach Discord, so a younger interaction may still lack its message.
 const YOUNG_MS: u64 = 5_000;
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 const ASKS_MAX: u32 = 20;
-/// Interactions that are remembered as begun. Of others Discord is asked.
+/// Interactions remembered as answered. For others Discord is asked.
 const BEGUN_MAX: usize = 1_000;
 
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ struct Original {
     flags: u64,
 }
 
-/// Interactions whose first answer is there, by a hash of their token.
+/// Interactions that have their first answer, by a hash of their token.
 #[derive(Default)]
 pub(super) struct Begun(Mutex<VecDeque<[u8; 16]>>);
 

@@ -14,16 +14,16 @@ use super::permissions::{Member, Rights, Role, reads};
 use super::places::{Channel, Guild, texts};
 use super::snowflake::{number, shard_of};
 
-/// Of one bot; more are asked for when they are needed.
+/// Cached channels of one bot; further ones are requested when they are needed.
 const CHANNELS_MAX: usize = 50_000;
-/// Questions that failed lately. If there are more, all are asked again.
+/// Remembered failed look-ups. When the list is full it is cleared, and all may be tried again.
 const RESTING_MAX: usize = 1_000;
 
 /// Channels in which something was written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
     pub(super) readable: Vec<String>,
-    /// The bot sees them, and may not read what was written before.
+    /// Visible to the bot, but without permission to read the history.
     pub(super) closed: Vec<String>,
 }
 
@@ -33,12 +33,12 @@ struct Known {
     channels: HashMap<String, Channel>,
     /// The shards that listen here, each with the change at which it began.
     parts: HashMap<Part, u64>,
-    /// The latest change that the sockets reported, of all and of each guild.
+    /// Number of the latest change that a socket reported, in total and per guild.
     changes: u64,
     of_guild: HashMap<String, u64>,
 }
 
-/// A question: the bot, and the id of a guild or a channel.
+/// A look-up: the bot, and the id of a guild or a channel.
 type Question = (String, String);
 
 /// By bot.
@@ -48,9 +48,9 @@ pub(super) struct Guilds {
     /// Numbers changes. No number is given twice, so that an answer that was asked for before a shard stopped is not kept
     /// after it began again.
     last_change: AtomicU64,
-    /// Questions that are being asked, so that each is asked once.
+    /// Look-ups in progress, so that concurrent callers share one request.
     asking: Mutex<HashMap<Question, Arc<tokio::sync::Mutex<()>>>>,
-    /// Questions that got no answer, and when they are asked again.
+    /// Look-ups that failed, and when they may be tried again.
     resting: Mutex<HashMap<Question, u64>>,
 }
 
@@ -100,7 +100,7 @@ impl Guilds {
         asking.entry((bot.to_owned(), id.to_owned())).or_default().clone()
     }
 
-    /// It got no answer, and is not asked again before this.
+    /// The look-up failed and is not tried again before this time.
     pub(super) fn rest(&self, bot: &str, id: &str, until_ms: u64) {
         let mut resting = locked(&self.resting);
         if resting.len() >= RESTING_MAX {
@@ -231,7 +231,7 @@ impl Known {
         Some(self.of_guild.get(guild_id).copied().unwrap_or(0).max(began))
     }
 
-    /// What only the socket of this shard keeps fresh. Direct chats come to the first.
+    /// Drops what only this shard's socket keeps up to date. Direct chats belong to the first shard.
     fn forget(&mut self, part: Part) {
         let is_meant = |guild: Option<&str>| guild.map_or(0, |id| shard_of(id, part.count)) == part.index;
         self.of_guild.retain(|id, _| !is_meant(Some(id)));

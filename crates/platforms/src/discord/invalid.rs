@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 const WINDOW_MS: u64 = 600_000;
 const STOP_BOT_AT: u32 = 200;
-/// For questions about who sees what, and for answers to people who wait: one agent must not end these for all.
+/// Limit for visibility look-ups and for answers to waiting users, so that one agent cannot stop them for all others.
 const STOP_VITAL_AT: u32 = 400;
 const STOP_ALL_AT: u32 = 4_000;
 
@@ -47,7 +47,7 @@ impl InvalidRequests {
     }
 }
 
-/// Places where Discord forbade a request lately.
+/// Channels in which Discord recently refused a request for lack of permission.
 #[derive(Default)]
 pub(super) struct Forbidden(Mutex<HashMap<(String, String), u64>>);
 
@@ -58,7 +58,7 @@ impl Forbidden {
     pub(super) fn note(&self, bot: &str, place: &str, now_ms: u64) {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= FORBIDDEN_MAX {
-            places.clear(); // a place is asked once more
+            places.clear(); // each channel is tried once more
         }
         places.insert((bot.to_owned(), place.to_owned()), now_ms);
     }

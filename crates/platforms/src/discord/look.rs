@@ -228,7 +228,7 @@ impl Discord {
                 bot = bot.as_str(),
                 channel,
                 error,
-                "looking up the guild or channel of a message failed; taking it without that"
+                "looking up the guild or channel of a message failed; the message was accepted without them"
             );
         };
         let guild = match message.guild_id.as_deref() {

@@ -18,9 +18,9 @@ use super::listening::Listening;
 /// Until the first frame, with the connecting, and from then until the first event.
 const GREETING_TIME: Duration = Duration::from_secs(20);
 const BEGIN_TIME: Duration = Duration::from_mins(1);
-/// Connections in a row on which nothing was received before the listener ends: others see then that it fails.
+/// Consecutive connections on which nothing was received before the listener ends, so that the failure is reported.
 const CONNECTS_MAX: u32 = 3;
-/// More connections than this in a minute are slowed down, although each of them works.
+/// Above this number of connections per minute, reconnects are slowed down even if each of them worked.
 const CONNECTS_A_MINUTE: usize = 12;
 const SLOW_PAUSE: Duration = Duration::from_secs(10);
 /// Discord lets a bot identify once in this time.
@@ -35,7 +35,7 @@ enum End {
     SessionLost(String),
     /// The address could not be reached, or is silent.
     NotConnected(String),
-    /// The session can be resumed when there is room for its next frame, of this size.
+    /// The backlog is full. The session is resumed once there is room for its next frame, which has this size.
     Overflow(usize),
     /// The listener cannot continue.
     Refused(ListenEnd),
@@ -197,9 +197,9 @@ impl<'a> Line<'a> {
         self.listening.inlet.gap(Gap { since_ms: now_ms, until_ms: now_ms, reason });
     }
 
-    /// What the session can be resumed from: nothing behind it was handed on.
+    /// Notes the position from which the session can be resumed: later frames were not passed to the store.
     fn note(&mut self, shard: &Shard, is_event: bool) {
-        // A greeting alone does not mean that the connection works.
+        // A hello frame alone does not show that the connection works.
         if is_event {
             self.failures = 0;
         }

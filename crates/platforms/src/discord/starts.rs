@@ -56,7 +56,7 @@ pub(super) struct Gateway {
     account: String,
     /// Held while Discord is asked, so that it is asked once for all shards.
     answer: tokio::sync::Mutex<Option<Answer>>,
-    /// With the number of shards that may identify at the same time.
+    /// The queue, and the number of shards that may identify at the same time.
     queue: Mutex<Option<(u16, InMemoryQueue)>>,
     /// Held while a page of messages is read: Discord counts the requests of a bot, not those of a shard.
     pub(super) page: tokio::sync::Mutex<()>,
@@ -99,7 +99,7 @@ impl Gateway {
         self.answer(discord, bot, None).await.info()
     }
 
-    /// An answer of a moment ago is new enough.
+    /// Also accepts an answer that is `FRESH_MS` old.
     pub(super) async fn info(&self, discord: &Discord, bot: &Bot) -> Result<GatewayInfo, ApiError> {
         self.answer(discord, bot, Some(FRESH_MS)).await.info()
     }

@@ -30,7 +30,7 @@ struct Frame {
     data: Value,
 }
 
-/// What a batch changes. It is taken over when its events are stored.
+/// Changes made by a batch. They take effect once its events are stored.
 struct Stage {
     cursor: ShardCursor,
     me: String,
@@ -40,7 +40,7 @@ struct Stage {
     since: Option<u64>,
     /// Sessions that were lost: each after this message, with these guilds.
     missed: Vec<(u64, Vec<String>)>,
-    /// A guild became known, or a session was resumed: reading back can continue too.
+    /// A guild became known or a session was resumed, so reading back can continue.
     is_news: bool,
     intakes: Vec<Intake>,
 }

@@ -32,7 +32,10 @@ pub(super) fn allowed_mentions() -> Value {
 
 pub(super) fn not_one_message(content: &str) -> ActionResult {
     if is_blank(content) {
-        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
+        return ActionResult::refused(
+            Code::BadRequest,
+            "the text has no visible characters; send a text that has some",
+        );
     }
     ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} characters"))
 }

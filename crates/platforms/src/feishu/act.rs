@@ -35,7 +35,7 @@ fn done(outcome: Result<Value, ApiError>, fine: &[i64]) -> Acted {
 }
 
 impl Feishu {
-    /// A limit that is reached is that of the kind of action: other kinds continue.
+    /// A rate limit applies to this kind of action; other kinds continue.
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.retry_after_ms.is_some() {
@@ -97,7 +97,7 @@ impl Feishu {
             }
             Act::GetChatInfo { .. } => self.chat_info(acting_as, chat_id).await,
             Act::Typing { .. } | Act::ThreadRename { .. } | Act::FollowUp { .. } => {
-                let text = format!("Feishu has no {}", action.act.op());
+                let text = format!("Feishu does not support {}", action.act.op());
                 return Err(ActionResult::refused(Code::UnsupportedOp, text));
             }
         })

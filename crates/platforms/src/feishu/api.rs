@@ -19,7 +19,7 @@ use crate::shared::tokens::{Granted, Tokens};
 
 /// The longest answers are pages of members, and messages with their content.
 const ANSWER_MAX_BYTES: usize = 2 << 20;
-/// A token is not used for as long as this before it ends.
+/// A token is replaced this long before it expires.
 const TOKEN_MARGIN_MS: u64 = 600_000;
 const TOKEN_MAX_BYTES: usize = 4 << 10;
 /// What is read of an answer that is no file.
@@ -27,12 +27,12 @@ const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
 /// After a failure no token is requested for this time.
 const TOKEN_FAILED_MS: u64 = 3_000;
-/// One request for a token, and the whole wait for one, which is behind those of others. With the call itself that is less
-/// than the 25 s of an action, so that the action ends with what happened.
+/// Time limits for one token request, and for the whole wait including requests of other callers. Together with the call
+/// itself they stay below the 25 s of an action, so that the action returns the real reason.
 const TOKEN_ASK_TIME: Duration = Duration::from_secs(6);
 const TOKEN_WAIT_TIME: Duration = Duration::from_secs(8);
 
-/// By bot, app and secret.
+/// The cache of access tokens; its keys are bot, app and secret.
 pub(super) fn no_tokens() -> Tokens<ApiError> {
     Tokens::new(TOKEN_MARGIN_MS, TOKEN_FAILED_MS)
 }
@@ -73,13 +73,13 @@ impl Api<'_> {
         }
     }
 
-    /// A form with a file, which can be read once only. If the token is refused, it is for the caller to make it again.
+    /// A form with a file. The file can be read only once, so the caller must open it again if the token is refused.
     pub(super) async fn upload(&self, path: &str, body: Body<'_>, token: &Secret) -> Result<Value, ApiError> {
         let outcome = self.once(HttpMethod::Post, path, body, token).await;
         outcome.map(|mut value| value["data"].take())
     }
 
-    /// Beside `data`: some old calls answer without it.
+    /// The whole answer: some old calls return their result beside `data`.
     pub(super) async fn ask_whole(&self, path: &str) -> Result<Value, ApiError> {
         let token = self.token(None).await?;
         let outcome = self.once(HttpMethod::Get, path, Body::Empty, &token).await;

@@ -20,14 +20,14 @@ use crate::shared::draft::{Seal, completes};
 type DraftChat = (String, String, String, String);
 /// Chat, and the hash of the id of the draft, which may be long.
 type DraftKey = (DraftChat, [u8; 16]);
-/// Frames of one draft come one after the other.
+/// Locked, so that the frames of one draft are handled one after another.
 type Draft = Arc<Mutex<DraftState>>;
 
 const CARDS_MAX: usize = 20_000;
 const DRAFTS_MAX: usize = 1_000;
 
 const MAY_BE_SENT: &str =
-    "it is not known whether the card of this draft was sent, so that no other one is made; send the final text";
+    "it is not known whether the card of this draft was sent, so no second card is created; send the final text";
 
 #[derive(Default)]
 struct DraftState {
@@ -35,7 +35,7 @@ struct DraftState {
     /// What the card shows.
     shown: String,
     seal: Seal,
-    /// A card was sent, and whether it is there is not known. Another one could be the second of this draft.
+    /// It is unknown whether the card was sent. Sending another one could show the draft twice.
     may_be_sent: bool,
 }
 
@@ -47,7 +47,7 @@ fn place_of(sending: &Sending<'_>) -> DraftChat {
 
 /// Messages that are cards, and those of them that are drafts.
 pub(super) struct Cards {
-    /// By bot and message. They are changed by another call than texts.
+    /// By bot and message id: cards are edited by another API call than texts.
     known: BoundedCache<(BotId, String), ()>,
     drafts: BoundedCache<DraftKey, Draft>,
     /// The latest draft of a place that is not sealed.
@@ -166,7 +166,7 @@ impl Cards {
                 Some(ActionResult::sent(id).into())
             }
             Err(super::failure::ApiError::Refused { .. }) => None,
-            // It may be the final text by now, and the limit of cards is another one than that of messages.
+            // The card may show the final text already, so no message is sent instead. A rate limit is retried.
             Err(error) => Some(error.into()),
         }
     }

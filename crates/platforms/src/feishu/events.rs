@@ -127,12 +127,13 @@ impl Feishu {
     /// A button or a menu. Feishu waits three seconds and does not retry.
     async fn press(&self, bot: &Bot, proof: Verified, event: &Value, home: &str, event_id: &str) -> Received {
         let Some(press) = pressed(event) else {
-            return Received::answer(toast("info", "This button is not in use here."));
+            return Received::answer(toast("info", "This button no longer works. Ask the agent again."));
         };
         let operator = &event["operator"];
         let person = Person::of(operator).within(text_of(operator, "tenant_key"), home);
         if !is_id(&press.chat_id) || !is_message(&press.message_id) || person.id().is_empty() {
-            return Received::answer(toast("error", "Nothing was done: Feishu did not tell who chose what."));
+            let text = "Nothing was done: the button press has no user, chat or message. Press it again.";
+            return Received::answer(toast("error", text));
         }
         let (chat, name) = tokio::join!(self.chat_in_time(bot, &press.chat_id), self.name_of(bot, &person));
         let is_direct = self.is_direct(bot, &press.chat_id, chat.as_ref());

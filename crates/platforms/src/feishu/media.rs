@@ -24,16 +24,16 @@ const IMAGE_MAX_BYTES: usize = 10 << 20;
 /// As large as the files that gateways can hand over; Feishu takes 30 MB.
 const FILE_MAX_BYTES: usize = 25 << 20;
 const DOWNLOAD_MAX_BYTES: usize = 100 << 20;
-/// Files of unknown length that are in memory at once, and how long a further one waits.
+/// Files of unknown size that are in memory at the same time, in total and per tenant. Feishu wants the size first.
 pub(super) const HELD_MAX: usize = 4;
 pub(super) const HELD_PER_TENANT: usize = 2;
-const TOO_MANY_FILES: &str = "too many files whose length the server of source_url does not tell are under way; nothing was sent; \
-                              try again later";
+const TOO_MANY_FILES: &str = "too many uploads of unknown size are in progress; nothing was sent; try again later, or serve \
+                              the file with Content-Length";
 
 /// How a file is uploaded and shown.
 #[derive(Debug, PartialEq, Eq)]
 struct Kind {
-    /// Its name in the call, empty for pictures.
+    /// The `file_type` of the upload; empty for pictures, which have a call of their own.
     file_type: &'static str,
     message: &'static str,
 }
@@ -180,7 +180,7 @@ async fn upload(
     }
 }
 
-/// Feishu wants to know the length before. A file without one is in memory for as long as the permit is held.
+/// Feishu wants the size before the bytes. A file of unknown size is read into memory, which the permit limits.
 async fn sized(
     file: SourceFile,
     tenant: &TenantId,
@@ -198,7 +198,7 @@ async fn sized(
     };
     match length {
         0 => {
-            let text = "the file is empty, and Feishu takes none of that kind";
+            let text = "the file is empty, and Feishu accepts no empty files";
             Err(ActionResult::refused(Code::BadRequest, text))
         }
         length if length > FILE_MAX_BYTES as u64 => Err(too_large()),

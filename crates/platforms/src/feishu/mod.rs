@@ -90,7 +90,7 @@ fn open(kit: &Kit) -> Result<Arc<dyn Platform>, SettingsError> {
 #[serde(deny_unknown_fields)]
 struct NoSettings {}
 
-/// By bot and something of it.
+/// A cache by bot and an id within the bot.
 type OfBot<V> = BoundedCache<(BotId, String), V>;
 
 pub struct Feishu {
@@ -100,18 +100,18 @@ pub struct Feishu {
     public_url: String,
     descriptor: Descriptor,
     tokens: Tokens<ApiError>,
-    /// Who each bot is, by its app.
+    /// The identity of each bot, by app id.
     known: OfBot<Me>,
-    /// What people are called. `None`: Feishu does not say.
+    /// Display names of users. `None`: Feishu returned none.
     names: OfBot<Option<String>>,
     chats: OfBot<Chat>,
-    /// Messages that others answer.
+    /// Messages that other messages reply to.
     parents: OfBot<Parent>,
     /// The ids of the person of a direct chat.
     persons: OfBot<Vec<String>>,
     /// The chat of a message or topic.
     places: OfBot<String>,
-    /// The latest message of a topic, as far as it was seen: answers go there.
+    /// The latest known message of a topic; replies into the topic are attached to it.
     anchors: OfBot<String>,
     cards: Cards,
     /// Files of unknown length that are being sent.

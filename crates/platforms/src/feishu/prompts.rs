@@ -11,16 +11,16 @@ use super::text::{CONTENT_MAX_BYTES, one_message};
 use super::value::{first, text_of};
 use crate::shared::markdown::literal;
 
-/// More options are a menu, and more than that a list.
+/// More options are shown as a menu, and above `MENU_MAX` as a numbered list.
 const BUTTONS_MAX: usize = 20;
 const MENU_MAX: usize = 100;
 const LABEL_MAX_CHARS: usize = 80;
-/// Of the question that the buttons carry, all of them together.
+/// Characters of the question in all buttons together. Each button carries the question for the answered card.
 const QUESTION_BUDGET: usize = 6_000;
 const QUESTION_MAX_CHARS: usize = 2_000;
 /// The field of a value that marks a button of ours.
 const TOKEN: &str = "hp1";
-/// Between the token and the label of an option of a menu.
+/// Separates the token from the label in an option of a menu.
 const BREAK: char = '\n';
 
 /// A card with these elements. It can be changed later.

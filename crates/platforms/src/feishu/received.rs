@@ -21,13 +21,13 @@ pub(super) struct Received {
     pub(super) answer: Answering,
 }
 
-/// What Feishu gets in return.
+/// The answer to Feishu.
 #[derive(Default)]
 pub(super) enum Answering {
     #[default]
     Nothing,
     Fixed(Value),
-    /// For the person who pressed a button. Feishu does not repeat a press.
+    /// Shown to the user who pressed a button. Feishu does not repeat a press.
     ToPress(AnswerMaker),
 }
 

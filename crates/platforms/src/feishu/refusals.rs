@@ -28,11 +28,11 @@ pub(super) fn remedy(code: i64) -> &'static str {
             "the person is outside of the availability of the app: extend it under Version Management, and publish a version"
         }
         230_018 | 230_035 => "only some members may write in this group; the owner of the group can change that",
-        230_022 => "Feishu found words in it that it does not let through",
+        230_022 => "the content filter of Feishu refused the text; change its wording",
         230_025 | 230_099 => "the message is too long, or has markup that Feishu does not take",
         230_027 => "the app lacks a permission for this chat: see Permissions & Scopes",
         230_038 => "the person belongs to another organization",
-        230_053 => "the person has stopped messages of the bot",
+        230_053 => "the person has turned off messages from the bot",
         230_011 | 230_110 => "the message was withdrawn",
         231_003 | 230_019 => "there is no such message",
         230_071 => "only messages of the bot itself can be changed",

@@ -36,14 +36,14 @@ const PING_MIN: Duration = Duration::from_secs(1);
 /// An answer to a ping comes within this time.
 const PONG_LIMIT: Duration = Duration::from_secs(15);
 const SEND_LIMIT: Duration = Duration::from_secs(10);
-/// For what is being stored when the socket ends.
+/// Time to finish storing events after the socket has ended.
 const FINISH_LIMIT: Duration = Duration::from_secs(10);
 const CURSOR_EVERY: Duration = Duration::from_mins(1);
 /// Feishu tries to deliver an event for about this long: the last time after six hours.
 const REPEATED_MS: u64 = 6 * 3_600_000;
-/// Without the mark at its end Feishu sends no messages of groups, as gateways found out.
+/// Feishu sends no group messages unless the name ends with "channel"; gateways found this out.
 const USER_AGENT: &str = concat!("frontdesk/", env!("CARGO_PKG_VERSION"), " channel");
-/// Codes of the endpoint that another attempt will not change.
+/// Error codes of the endpoint for which a retry does not help.
 const FINAL: [i64; 3] = [403, 514, 1_000_040_344];
 /// Where the socket is, and how it is kept.
 pub(super) struct Endpoint {
@@ -113,7 +113,7 @@ impl Feishu {
         Ok(Endpoint { url: Secret::new(url), service, ping: ping_of(config).unwrap_or(PING_DEFAULT) })
     }
 
-    /// What is being stored when the socket ends is stored to its end, and answered if that is still possible.
+    /// Events that are being stored when the socket ends are stored completely, and answered if that is still possible.
     async fn read(
         &self,
         bot: &Bot,
@@ -298,7 +298,7 @@ async fn answer(bot: &Bot, socket: &mut dyn Socket, handled: Handled, now_ms: u6
 enum Came {
     Nothing,
     Event(Event),
-    /// Why, and the frame if it is to be acknowledged: it would come again.
+    /// The reason, and the frame if it must be acknowledged so that Feishu does not send it again.
     Ignored(String, Option<Frame>),
 }
 

@@ -25,7 +25,7 @@ const IGNORED_EVERY: Duration = Duration::from_mins(1);
 pub(super) struct Unstored {
     pub(super) answer: Option<Value>,
     pub(super) why: String,
-    /// Whether the store failed, and not a question to Feishu.
+    /// True if the store failed; false if a look-up at Feishu failed.
     pub(super) is_of_store: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Handled {
     pub(super) is_press: bool,
 }
 
-/// What is being stored: presses at once, everything else in its order.
+/// Events that are being stored: presses immediately, all others in order.
 #[derive(Default)]
 pub(super) struct Work<'a> {
     pub(super) running: FuturesUnordered<BoxFuture<'a, Handled>>,

@@ -13,7 +13,7 @@ use super::gather::Gathered;
 /// Events of one room that are read back, in count and in bytes.
 const EVENTS_MAX: usize = 500;
 const BYTES_MAX: usize = 8 << 20;
-/// Events of one page, and if such a page is too large.
+/// Events per page; the second number is tried if a page of the first is too large.
 const PAGE: [&str; 2] = ["100", "10"];
 const PAGE_MAX_BYTES: usize = 4 << 20;
 /// Pages without events in a row. A homeserver sends such a page if the bot may see none of its events.
@@ -29,7 +29,7 @@ enum From {
 struct Backfill<'a> {
     client: &'a Client<'a>,
     room_id: &'a str,
-    /// Not beyond this token.
+    /// Reading ends at this token.
     to: Option<&'a str>,
     deadline: Deadline,
     /// Newest first while they are collected.

@@ -10,11 +10,11 @@ use super::account::{Account, Mode};
 
 /// An answer to a small question.
 const ANSWER_MAX_BYTES: usize = 512 << 10;
-/// A homeserver that joins a room of another server asks around for long.
+/// Joining a room of another server takes long, because the homeserver asks several servers.
 const JOIN_TIME: Duration = Duration::from_secs(30);
-/// If the homeserver limits us and does not say for how long.
+/// Pause after a rate limit without a time.
 const LIMITED_MS: u64 = 5_000;
-/// However short a wait the homeserver asks for.
+/// Shortest pause after a rate limit, even if the homeserver asks for less.
 const LIMITED_MIN_MS: u64 = 500;
 /// A listener waits no longer than this because of a limit, then it asks again.
 const LIMITED_MAX_MS: u64 = 60_000;
@@ -50,7 +50,7 @@ impl Fault {
             || ["M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"].iter().any(|code| self.is(code))
     }
 
-    /// Not the request is at fault, but the way to the homeserver.
+    /// The homeserver could not be reached or limited the rate: the request itself may be fine.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self, Self::Limited { .. } | Self::Unreachable { may_have_happened: false, .. })
     }
@@ -141,15 +141,15 @@ impl<'a> Client<'a> {
         self.ask(&self.url(parts, &[]), &Ask { method: HttpMethod::Put, json: Some(json), ..Ask::GET }).await
     }
 
-    /// With a transaction id in the path, so that a second attempt has no second effect: what is lost on the way is asked
-    /// once more. A homeserver that has carried out the first attempt answers the second one with its result, before it
-    /// judges it. So a refusal is certain; if there is no answer again, or the rate is limited (which is judged before
-    /// that), the first attempt may have happened.
+    /// A PUT whose path has a transaction id, so that repeating it has no second effect. It is repeated once if the answer
+    /// was lost. A homeserver that carried out the first attempt returns its result to the second one before it checks
+    /// anything else, so a refusal of the second attempt proves that the first one failed. Without an answer, or with a
+    /// rate limit (which is checked earlier), the first attempt may have succeeded.
     pub(super) async fn put_once(&self, parts: &[&str], json: &Value) -> Result<Value, Fault> {
         match self.put(parts, json).await {
             Err(Fault::Unreachable { may_have_happened: true, .. } | Fault::Refused { status: 500.., .. }) => {
                 self.put(parts, json).await.map_err(|fault| match fault {
-                    // Said by the homeserver itself, and not by what is before it.
+                    // Matrix error codes come from the homeserver itself, not from a proxy in front of it.
                     Fault::Refused { status: 400..500, ref errcode, .. }
                         if errcode.starts_with("M_") && !fault.is_token() =>
                     {

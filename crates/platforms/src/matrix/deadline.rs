@@ -16,8 +16,8 @@ const LATER_LIMIT: Duration = Duration::from_mins(5);
 pub(super) struct Deadline {
     limit: Duration,
     until: Instant,
-    /// What is not known at the end, or what the homeserver fails to answer, is left out. Else the attempt fails, and the
-    /// same events come again.
+    /// On the last attempt, look-ups that fail or take too long are left out. On earlier ones the attempt fails, and the
+    /// same events are handled again.
     is_last: bool,
 }
 
@@ -26,27 +26,27 @@ impl Deadline {
         Self { limit, until: Instant::now() + limit, is_last }
     }
 
-    /// A poll or a transaction: other rooms wait, and the room can be read again.
+    /// For a poll or a transaction: short, because other rooms wait; the room can be read again later.
     pub(super) fn first() -> Self {
         Self::of(FIRST_LIMIT, false)
     }
 
-    /// A task that can be repeated.
+    /// For a task that can be repeated.
     pub(super) fn later() -> Self {
         Self::of(LATER_LIMIT, false)
     }
 
-    /// Not repeated after this.
+    /// For the last attempt of a task.
     pub(super) fn last() -> Self {
         Self::of(LATER_LIMIT, true)
     }
 
-    /// As `last`, while other rooms wait.
+    /// Like `last`, but short, because other rooms wait.
     pub(super) fn last_now() -> Self {
         Self::of(FIRST_LIMIT, true)
     }
 
-    /// `None`: not known, and this attempt does without it.
+    /// `None`: the look-up failed, and this last attempt continues without it.
     pub(super) async fn ask<T>(&self, asked: impl Future<Output = Result<T, Fault>>) -> Result<Option<T>, Fault> {
         match timeout_at(self.until, asked).await {
             Ok(Ok(found)) => Ok(Some(found)),

@@ -17,17 +17,17 @@ use super::room::Room;
 use super::task::Task;
 
 const NOT_IN_ROOM: &str = "the bot is no longer in this room, or the homeserver does not let it read the room";
-const OF_OWN_BOT: &str = "it was sent by another bot of this server, and these do not get messages of each other, so \
-                          that they cannot answer each other for ever";
+const OF_OWN_BOT: &str = "it was sent by another bot of this server, and bots of one server do not receive messages \
+                          from each other, so that they cannot answer each other without end";
 const NOT_READABLE: &str = "This room is encrypted, and this bot cannot read encrypted messages. To talk to it, create \
                             a room without encryption and invite it there.";
 
 /// How events came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// By a transaction: each once and in order.
+    /// By a transaction of the homeserver: each event once and in order.
     Pushed,
-    /// By a question with the token of the bot. For an application service they may be older than what was pushed.
+    /// Requested with the token of the bot. For an application service they may be older than events already pushed.
     Asked,
 }
 
@@ -138,12 +138,12 @@ impl Homeservers {
                 refused(NOT_IN_ROOM, into);
                 return Ok(());
             }
-            // Who can see it is asked apart, and not to know that counts as no.
+            // Who can see the room is asked separately, and an unknown answer counts as no.
             None => {
                 tracing::warn!(
                     bot = bot.as_str(),
                     room_id,
-                    "looking up a room took too long; its message is taken without that"
+                    "looking up a room took too long; its message was accepted without the result"
                 );
                 self.rooms.last_known(bot, room_id).unwrap_or_else(|| Arc::new(Room::unknown(room_id)))
             }

@@ -29,7 +29,7 @@ const PUSH_CHECK: Duration = Duration::from_mins(1);
 /// The same after the homeserver refused one.
 const REFUSED_CHECK: Duration = Duration::from_mins(30);
 const READS_AT_ONCE: usize = 8;
-/// More than one server can cause.
+/// More than `BY_ONE_MAX`, so that one other server cannot take all slots.
 const OTHERS_AT_ONCE: usize = 16;
 
 /// A task, how often it was tried, and the token up to which it reads.
@@ -37,9 +37,9 @@ struct Try {
     task: Task,
     until: String,
     attempts: u32,
-    /// Those that reached the homeserver.
+    /// Attempts that reached the homeserver; only these count towards giving up.
     counted: u32,
-    /// Before the next attempt.
+    /// Delay before the next attempt.
     pause: Duration,
 }
 
@@ -62,7 +62,7 @@ fn begun(tasks: Vec<Task>, cursor: &mut Cursor) -> Vec<Try> {
 struct Slots {
     reads: Semaphore,
     others: Semaphore,
-    /// As the cursor has them. A task that is not among them was replaced, and is not begun.
+    /// The tasks of the cursor. A task that is not among them was replaced and is not started.
     wanted: Mutex<Vec<Task>>,
     changed: Notify,
 }
@@ -165,15 +165,15 @@ impl Homeservers {
         }
     }
 
-    /// What a push asks for is noted before the push is answered.
+    /// Stores a task that a push caused, so that the push can be answered.
     async fn take_handed(&self, cursor: &mut Cursor, handed: QueuedTask, inlet: &dyn Inlet) -> Result<Vec<Try>, Stop> {
         let (mut task, confirm) = handed;
         if confirm.is_closed() {
-            return Ok(Vec::new()); // who asked did not wait, and does it
+            return Ok(Vec::new()); // the caller stopped waiting and does the task itself
         }
         if let Task::Behind { room_id, since } = &mut task {
             if cursor.is_behind(room_id) {
-                cursor.skipped.insert(room_id.clone()); // it is read once more
+                cursor.skipped.insert(room_id.clone()); // read again after the current task
             } else if cursor.free_behind() == 0 {
                 return Ok(Vec::new());
             }
@@ -184,7 +184,7 @@ impl Homeservers {
         }
         let new = note(cursor, vec![task], inlet, self.env.now_ms());
         save(cursor, inlet).await?;
-        let _ = confirm.send(()); // who asked may be gone
+        let _ = confirm.send(()); // the caller may be gone
         Ok(begun(new, cursor))
     }
 

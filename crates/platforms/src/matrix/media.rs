@@ -23,8 +23,8 @@ const ERROR_MAX_BYTES: usize = 64 << 10;
 /// Files of unknown length that are in memory at once, of all bots and of one.
 pub(super) const HELD_MAX: usize = 16;
 pub(super) const HELD_PER_BOT: usize = 2;
-const TOO_MANY_FILES: &str = "too many files whose length the server of source_url does not tell are under way for this \
-                              bot; nothing was sent; try again later";
+const TOO_MANY_FILES: &str = "too many uploads of unknown size are in progress for this bot; nothing was sent; try again \
+                              later, or serve the file with Content-Length";
 
 /// Server name and id of `mxc://server/id`.
 fn parts_of(uri: &str) -> Option<(&str, &str)> {

@@ -24,7 +24,7 @@ const ENCRYPTED_FILE: &str = "the file is encrypted, and this server cannot read
 /// Programs that stream an answer edit a message dozens of times. The gateway's own adapter leaves edits out as well.
 const EDIT: &str = "it edits an earlier message, and on Matrix agents are given the first version only; send it as a new \
                     message";
-const UNRESOLVED: &str = "it answers another message, which the homeserver did not give, so it could not be understood; \
+const UNRESOLVED: &str = "it refers to another message, which the homeserver did not return, so it cannot be interpreted; \
                           send it again";
 
 /// What is known beside the event.

@@ -25,12 +25,12 @@ type Key = (String, String);
 
 struct CachedRoom {
     room: Arc<Room>,
-    /// Later than this it is only the last that was known.
+    /// After this time it is used only as the last known state.
     until_ms: u64,
     bytes: usize,
 }
 
-/// What happened in a room while it was asked for.
+/// What changed in a room while it was being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Meanwhile {
     Nothing,
@@ -192,7 +192,7 @@ impl Rooms {
         let bytes = room.bytes();
         let before = std::mem::replace(&mut kept.bytes, bytes);
         memory.bytes = memory.bytes + bytes - before;
-        // Forgotten altogether, because there is no place for more.
+        // Over the memory limit: the room is dropped and read again when it is needed.
         if memory.bytes > ROOMS_MAX_BYTES {
             memory.remove(&key);
         }

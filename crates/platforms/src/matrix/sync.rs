@@ -22,7 +22,7 @@ use super::task::{Cursor, Task};
 pub(super) const POLL_MS: u64 = 20_000;
 const POLL_TIME: Duration = Duration::from_secs(30);
 const POLL_MAX_BYTES: usize = 8 << 20;
-/// Events of one room in one answer, and if such an answer is too large.
+/// Events of one room in one answer; the next lower number is tried if the answer is too large.
 const TIMELINE: [u32; 3] = [50, 10, 1];
 /// Rooms that are read at once.
 const ROOMS_AT_ONCE: usize = 8;
@@ -31,12 +31,12 @@ const ROOMS_AT_ONCE: usize = 8;
 pub(super) struct News {
     answer: Value,
     next: String,
-    /// Why the poll began anew, so that what was said before is missed.
+    /// Why the sync was started without a token; messages before it are missed.
     anew: Option<String>,
 }
 
-/// The next answer. A token that the homeserver does not accept, or whose answer is too large whatever is left out of it,
-/// would never work: the bot begins anew, and what it missed is reported.
+/// The next answer. A token that the homeserver rejects, or whose answer is too large even with the smallest timeline,
+/// would fail forever: the sync starts without a token, and the gap is reported.
 pub(super) async fn next_news(client: &Client<'_>, since: Option<String>, wait_ms: u64) -> Result<News, Fault> {
     let mut anew = None;
     let answer = match ask(client, since.as_deref(), wait_ms).await {
@@ -50,14 +50,15 @@ pub(super) async fn next_news(client: &Client<'_>, since: Option<String>, wait_m
     let missing = || Fault::Unreachable { why: "its answer has no next_batch".into(), may_have_happened: false };
     let next = answer["next_batch"].as_str().ok_or_else(missing)?.to_owned();
     if since.is_some_and(|since| is_backwards(&since, &next)) && anew.is_none() {
-        anew =
-            Some("the homeserver went back to an older position, perhaps of a backup; messages may be missing".into());
+        anew = Some(
+            "the homeserver returned an older position than before, as after a restore; messages may be missing".into(),
+        );
     }
     Ok(News { answer, next, anew })
 }
 
-/// Synapse does not refuse a token of a future that it has lost: it answers with nothing, and an earlier token. Tokens of
-/// other homeservers are not read.
+/// Synapse accepts a token that is newer than its own position (after a restore): it returns no events and an earlier
+/// token. The tokens of other homeservers have no known format and are not compared.
 fn is_backwards(since: &str, next: &str) -> bool {
     let position = |token: &str| token.strip_prefix('s')?.split_once('_')?.0.parse::<u64>().ok();
     position(since).zip(position(next)).is_some_and(|(since, next)| next < since)
@@ -66,7 +67,7 @@ fn is_backwards(since: &str, next: &str) -> bool {
 fn is_about_token(fault: &Fault) -> bool {
     match fault {
         Fault::TooLarge(_) => true,
-        // Said by the homeserver itself, and not by what is before it while it is restarted.
+        // Matrix error codes come from the homeserver itself, not from a proxy in front of it.
         Fault::Refused { status: 400..500, errcode, .. } => {
             errcode.starts_with("M_") && !fault.is_token() && !fault.is_absent()
         }

@@ -15,13 +15,14 @@ use super::account::server_of;
 use super::deadline::FIRST_LIMIT;
 use super::lock::locked;
 
-/// Rooms whose events wait. When there are more, the next one is read at once, without what takes too long.
+/// Rooms that wait to be read later. When the list is full, a further room is read at once, and look-ups that take
+/// too long are left out.
 const BEHIND_MAX: usize = 64;
-/// All others. Users of other servers can cause them, so more than this are refused.
+/// Tasks of all other kinds. Users of other servers can cause them, so further ones are refused.
 const OTHERS_MAX: usize = 64;
-/// Of these, by users of one other server together, and by one user of the bot's own server.
+/// Limit within `OTHERS_MAX` for all users of one other server together, and for one user of the bot's own server.
 const BY_ONE_MAX: usize = 8;
-/// Attempts that reached the homeserver: about twenty minutes.
+/// Attempts that reached the homeserver before a task is given up: about twenty minutes.
 pub(super) const ATTEMPTS_MAX: u32 = 12;
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 pub(super) const PAUSE_MAX: Duration = Duration::from_mins(5);
@@ -83,7 +84,9 @@ impl Task {
                 format!("room {room_id}: the invitation of {inviter} was not accepted; invite the bot again: {fault}")
             }
             Self::Moved { to, .. } => {
-                format!("room {room_id}: it goes on in {to}, where the bot could not join; invite it there: {fault}")
+                format!(
+                    "room {room_id}: it was replaced by {to}, which the bot could not join; invite it there: {fault}"
+                )
             }
             Self::Tell { .. } => format!("room {room_id}: the notice about its encryption was not sent: {fault}"),
             Self::Earlier { .. } | Self::Behind { .. } => format!("room {room_id}: events cannot be read: {fault}"),
@@ -104,9 +107,9 @@ pub(super) fn pause(attempts: u32) -> Duration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Added {
     New,
-    /// There is one like it.
+    /// The same task is in the list already.
     Known,
-    /// There are too many, as this says.
+    /// Too many tasks; the text says of which kind.
     Refused(&'static str),
 }
 
@@ -116,7 +119,7 @@ pub(super) struct Cursor {
     pub(super) since: Option<String>,
     #[serde(default)]
     pub(super) tasks: Vec<Task>,
-    /// Rooms that are behind, and had news since they were asked about.
+    /// Rooms of `Behind` tasks that got further events since the task was started.
     #[serde(skip)]
     pub(super) skipped: HashSet<String>,
     /// Tasks that were begun and did not end.
@@ -125,14 +128,14 @@ pub(super) struct Cursor {
     /// The server of the bot.
     #[serde(skip)]
     pub(super) own_server: String,
-    /// Rooms that are behind are read up to now. Otherwise up to the token of the latest poll, where the polls
-    /// continue.
+    /// `Behind` tasks read up to the present. If false, they read up to the token of the latest poll, where polling
+    /// continues.
     #[serde(skip)]
     pub(super) reads_to_now: bool,
 }
 
 impl Cursor {
-    /// With what is in it that cannot be read. A token alone is a cursor, too.
+    /// Also returns what could not be read. A token alone is valid too.
     pub(super) fn read(cursor: Option<String>) -> (Self, Vec<String>) {
         let Some(text) = cursor.filter(|it| !it.is_empty()) else { return (Self::default(), Vec::new()) };
         if !text.starts_with('{') {

@@ -18,7 +18,7 @@ pub(crate) const AGAIN_MS: u64 = 60_000;
 
 /// Whether a draft has its final text.
 ///
-/// Agents count their drafts, and begin again when they start. So the id of a finished draft comes again, for another text.
+/// Agents number their drafts from the beginning at each start, so the id of a finished draft is used again later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seal(Option<([u8; 16], u64)>);
 
@@ -31,7 +31,7 @@ impl Seal {
         self.0.is_some()
     }
 
-    /// Whether this frame is of another draft with the same id.
+    /// Whether this frame belongs to a later draft with the same id.
     pub(crate) fn is_of_another(&self, text: &str, sealed: bool, now_ms: u64) -> bool {
         self.0.is_some_and(|(hash, at_ms)| {
             let since_ms = now_ms.saturating_sub(at_ms);

@@ -7,11 +7,11 @@ use frontdesk_core::port::store::StoreError;
 /// `None`: an agent gets it. `not_linked` is for what only an operator could fix.
 pub(crate) fn refusal(receipt: Option<&Receipt>, not_linked: &str) -> Option<String> {
     let Some(receipt) = receipt else { return Some("Nothing was done: the server did not accept this.".to_owned()) };
-    // Without a delivery the server itself has done it: a link, a stop.
+    // No delivery state: the server carried it out itself (/link, /stop), and its text is the answer.
     if receipt.verdict.outcome == "delivered" && receipt.verdict.delivery.is_some() {
         return None;
     }
-    // What an operator would have to do, with names of tenants, is for `explain`.
+    // Instructions for the operator name tenants: they belong into `explain`, not into a chat.
     let is_for_operators = receipt.verdict.text.contains("`frontdesk ");
     Some(if is_for_operators { not_linked.to_owned() } else { receipt.verdict.text.clone() })
 }
@@ -19,7 +19,7 @@ pub(crate) fn refusal(receipt: Option<&Receipt>, not_linked: &str) -> Option<Str
 pub(crate) fn not_stored(error: &DeskError) -> String {
     match error {
         DeskError::Store(StoreError::Unknown(_)) => {
-            "It is not known whether this was stored. Please look before you repeat it.".to_owned()
+            "It is not known whether this was stored. Check the chat before you send it again.".to_owned()
         }
         DeskError::Store(_) => {
             "This could not be stored, and nothing was done. Please try again in a moment.".to_owned()

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 /// One message of a person in a direct chat with the bot.
 pub struct Said<'a> {
     pub bot: &'a str,
-    /// The server as the vendor knows it.
+    /// The URL under which the vendor calls this server.
     pub public_url: &'a str,
-    /// No two messages have the same.
+    /// Unique per message.
     pub number: u64,
     pub person: u64,
     pub text: &'a str,
@@ -34,15 +34,15 @@ pub trait Sample: Send + Sync {
     /// The id of a person of this number who writes to the bot.
     fn user(&self, bot: &str, person: u64) -> String;
     fn request(&self, said: &Said<'_>) -> SampleRequest;
-    /// Otherwise the vendor shows a secret.
+    /// False: the vendor sends a shared secret instead of a signature.
     fn signs_body(&self) -> bool {
         true
     }
-    /// Old requests are refused.
+    /// True: the signature covers a time, and old requests are refused.
     fn signs_time(&self) -> bool {
         false
     }
-    /// The status of a good answer, and something in its body.
+    /// The expected status of an accepted request, and a part of its body.
     fn answer(&self) -> (u16, &'static str) {
         (200, "")
     }

@@ -22,7 +22,7 @@ pub(crate) struct Tokens<E> {
 }
 
 struct Cell<E> {
-    /// Held while it is asked for.
+    /// Locked while a token is requested, so that callers share one request.
     known: tokio::sync::Mutex<Known<E>>,
     /// How often a token was requested.
     asked: AtomicU64,
@@ -31,7 +31,7 @@ struct Cell<E> {
 struct Known<E> {
     token: Option<Arc<Secret>>,
     until_ms: u64,
-    /// And since when.
+    /// The last failure, and its time.
     failed: Option<(u64, E)>,
 }
 

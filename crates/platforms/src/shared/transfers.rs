@@ -16,7 +16,7 @@ pub(crate) struct Transfers {
     owners: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// A place among them, until it is dropped.
+/// A slot for one transfer, released on drop.
 pub(crate) struct Transfer {
     _places: [OwnedSemaphorePermit; 2],
 }
@@ -27,7 +27,7 @@ impl Transfers {
         Self { all: Arc::new(Semaphore::new(all)), each, owners: Mutex::default() }
     }
 
-    /// `None`: others take too long.
+    /// `None`: no slot became free in time.
     pub(crate) async fn begin(&self, owner: &str) -> Option<Transfer> {
         self.begin_within(owner, WAIT_MAX).await
     }
@@ -43,7 +43,7 @@ impl Transfers {
 
     fn of(&self, owner: &str) -> Arc<Semaphore> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that are neither held nor waited for.
+        // Removes owners without a running or waiting transfer.
         owners.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
         owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone()
     }

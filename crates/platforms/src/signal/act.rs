@@ -39,7 +39,7 @@ impl Signal {
         Ok(match &action.act {
             Act::Send { chat_id, content, reply_to } => {
                 if content.trim().is_empty() {
-                    let text = "the text is empty: nothing of it can be seen";
+                    let text = "the text has no visible characters; send a text that has some";
                     return Err(ActionResult::refused(Code::BadRequest, text));
                 }
                 sent(daemon.rpc("send", target(&daemon, chat_id, content, reply_to.as_deref())?).await)
@@ -74,7 +74,7 @@ impl Signal {
                 Err(fault) => ActionResult::refused(Code::Unavailable, fault.to_string()).into(),
             },
             _ => {
-                let text = format!("{PLATFORM} cannot do this");
+                let text = format!("{PLATFORM} does not support {}", action.act.op());
                 return Err(ActionResult::refused(Code::UnsupportedOp, text));
             }
         })

@@ -29,8 +29,8 @@ struct Status {
     uuid: Option<String>,
 }
 
-/// A stream that is read. Its end may be the end of the listener: the server stops, the bot is removed, or another
-/// server listens.
+/// A stream that is being read. On drop it reports unstored messages, because no other listener may follow here: the
+/// server stops, the bot is removed, or another server takes over.
 struct Reading<'a> {
     signal: &'a Signal,
     bot: &'a Bot,
@@ -107,7 +107,7 @@ impl Signal {
         ListenEnd::Lost(why)
     }
 
-    /// Until all is stored: it would not be reported again.
+    /// Retries until everything is stored, because signal-cli does not send it again.
     async fn store_waiting(&self, bot: &Bot, number: &str, inlet: &dyn Inlet) {
         while let Some((event, aci)) = self.backlog.first(bot) {
             store(inlet, &event, &Me { number, aci: aci.as_deref() }, bot).await;
@@ -115,7 +115,7 @@ impl Signal {
         }
     }
 
-    /// Without a listener, a daemon that receives on its own has dropped messages.
+    /// Reports a gap: a daemon that receives without a listener drops its messages.
     fn note_gap(&self, since_ms: u64, inlet: &dyn Inlet) {
         let reason = "the stream of signal-cli was not read; run it with --receive-mode on-connection, so that nothing \
                       is lost meanwhile";

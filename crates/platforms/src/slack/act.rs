@@ -73,7 +73,7 @@ fn done(outcome: Result<Value, ApiError>, fine: &[&str]) -> Acted {
 }
 
 impl Slack {
-    /// A limit that is reached is that of the kind of action: other kinds continue.
+    /// A rate limit applies to this kind of action; other kinds continue.
     pub(super) async fn act_once(
         &self,
         acting_as: ActingAs<'_>,
@@ -139,7 +139,7 @@ impl Slack {
                 let (content, filename) = (content.as_deref(), filename.as_deref());
                 self.send_media(bot, &api, acting_as.tenant, target, source_url, content, filename).await?
             }
-            // A thread is a message with answers: one that is there, or one with the name.
+            // A Slack thread is a message with replies: an existing message, or a new one with the name as its text.
             Act::ThreadCreate { message_id: Some(id), .. } if !id.is_empty() => {
                 check_message(&api, chat_id, message(id)?).await?
             }
@@ -152,14 +152,14 @@ impl Slack {
                 Err(error) => error.into(),
             },
             Act::ThreadRename { .. } => {
-                let text = "Slack has no names of threads: the first message of a thread is a text of its author";
+                let text = "Slack threads have no names and cannot be renamed";
                 return Err(ActionResult::refused(Code::UnsupportedOp, text));
             }
             Act::FollowUp { .. } => return Err(ActionResult::capability_unavailable()),
         })
     }
 
-    /// A command may be given where the app is not a member. Then the answer goes the way that the command opened.
+    /// A command may be used in a chat that the app is not a member of. The answer then goes to its response_url.
     async fn send(
         &self,
         bot: &Bot,
@@ -246,7 +246,7 @@ pub(super) async fn post_text(api: &Api<'_>, method: &str, mut fields: Map<Strin
 /// The status line of a thread. It stays until the app writes there, or for two minutes.
 async fn typing(api: &Api<'_>, target: Target<'_>, content: Option<&str>) -> Result<Acted, ActionResult> {
     let Some(thread) = target.thread else {
-        let text = "Slack shows that an app is at work only in threads";
+        let text = "Slack shows a typing status only in threads";
         return Err(ActionResult::refused(Code::UnsupportedOp, text));
     };
     let status: String = content.unwrap_or("is typing...").chars().take(100).collect();

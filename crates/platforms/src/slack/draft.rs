@@ -17,7 +17,7 @@ use crate::shared::draft::Seal;
 /// The hash of bot, tenant, chat, thread and id of the draft, which may be long.
 pub(super) type DraftKey = [u8; 16];
 
-/// Frames of one draft come one after the other.
+/// Locked, so that the frames of one draft are handled one after another.
 pub(super) type Draft = Arc<Mutex<DraftState>>;
 
 #[derive(Default)]
@@ -26,12 +26,12 @@ pub(super) struct DraftState {
     /// What the message shows.
     shown: String,
     seal: Seal,
-    /// A message was sent, and whether it is there is not known. Another one could be the second of this draft.
+    /// It is unknown whether the message was sent. Sending another one could show the draft twice.
     may_be_sent: bool,
 }
 
 const MAY_BE_SENT: &str =
-    "it is not known whether the message of this draft was sent, so that no other one is made; send the final text";
+    "it is not known whether the message of this draft was sent, so no second one is created; send the final text";
 
 impl Slack {
     pub(super) async fn draft(

@@ -60,9 +60,7 @@ fn channel_type(channel: &str, name: &str) -> &'static str {
 impl Slack {
     pub(super) fn command(&self, bot: &Bot, proof: Verified, given: &SlashCommand) -> Received {
         if !is_id(&given.channel) || !is_id(&given.user) || !given.command.starts_with('/') {
-            return Received::answer(only_for_them(
-                "Nothing was done: Slack did not tell who gave which command where.",
-            ));
+            return Received::answer(only_for_them("Nothing was done: the command has no user, channel or name."));
         }
         let scene = Scene { bot, team: &given.team, app_id: "", me: &Me::default() };
         let kind = channel_type(&given.channel, &given.channel_name);
@@ -97,7 +95,7 @@ impl Slack {
         match text_of(payload, "type") {
             "block_actions" => match pressed(payload) {
                 Some(press) => self.press(bot, proof, payload, press, response_url),
-                None => self.reply_to_user(response_url, "This button is not in use here."),
+                None => self.reply_to_user(response_url, "This button no longer works. Ask the agent again."),
             },
             "view_submission" => {
                 let view = json!({
@@ -126,7 +124,8 @@ impl Slack {
         let user = &payload["user"];
         let user_id = text_of(user, "id").to_owned();
         if !is_id(&press.chat_id) || !is_id(&user_id) || !is_ts(&press.message_ts) {
-            return self.reply_to_user(response_url, "Nothing was done: Slack did not tell who chose what.");
+            let text = "Nothing was done: the button press has no user, chat or message. Press it again.";
+            return self.reply_to_user(response_url, text);
         }
         let intake = press_event(bot, proof, payload, &press, user_id.clone());
         self.note_place(bot, &press.chat_id, text_of(&payload["team"], "id"));

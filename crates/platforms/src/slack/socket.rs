@@ -25,11 +25,11 @@ use super::rich::text_of;
 /// An envelope with the longest message.
 const MESSAGE_MAX_BYTES: usize = 2 << 20;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// Slack pings more often than this. Then it is pinged, and after the same time again the socket is given up.
+/// Slack pings more often than this. After this silence we send a ping, and after the same time again we give up.
 const QUIET: Duration = Duration::from_secs(30);
 /// A socket that is to be replaced is read for as long as this.
 const LEAVING: Duration = Duration::from_mins(1);
-/// Answers to buttons that are under way.
+/// Concurrent answers to buttons.
 const LATER_MAX: usize = 32;
 /// The old one, the new one, and one more if the new one is replaced at once.
 const SOCKETS_MAX: usize = 3;

@@ -141,7 +141,10 @@ pub(super) fn sections(text: &str) -> Vec<String> {
 
 pub(super) fn not_one_message(text: &str) -> ActionResult {
     if is_blank(text) {
-        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
+        return ActionResult::refused(
+            Code::BadRequest,
+            "the text has no visible characters; send a text that has some",
+        );
     }
     let why = format!("the text does not fit into one message of {MESSAGE_MAX} characters");
     ActionResult::refused(Code::TooLarge, why)

@@ -106,7 +106,7 @@ fn done(outcome: Result<Value, ApiError>, fine: &[&str]) -> Acted {
 }
 
 impl Telegram {
-    /// A limit that is reached is that of the chat: other chats continue.
+    /// A rate limit applies to the chat; other chats continue.
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.retry_after_ms.is_some() {
@@ -152,7 +152,7 @@ impl Telegram {
             Act::ThreadRename { only_if_current_name: Some(_), .. }
             | Act::ThreadRename { only_if_connector_created: true, .. } => {
                 let text =
-                    "Telegram does not tell the name or the maker of a topic, so a guarded rename is not possible";
+                    "Telegram reports neither the name nor the creator of a topic, so a guarded rename is not possible";
                 return Err(ActionResult::refused(Code::Conflict, text));
             }
             Act::ThreadCreate { .. } | Act::ThreadRename { .. } if topic_is_blank(&action.act) => {
@@ -212,7 +212,7 @@ pub(super) fn press_answer(pressed: &Pressed, receipt: Option<&Receipt>) -> Valu
     let text = match receipt {
         Some(_) if is_delivered(receipt) => "",
         Some(receipt) => receipt.verdict.text.as_str(),
-        None => "This button is not in use here.",
+        None => "This button no longer works. Ask the agent again.",
     };
     let text: String = text.chars().take(200).collect();
     json!({ "callback_query_id": pressed.query_id, "text": text })
@@ -264,7 +264,10 @@ pub(super) async fn send_plainly(api: &Api<'_>, target: &Target<'_>, text: &str)
 
 fn not_one_message(content: &str) -> ActionResult {
     if is_blank(content) {
-        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
+        return ActionResult::refused(
+            Code::BadRequest,
+            "the text has no visible characters; send a text that has some",
+        );
     }
     ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} units"))
 }

@@ -14,9 +14,9 @@ use super::{GENERAL_TOPIC, PLATFORM};
 pub(super) struct Meaning {
     pub(super) intake: Option<Box<Intake>>,
     pub(super) changes: Vec<Change>,
-    /// A button was pressed: its query is to be answered.
+    /// A button was pressed; its callback query must be answered.
     pub(super) pressed: Option<Pressed>,
-    /// Messages of one album have the same one.
+    /// Media group id, the same for all messages of an album.
     pub(super) album: Option<String>,
 }
 

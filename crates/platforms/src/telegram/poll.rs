@@ -61,8 +61,8 @@ impl Telegram {
         }
     }
 
-    /// While a webhook is set there are no updates to poll. A bot that was just added takes over from whatever had it
-    /// before; later, a foreign webhook is another program that uses the same bot now.
+    /// Telegram refuses polls while a webhook is set. A bot that was just added replaces the webhook of its previous
+    /// program; a foreign webhook that appears later means that another program uses the bot now.
     async fn without_webhook(&self, api: &Api<'_>, bot: &Bot, is_new: bool) -> Result<(), ListenEnd> {
         let info: WebhookInfo = api.call("getWebhookInfo", &json!({})).await.map_err(|error| ended(&error))?;
         let url = api.redacted(&info.url);
@@ -74,8 +74,9 @@ impl Telegram {
                 "Telegram sends the updates of this bot to {url}: another program has it; stop that, or use another bot"
             )));
         }
-        tracing::warn!(bot = bot.id.as_str(), url, "removing the webhook of this bot, because the bot is polled");
-        api.call::<bool>("deleteWebhook", &json!({})).await.map(drop).map_err(|error| ended(&error))
+        api.call::<bool>("deleteWebhook", &json!({})).await.map_err(|error| ended(&error))?;
+        tracing::warn!(bot = bot.id.as_str(), url, "removed the webhook of a bot that is polled");
+        Ok(())
     }
 
     async fn poll_as(
@@ -138,7 +139,7 @@ impl Telegram {
         }
     }
 
-    /// The next poll does not wait long for them.
+    /// Bounded in time, so that slow answers do not delay the next poll.
     async fn answer_presses(&self, api: &Api<'_>, presses: Vec<(Pressed, Option<Receipt>)>) {
         let answers = futures_util::stream::iter(&presses);
         let answers = answers.for_each_concurrent(PRESSES_AT_ONCE, |(pressed, receipt)| {
@@ -198,7 +199,7 @@ impl Telegram {
     }
 }
 
-/// A chat that gets another id begins a new part: what was said before is judged by the records of the old id.
+/// Splits the updates where a chat changes its id: messages from before are decided with the records of the old id.
 fn between_moves(read: Vec<Read>) -> Vec<Vec<Read>> {
     let mut parts: Vec<Vec<Read>> = vec![Vec::new()];
     for update in read {
@@ -215,8 +216,8 @@ fn between_moves(read: Vec<Read>) -> Vec<Vec<Read>> {
     parts
 }
 
-/// How many updates at the end have to wait because an album among them may not be complete. After a full page there are
-/// more: what the last album lacks may be among them.
+/// The number of updates at the end that must wait, because an album among them may be incomplete. A full page means that
+/// Telegram has more updates, and the rest of the last album may be among them.
 fn incomplete(read: &[Read], is_full: bool, seen: &mut HashMap<String, usize>) -> usize {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for album in read.iter().filter_map(Read::album) {

@@ -39,7 +39,7 @@ impl Sms {
                 let info = ChatInfo { name: chat_id.to_string(), chat_type: "dm".into() };
                 Ok(ActionResult { chat_info: Some(info), ..ActionResult::done() }.into())
             }
-            _ => Err(ActionResult::refused(Code::UnsupportedOp, "an SMS can only be sent")),
+            _ => Err(ActionResult::refused(Code::UnsupportedOp, "SMS supports only sending texts and files")),
         }
     }
 
@@ -110,7 +110,7 @@ impl Sms {
 fn acted(outcome: Result<Message, ApiError>, key: Option<&str>) -> Acted {
     match outcome {
         Ok(Message { status, error_code, reason, .. }) if matches!(status.as_str(), "failed" | "undelivered") => {
-            let why = reason.unwrap_or_else(|| "without a reason".into());
+            let why = reason.unwrap_or_else(|| "no reason given".into());
             let code = error_code.map(|code| format!(", error {code}")).unwrap_or_default();
             ActionResult::refused(Code::PlatformFailed, format!("Twilio refused it: {why} ({status}{code})")).into()
         }
@@ -139,7 +139,10 @@ fn partial(first: Acted, failed: Acted) -> Acted {
 
 fn not_one_message(content: &str) -> ActionResult {
     if is_blank(content) {
-        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
+        return ActionResult::refused(
+            Code::BadRequest,
+            "the text has no visible characters; send a text that has some",
+        );
     }
     ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} units"))
 }

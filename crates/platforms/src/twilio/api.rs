@@ -205,7 +205,7 @@ fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
         400..500 => {
             // A proxy that refuses has passed nothing on.
             let problem: Problem = serde_json::from_slice(&answer.body).unwrap_or_default();
-            let message = if problem.message.is_empty() { "without a reason".into() } else { problem.message };
+            let message = if problem.message.is_empty() { "no reason given".into() } else { problem.message };
             let retry_after_s = answer.header("retry-after").and_then(|seconds| seconds.trim().parse().ok());
             Err(ApiError::Refused { status, code: problem.code, message, retry_after_s })
         }

@@ -32,7 +32,7 @@ fn hint(code: i64) -> Option<&'static str> {
         81_013 => {
             "the member is not there, or not in the visible range of the app; widen it in the admin console of WeCom"
         }
-        93_000 | 846_605 => "the message that is answered is too old",
+        93_000 | 846_605 => "WeCom accepts no reply to a message this old; send a new message",
         _ => return None,
     })
 }
@@ -42,7 +42,7 @@ pub(super) fn error_text(code: i64, message: &str) -> String {
     // The vendor adds a page of hints of its own, with ids of the request and the address of the caller.
     let message = message.split(", hint:").next().unwrap_or_default().split(", more info").next().unwrap_or_default();
     let message: String = message.chars().take(300).collect();
-    let message = if message.is_empty() { "without a reason".to_owned() } else { message };
+    let message = if message.is_empty() { "no reason given".to_owned() } else { message };
     match hint(code) {
         Some(hint) => format!("{hint} ({message}, error {code})"),
         None => format!("{message} (error {code})"),
@@ -81,7 +81,7 @@ mod tests {
             "not allow to access from your ip, hint: [1700_x], from ip: 1.2.3.4, more info at https://x",
         );
         assert!(text.contains("Trusted IPs") && text.contains("60020") && !text.contains("1.2.3.4"), "{text}");
-        assert_eq!(error_text(7, ""), "without a reason (error 7)");
+        assert_eq!(error_text(7, ""), "no reason given (error 7)");
         assert_eq!((code_of(45_009), retry_after_ms(45_009)), (Code::RateLimited, Some(60_000)));
         assert_eq!(
             (code_of(81_013), code_of(48_002), code_of(-1)),

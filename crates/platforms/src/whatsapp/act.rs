@@ -12,12 +12,12 @@ use super::{WINDOW_CLOSED, WhatsApp, chat_bucket, is_number, is_user_id};
 /// another server.
 const CLOSED_TTL_MS: u64 = 10 * 60 * 1_000;
 
-/// Where a message goes, and as whose action.
+/// The recipient of a message, and the key of its action.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) to: &'a str,
     pub(super) reply_to: Option<&'a str>,
-    /// Comes back with the status.
+    /// Key of the action, which Meta returns with the status.
     pub(super) key: Option<&'a str>,
 }
 
@@ -120,7 +120,12 @@ impl WhatsApp {
                 let info = ChatInfo { name: chat_id.to_string(), chat_type: "dm".into() };
                 ActionResult { chat_info: Some(info), ..ActionResult::done() }.into()
             }
-            _ => return Err(ActionResult::refused(Code::UnsupportedOp, "WhatsApp does not support this")),
+            _ => {
+                return Err(ActionResult::refused(
+                    Code::UnsupportedOp,
+                    format!("WhatsApp does not support {}", action.act.op()),
+                ));
+            }
         })
     }
 
@@ -213,7 +218,10 @@ async fn send_template(
 
 pub(super) fn not_one_message(content: &str) -> ActionResult {
     if is_blank(content) {
-        return ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen");
+        return ActionResult::refused(
+            Code::BadRequest,
+            "the text has no visible characters; send a text that has some",
+        );
     }
     ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} units"))
 }

@@ -31,7 +31,7 @@ pub(super) enum ApiError {
 
 /// Too many messages to one person; other chats continue.
 const PAIR_RATE: i64 = 131_056;
-/// Stands for the bucket of the chat, which is not known here.
+/// Placeholder that the caller replaces by the name of the chat's bucket.
 pub(super) const OF_CHAT: &str = "of the chat";
 
 impl ApiError {
@@ -215,7 +215,7 @@ fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
             // A proxy that refuses has passed nothing on.
             let problem = serde_json::from_slice::<Envelope>(&answer.body).unwrap_or_default().error;
             let text = [problem.error_data.details, problem.message].into_iter().find(|text| !text.is_empty());
-            let message = text.unwrap_or_else(|| "without a reason".into());
+            let message = text.unwrap_or_else(|| "no reason given".into());
             Err(ApiError::Refused { status, code: problem.code, message })
         }
         _ => Err(unknown_outcome(format!("status {status}"))),

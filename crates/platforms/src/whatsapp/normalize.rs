@@ -288,7 +288,7 @@ fn receipt(status: Report) -> Option<LateReceipt> {
     let note = match (outcome, status.errors.first()) {
         (Outcome::Rejected, Some(Trouble { code, title, message, error_data })) => {
             let text = [&error_data.details, message, title].into_iter().find(|text| !text.is_empty());
-            let text = text.map_or("without a reason", String::as_str);
+            let text = text.map_or("no reason given", String::as_str);
             format!("failed: {} (WhatsApp error {code})", reason(*code, text))
         }
         _ => status.status.clone(),

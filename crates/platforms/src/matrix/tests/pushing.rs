@@ -148,7 +148,7 @@ fn a_reaction_that_cannot_be_resolved_comes_again_and_is_recorded_in_the_end() {
         assert_eq!(push_one(&desk, &body).err().map(|reply| reply.status), Some(503));
     }
     let received = push_one(&desk, &body).unwrap_or_else(|reply| panic!("{reply:?}"));
-    assert!(received.intakes[0].refused.as_ref().is_some_and(|why| why.contains("could not be understood")));
+    assert!(received.intakes[0].refused.as_ref().is_some_and(|why| why.contains("cannot be interpreted")));
     assert_eq!(received.intakes[1].event.text, "next");
 }
 

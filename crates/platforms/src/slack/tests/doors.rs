@@ -232,7 +232,7 @@ async fn forms_and_foreign_buttons_are_refused_readably() {
     let mut foreign = interact(&stage, &press("other_app")).await;
     assert!(foreign.intakes.is_empty());
     foreign.afterwards.take().unwrap()(&[]).await;
-    assert_eq!(stage.vendor.calls("secret")[0].body["text"], "This button is not in use here.");
+    assert_eq!(stage.vendor.calls("secret")[0].body["text"], "This button no longer works. Ask the agent again.");
     let form = interact(&stage, &json!({ "type": "view_submission", "view": { "id": "V1" } })).await;
     let body = reply(form, &[]).body;
     assert!(body.contains("response_action") && body.contains("Forms are not supported here"), "{body}");

@@ -40,7 +40,12 @@ impl App {
                 let info = ChatInfo { name, chat_type: "dm".into() };
                 ActionResult { chat_info: Some(info), ..ActionResult::done() }.into()
             }
-            _ => return Err(ActionResult::refused(Code::UnsupportedOp, "an app of WeCom cannot do this")),
+            _ => {
+                return Err(ActionResult::refused(
+                    Code::UnsupportedOp,
+                    format!("WeCom apps do not support {}", action.act.op()),
+                ));
+            }
         })
     }
 }

@@ -32,7 +32,9 @@ pub(super) fn parts(text: &str) -> Vec<String> {
 
 pub(super) fn not_one_message(text: &str) -> ActionResult {
     match is_blank(text) {
-        true => ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen"),
+        true => {
+            ActionResult::refused(Code::BadRequest, "the text has no visible characters; send a text that has some")
+        }
         false => ActionResult::refused(
             Code::TooLarge,
             format!("the text does not fit into one message of {MESSAGE_MAX_BYTES} bytes"),

@@ -11,7 +11,7 @@ use super::{MESSAGE_MAX, Robot};
 use crate::wecom::errors::code_of;
 
 impl Robot {
-    /// A limit that is reached is that of the chat: other chats continue.
+    /// A rate limit applies to the chat; other chats continue.
     pub(super) async fn act_once(&self, acting_as: ActingAs<'_>, action: &Action) -> Acted {
         let mut acted = self.try_act(acting_as, action).await.unwrap_or_else(Acted::from);
         if acted.pace.retry_after_ms.is_some() {
@@ -50,7 +50,12 @@ impl Robot {
                     look.map_or_else(|| ChatInfo { name: chat_id.to_string(), chat_type: "dm".into() }, |it| it.info);
                 ActionResult { chat_info: Some(info), ..ActionResult::done() }.into()
             }
-            _ => return Err(ActionResult::refused(Code::UnsupportedOp, "a robot of WeCom cannot do this")),
+            _ => {
+                return Err(ActionResult::refused(
+                    Code::UnsupportedOp,
+                    format!("WeCom robots do not support {}", action.act.op()),
+                ));
+            }
         })
     }
 
@@ -97,7 +102,10 @@ fn is_of_request(code: i64) -> bool {
 #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
 fn check_text(content: &str) -> Result<(), ActionResult> {
     if content.trim().is_empty() {
-        return Err(ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen"));
+        return Err(ActionResult::refused(
+            Code::BadRequest,
+            "the text has no visible characters; send a text that has some",
+        ));
     }
     if LenUnit::Chars.measure(content) > MESSAGE_MAX {
         let text = format!("the text does not fit into one message of {MESSAGE_MAX} characters");

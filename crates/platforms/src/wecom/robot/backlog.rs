@@ -9,10 +9,10 @@ use frontdesk_core::port::platform::Bot;
 
 use super::frame::Frame;
 
-/// Of one robot. Then its socket is not read.
+/// Limits per robot. When they are reached, its socket is not read.
 const MESSAGES_MAX: usize = 64;
 const BYTES_MAX: usize = 8 << 20;
-/// Of one robot. Other files are fetched when an agent asks.
+/// Limit per robot. Further files are fetched when an agent asks for them.
 const FILES_MAX: usize = 64;
 /// How long they wait for the next listener of the robot.
 const LEFT_MAX_MS: u64 = 3_600_000;

@@ -90,7 +90,10 @@ impl Robot {
         }
         if content.trim().is_empty() && open.is_none() {
             return match sealed {
-                true => Err(ActionResult::refused(Code::BadRequest, "the text is empty: nothing of it can be seen")),
+                true => Err(ActionResult::refused(
+                    Code::BadRequest,
+                    "the text has no visible characters; send a text that has some",
+                )),
                 false => Ok(ActionResult::done().into()),
             };
         }

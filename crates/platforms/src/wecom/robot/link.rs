@@ -20,13 +20,13 @@ use crate::wecom::errors::{code_of, error_text, retry_after_ms};
 
 /// Requests that wait for the task, for each robot.
 pub(super) const QUEUE_MAX: usize = 64;
-/// Replies to one message that wait for each other.
+/// Queued replies to one message: they are sent one after another.
 const BEHIND_MAX: usize = 32;
 /// Requests without an answer, of each robot.
 const OPEN_MAX: usize = 1_024;
-/// Until a request is written. With the next one, it is less than an action may take.
+/// Time limit until a request is written. Together with the next limit it is shorter than that of an action.
 const TURN_TIME: Duration = Duration::from_secs(10);
-/// From then on.
+/// Time limit for the answer after that.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 const WAITING: u8 = 0;
@@ -78,7 +78,7 @@ impl From<LinkError> for Acted {
     }
 }
 
-/// Whether a request was written, or its sender no longer waits: whichever is first.
+/// Decides a race: either the request is written first, or its caller gives up first.
 #[derive(Default)]
 struct Progress {
     state: AtomicU8,
@@ -95,8 +95,8 @@ impl Progress {
     }
 }
 
-/// A caller that waits for an answer. If it leaves before the answer, the request is not written any more; if it was
-/// written, its id is not used again: the answer could be mistaken for that to the next request with this id.
+/// A caller that waits for an answer. If it is dropped early, an unwritten request is not written any more. The id of a
+/// written one is not used again, because its late answer could be taken for the answer to the next request.
 struct Asking<'a> {
     progress: Arc<Progress>,
     is_answered: bool,

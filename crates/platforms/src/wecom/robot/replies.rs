@@ -39,7 +39,7 @@ struct Messages {
     oldest: VecDeque<(String, String)>,
 }
 
-/// By what a message is answered.
+/// The request by which a message can be answered.
 #[derive(Clone)]
 struct Known {
     /// A request answers in the chat that it came from, whatever chat an action names.
@@ -48,7 +48,7 @@ struct Known {
     at_ms: u64,
 }
 
-/// A message that came.
+/// A received message.
 pub(super) struct Came<'a> {
     pub(super) chat_id: &'a str,
     pub(super) message_id: &'a str,
