@@ -28,12 +28,13 @@ pub use report::{DeskReport, FailingListener};
 const ECHO_MS: u64 = 1_000;
 /// Without an echo for this long the server is cut off from the bus.
 const CUT_OFF_MS: u64 = 3_000;
-/// How often it looks at the store itself: as a rule, and while it is cut off.
+/// Interval of sweeps of the store: normally, and while the bus does not deliver.
 const SWEEP_MS: u64 = 5_000;
 const CUT_OFF_SWEEP_MS: u64 = 250;
 /// How often other servers are asked for their events while a client watches the tail here.
 const ASK_TAIL_MS: u64 = 1_000;
-/// How long a change of the directory waits for the other servers: a lease is renewed every second, and ends after five.
+/// How long a change of the directory waits for other servers to confirm it. After this time a lease without renewal has
+/// expired.
 const CONFIRM_MS: u64 = 5_000;
 const CONFIRM_EVERY: Duration = Duration::from_millis(25);
 
@@ -61,7 +62,7 @@ pub struct ClusterPlane {
     asked_ms: AtomicU64,
 }
 
-/// The planes that hints are for.
+/// The planes that receive hints.
 pub(crate) struct Planes {
     pub(crate) directory: Arc<DirectoryPlane>,
     pub(crate) delivery: Arc<DeliveryPlane>,
@@ -223,7 +224,7 @@ impl ClusterPlane {
                 );
                 self.tail.note_cut_off();
             } else {
-                tracing::info!("the bus delivers again");
+                tracing::info!("the bus recovered");
             }
         }
         self.pass_tail(now_ms);

@@ -9,19 +9,19 @@ use frontdesk_wire::DeskNo;
 use crate::env::Env;
 use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, Ledger, Renewal, StoreError, Stored};
 
-/// A desk that has not renewed its lease for this long stops acting, before others take over.
+/// A desk whose last renewal is this old stops acting, before other desks may take over.
 const GOOD_MS: u64 = 4_000;
 /// A desk that has not confirmed for this long that its directory is the newest authenticates no caller: once its lease
 /// has run out, others do not wait for its confirmation of a revocation.
 const KNOWN_MS: u64 = 3_000;
-/// A renewal is valid from its beginning, so a late one is better than none. After this time it authenticates no caller
-/// any more, and the next attempt is better.
+/// A renewal counts from the moment it was sent. After this long its answer comes too late to authenticate callers, so
+/// the attempt is given up and a new one is sent.
 const CALL_TIME: Duration = Duration::from_millis(KNOWN_MS);
-/// At the start, when no client waits yet and connections are opened.
+/// Time limit at the start, when connections are still being opened and no client waits.
 const START_TIME: Duration = Duration::from_mins(1);
 /// A version of the directory that no desk has read.
 const UNKNOWN: u64 = u64::MAX;
-/// Attempts that one start of a desk can name.
+/// Bits of an attempt number that count within one start; the bits above are the desk number.
 const ATTEMPT_BITS: u32 = 40;
 
 pub struct Lease {
@@ -31,23 +31,23 @@ pub struct Lease {
     me: AtomicU64,
     /// The beginning of the last renewal, on the steady clock.
     renewed_ms: AtomicU64,
-    /// The beginning of the last renewal that began before the lease had run out: the version that it read is the
-    /// newest.
+    /// Start of the last renewal that was sent while the lease was still valid, so that the directory version it read is
+    /// the newest.
     kept_ms: AtomicU64,
-    /// One renewal at a time: they share a connection, and the second one would begin long before it is sent.
+    /// Allows one renewal at a time: they share a connection, so a second one would be sent long after its start.
     renewing: tokio::sync::Mutex<()>,
     /// The other live desks, as of the last renewal. Most desks are alone.
     others: RwLock<Vec<DeskNo>>,
     /// How many of the others are stopping, and take no duties.
     leaving: AtomicUsize,
-    /// This one is stopping, under any number.
+    /// This desk is stopping. Not bound to a number, which may change.
     is_leaving: AtomicBool,
     attempts: AtomicU64,
     /// Rows may have been written without a notification.
     has_unknown_rows: AtomicBool,
     /// Hints of other desks do not arrive.
     is_cut_off: AtomicBool,
-    /// The version of the directory that this desk has read. Desks that wait until all know of a change read it.
+    /// Directory version that this desk has read. Reported with each renewal for desks that wait for a confirmation.
     directory_seen: AtomicU64,
     /// The version of the directory at the last renewal; [`UNKNOWN`] after the lease was lost.
     directory_head: AtomicU64,

@@ -60,7 +60,7 @@ pub struct Meters {
     pub context_failed: Counter,
     pub mail_rows: Counter,
     pub agent_messages: Family<Why, Counter>,
-    /// 1 while this server does not hear its own hints.
+    /// 1 while the bus does not deliver this server's own echo.
     pub bus_cut_off: Gauge,
     pub bus_sweeps: Counter,
     pub directory_unreadable: Gauge,

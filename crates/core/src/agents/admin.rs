@@ -20,11 +20,11 @@ pub struct AgentShown {
     /// Names of its connectors. The inbox is not listed.
     pub connectors: Vec<String>,
     pub wake_url: bool,
-    /// A wake is pending: the agent was called and has not come yet.
+    /// A wake is pending: the wake URL was called and the agent has not connected yet.
     pub wake_waits: bool,
     /// Why the last call of its wake URL failed.
     pub wake_failure: Option<String>,
-    /// Last time it listened, read its inbox or answered, since this process started.
+    /// Time of the last stream, inbox read or reply of the agent since this process started.
     pub seen_at: u64,
     pub created_at: Option<u64>,
 }

@@ -25,7 +25,7 @@ use crate::port::inbox::StoredMessage;
 pub(super) struct DeliverOutcome {
     pub(super) receipt: DeliveryReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
-    /// The inbox holds this message. False: it holds an earlier one with another text, or none any more.
+    /// True if the inbox has this message. False if it has an earlier one with another text, or none any more.
     pub(super) is_stored: bool,
 }
 
@@ -301,8 +301,8 @@ fn summary(it: &ConnectorReceipt) -> String {
             return format!("{}: failed, {}", it.connector, why.unwrap_or("no reason given"));
         }
         (true, Some(true), _) => "woken",
-        (true, Some(false), _) => "kept, not woken",
-        (true, None, Some(true)) => "kept",
+        (true, Some(false), _) => "stored, not woken",
+        (true, None, Some(true)) => "stored",
         (true, None, _) => "handed over",
     };
     format!("{}: {how}", it.connector)

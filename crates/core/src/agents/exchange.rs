@@ -36,10 +36,11 @@ const CORRELATION_ID_MAX_BYTES: usize = 1024;
 const UNDELIVERED_TRIES: u32 = 30;
 const UNDELIVERED_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is asked.
+/// A question with its payload.
 pub struct Question {
     pub payload: DeliveryPayload,
-    /// Dropped with the payload once all connectors have the question. The answer may come much later.
+    /// A reservation that is released with the payload, once all connectors have the question. The answer may come much
+    /// later.
     pub held: Box<dyn Send + Sync>,
 }
 
@@ -49,10 +50,10 @@ impl From<DeliveryPayload> for Question {
     }
 }
 
-/// Memory that an answer may take until it was read. Given back when dropped.
+/// Memory reserved for an answer until it was read; released on drop.
 pub type Reservation = Box<dyn Send + Sync>;
 
-/// An answer, with the memory that it takes.
+/// An answer with its memory reservation.
 pub struct BufferedReply {
     pub reply: AgentReply,
     pub reservation: Reservation,
@@ -67,7 +68,7 @@ pub struct AnswerChannel {
 }
 
 impl AnswerChannel {
-    /// `reserve`: memory for an answer of so many bytes. `None`: too many answers are unread.
+    /// `reserve` reserves memory for an answer of this size. `None`: the budget for unread answers is used up.
     pub fn new(asker: Asker, reserve: impl Fn(usize) -> Option<Reservation> + Send + Sync + 'static) -> Self {
         Self { asker, reserve: Box::new(reserve) }
     }
@@ -90,32 +91,32 @@ impl AnswerChannel {
     }
 }
 
-/// An asker that reads at once: there is always memory for it.
+/// An asker that reads immediately and needs no memory budget.
 impl From<Asker> for AnswerChannel {
     fn from(asker: Asker) -> Self {
         Self::new(asker, |_| Some(Box::new(())))
     }
 }
 
-/// An accepted answer that its asker did not get.
+/// An accepted answer that could not be passed to its asker.
 struct UndeliveredReply {
     content: String,
-    /// If it is still there, and only has too much to read.
+    /// The asker, if it is still connected but over its budget for unread answers.
     asker: Option<Asker>,
 }
 
-/// What became of an answer that its asker did not get.
+/// What happened to an undelivered answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Disposition {
     InInbox,
-    /// The store did not take it; it is tried again.
+    /// Storing it failed; it is tried again.
     Later,
     /// No agent asked, or its inbox cannot take it.
     Lost,
 }
 
-/// Tells an asker that has too much to read what became of the answer. Not as `RateLimitedError`: clients repeat that, because
-/// nothing was done then.
+/// Tells an asker that is over its budget what happened to the answer. Not as `RateLimitedError`, which clients retry
+/// because it means that nothing was done.
 fn refuse(asker: Option<Asker>, disposition: Disposition) {
     let Some(asker) = asker else { return };
     let what = match disposition {
@@ -134,7 +135,7 @@ pub struct Exchanges {
     store: Arc<dyn exchanges::Exchanges>,
     lease: Arc<Lease>,
     bus: Arc<dyn Bus>,
-    /// The number of this server under which its askers wait.
+    /// The server number under which the store has the exchanges of this server.
     adopted_as: AtomicU64,
     agents: Arc<AgentsPlane>,
     messages: Arc<Messages>,
@@ -223,7 +224,7 @@ impl Exchanges {
             let busy = Fault::new(Class::RateLimitedError, "too many exchanges in progress; try again later");
             return self.give_up(token, busy, line, to, correlation_id).await;
         };
-        // One came at once, or to the same question, asked before.
+        // The answer may be there already: from a fast agent, or to the same question asked earlier.
         if let Err(error) = self.look_for_answers(vec![token]).await {
             return self.give_up(token, error.into(), line, to, correlation_id).await;
         }
@@ -285,7 +286,8 @@ impl Exchanges {
         } else if let Some(UndeliveredReply { asker, .. }) = unsent {
             refuse(asker, Disposition::Lost);
         }
-        // After the commit: until then further replies get `Answered`. An answer that reached nobody is kept for `finish_left`.
+        // Only after the commit, so that until then further replies get `Answered`. An undelivered answer stays in the store
+        // for `finish_left`.
         if is_settled {
             self.end(token).await;
         }
@@ -296,7 +298,7 @@ impl Exchanges {
         Ok(())
     }
 
-    /// A new exchange with this agent, asked by nobody yet.
+    /// A new exchange with this agent; the caller fills in the asker.
     fn exchange_with(&self, to: &Addressee) -> Exchange {
         Exchange {
             token: self.lease.next_token(),
@@ -318,16 +320,16 @@ impl Exchanges {
                 Err(Fault::new(Class::ConflictError, text).with("correlation_id", correlation_id))
             }
             Err(error) => {
-                let _ = self.store.end_exchange(token).await; // it may have been written; else there is nothing to end
+                let _ = self.store.end_exchange(token).await; // the row may have been written although the answer was lost
                 Err(error.into())
             }
         }
     }
 
-    /// Whoever gives up asks the store once more: the agent may have been told in this moment that its reply was accepted.
+    /// Called before an exchange is given up: checks the store once more, because a reply may have been accepted just now.
     async fn or_last_moment(&self, token: u64, outcome: Result<StoredAnswer, Fault>) -> Result<StoredAnswer, Fault> {
         let Err(fault) = outcome else { return outcome };
-        // It stays in the store until it has reached somebody.
+        // The row is kept until the answer was delivered.
         if let Some((_, answer)) = self.store.take_answers(vec![token]).await?.pop() {
             return Ok(answer);
         }
@@ -340,7 +342,7 @@ impl Exchanges {
         }
     }
 
-    /// Ends an exchange before its question is delivered. An answer to the same question, asked before, may be there.
+    /// Ends an exchange before its question is delivered. The store may have an answer to the same question asked earlier.
     async fn give_up(
         &self,
         token: u64,
@@ -358,8 +360,8 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Later replies are refused. `undelivered`: the asker disconnected just now, or has too much to read, but the
-    /// replier knows its reply as accepted, so it goes to the asker's inbox. False: it has to be tried again.
+    /// Marks the question as answered. An `undelivered` answer goes to the asker's inbox, because its sender was told that
+    /// it was accepted. False: storing it failed and must be tried again.
     async fn close_answered(
         &self,
         tenant: &TenantId,
@@ -382,7 +384,7 @@ impl Exchanges {
                 Ok(false) => {
                     tracing::info!(
                         correlation_id,
-                        "an answer was dropped: it was stored before, its question was not, or its asker was deleted"
+                        "an answer was dropped: it is a duplicate, its question was not stored, or its asker was deleted"
                     );
                     break Disposition::Lost;
                 }
@@ -391,21 +393,21 @@ impl Exchanges {
                     break Disposition::Lost;
                 }
                 Err(fault) if tries < UNDELIVERED_TRIES => {
-                    tracing::warn!(%fault, "storing an answer that its asker did not get failed; trying again");
+                    tracing::warn!(%fault, "storing an undelivered answer failed; trying again");
                 }
                 Err(fault) => {
-                    tracing::error!(%fault, correlation_id, "storing an answer that its asker did not get failed");
+                    tracing::error!(%fault, correlation_id, "storing an undelivered answer failed");
                     break Disposition::Later;
                 }
             }
             tries += 1;
             tokio::time::sleep(UNDELIVERED_PAUSE).await;
         };
-        // So that `finish_left` finds it, or the same question asked again.
+        // Leaves it for `finish_left`, or for the same question if it is asked again.
         if disposition == Disposition::Later
             && let Err(error) = self.store.leave_answer(token, self.env.now_ms()).await
         {
-            tracing::warn!(%error, correlation_id, "marking an answer for later delivery failed; it is delivered if the question is asked again before its time limit");
+            tracing::warn!(%error, correlation_id, "marking an undelivered answer failed; only the same question, asked again in time, can return it");
         }
         refuse(asker, disposition);
         disposition != Disposition::Later
@@ -476,7 +478,7 @@ impl Exchanges {
         Ok(outcome)
     }
 
-    /// Other servers took answers to these exchanges.
+    /// Passes on answers that other servers accepted for these exchanges.
     pub(crate) async fn look_for_answers(&self, tokens: Vec<u64>) -> Result<(), StoreError> {
         if !tokens.is_empty() {
             for (token, answer) in self.store.take_answers(tokens).await? {
@@ -486,7 +488,7 @@ impl Exchanges {
         Ok(())
     }
 
-    /// A server that lost its lease has another number: its askers wait under that one.
+    /// After a lost lease this server has a new number: moves the exchanges of its askers to that number.
     pub(crate) async fn adopt(&self) -> Result<(), StoreError> {
         let (me, tokens) = (self.lease.me(), self.agents.live.waiters.tokens());
         if self.adopted_as.load(Ordering::SeqCst) != me.0 {
@@ -498,12 +500,12 @@ impl Exchanges {
         Ok(())
     }
 
-    /// The same for all who wait here, in case that a hint was lost.
+    /// The same for all callers that wait here, because a hint may have been lost.
     pub(crate) async fn look_for_all_answers(&self) -> Result<(), StoreError> {
         self.look_for_answers(self.agents.live.waiters.tokens()).await
     }
 
-    /// Answers whose askers waited at a server that is gone reach the inboxes of asking agents.
+    /// Delivers answers whose askers waited at a server that is gone to the inboxes of the asking agents.
     pub async fn finish_left(&self) -> Result<(), StoreError> {
         for (exchange, answer) in self.store.left_exchanges(self.lease.live(), self.env.now_ms()).await? {
             let Exchange { token, tenant, agent, agent_id, correlation_id, .. } = exchange;
@@ -523,7 +525,7 @@ impl Exchanges {
                     Ok(false) => {
                         tracing::info!(
                             correlation_id,
-                            "an answer was dropped: it was stored before, or its asker was deleted"
+                            "an answer was dropped: it is a duplicate, or its asker was deleted"
                         );
                     }
                     Ok(true) => {}
@@ -598,7 +600,7 @@ impl Listener for Exchanges {
         };
         Some(Box::pin(async move {
             if let Some((correlation_id, agent)) = self.store.meant_exchange(mention).await? {
-                // The asker may have disconnected just now; then it is only a message in the chat.
+                // If the asker has just disconnected, it remains an ordinary message in the chat.
                 self.take_reply(&caller.tenant, &correlation_id, agent, content.clone()).await?;
             }
             Ok(())
@@ -621,7 +623,7 @@ fn check_question(payload: &DeliveryPayload, timeout_ms: u64) -> Result<&str, Fa
     Ok(correlation_id)
 }
 
-/// Whether it may go better the next time.
+/// Whether a retry may succeed.
 fn is_passing(fault: &Fault) -> bool {
     matches!(
         fault.class,

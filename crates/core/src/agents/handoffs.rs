@@ -19,9 +19,9 @@ use crate::port::store::StoreError;
 
 /// How often a server looks for messages that no hint announced.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Messages that are handed over at once.
+/// Handoffs read at a time.
 const HANDOFFS_PAGE: usize = 100;
-/// Another server of the same name does not begin one that this server has begun.
+/// How long a started handoff is claimed, so that another server of the same name does not start it too.
 const HANDOFF_CLAIM_MS: u64 = 600_000;
 /// Other servers may add receipts to a message at the same time, each once.
 const ADD_ATTEMPTS: usize = 20;
@@ -46,13 +46,13 @@ impl Messages {
         Ok(format!("handed to the server {server:?}, which has this connector"))
     }
 
-    /// After the receipts were stored: the other servers add theirs.
+    /// Called after the receipts were stored: lets the other servers start their handoffs and add their receipts.
     pub(super) async fn release_handoffs(&self, ways: &[ConnectorSpec], event: EventId) {
         if ways.iter().any(|spec| self.elsewhere(spec).is_some()) {
             if let Err(error) = self.claims.release_handoffs(event).await {
                 tracing::warn!(
                     %error,
-                    "releasing a message for connectors of other servers failed; they get it a minute later"
+                    "releasing a handoff to other servers failed; they start it one minute later"
                 );
             }
             self.bus.send(To::All, Hint::Handoffs);
@@ -70,7 +70,7 @@ impl Messages {
             self.directory.refresh().await?; // the connector may have been added just now
             let mut is_any_done = false;
             for Handoff { id, event } in handoffs {
-                // Claimed by a write: while the store takes none, the connector is not called again and again.
+                // The claim is a write: if the store accepts no writes, the connector is not called again each time.
                 let mark = short_hash(&["handoff", &id.to_string()]);
                 let (desk, live) = (self.lease.me(), self.lease.live());
                 if !self.claims.claim(mark, desk, live, HANDOFF_CLAIM_MS, now_ms).await? {
@@ -91,7 +91,7 @@ impl Messages {
         }
     }
 
-    /// False: the record of the agent may be one that this version cannot read; it is tried again later.
+    /// False: the agent's record may be unreadable for this version, so the handoff is tried again later.
     async fn run_handoff(&self, event: EventId) -> Result<bool, StoreError> {
         let Some(stored) = self.inbox.message_of(event).await? else { return Ok(true) };
         let Some(agent) = self.directory.read(|view| view.agent_no(stored.message.agent).cloned()) else {
@@ -146,7 +146,7 @@ impl Messages {
     }
 }
 
-/// Adds receipts to those that are there. Other servers may add theirs at the same time: then they are read again.
+/// Adds receipts to the stored ones. Reads them again if another server changed them in the meantime.
 async fn add_receipts(
     inbox: &dyn Inbox,
     event: EventId,
@@ -166,6 +166,6 @@ async fn add_receipts(
             return Ok(());
         }
     }
-    tracing::warn!(%event, "storing receipts failed: they changed in every attempt; this server's are missing");
+    tracing::warn!(%event, "storing receipts failed: other servers changed them during every attempt");
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::port::store::Mark;
 
-/// Claims that are to be released; older ones end by themselves.
+/// Claims that wait to be released in the store. Above this number the oldest are left to expire.
 const RELEASED_MAX: usize = 10_000;
 
 #[derive(Default, Clone)]
@@ -15,7 +15,7 @@ pub struct InFlight(Arc<Mutex<Marks>>);
 #[derive(Default)]
 struct Marks {
     held: HashSet<Mark>,
-    /// Held until now, and claimed in the store.
+    /// No longer held, but still claimed in the store.
     released: VecDeque<Mark>,
 }
 
@@ -46,12 +46,12 @@ impl Drop for Carrying {
 }
 
 impl Carrying {
-    /// Another server has it.
+    /// The claim in the store was refused: another server has the message.
     pub fn not_claimed(&mut self) {
         self.is_claimed = false;
     }
 
-    /// It was claimed in the store, where it must be released.
+    /// The message was claimed in the store and must be released there.
     pub fn claimed(&mut self) {
         self.is_claimed = true;
     }
@@ -78,7 +78,7 @@ impl InFlight {
         self.with(|marks| marks.released.drain(..).collect())
     }
 
-    /// They could not be released now.
+    /// Keeps marks whose release in the store failed.
     pub fn put_back(&self, released: Vec<Mark>) {
         self.with(|marks| released.into_iter().for_each(|mark| marks.release(mark)));
     }

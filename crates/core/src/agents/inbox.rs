@@ -129,7 +129,7 @@ pub(super) fn inbox_message(stored: StoredMessage) -> InboxMessage {
     }
 }
 
-/// The message is still being handed over; its session and receipts may change.
+/// Whether the message is still being handed to connectors, so that its session and receipts may change.
 pub fn is_in_flight(stored: &StoredMessage) -> bool {
     serde_json::from_str::<StoredReceipts>(&stored.message.receipts).is_ok_and(|record| !record.done)
 }

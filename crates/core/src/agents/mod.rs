@@ -150,7 +150,7 @@ pub struct AgentsPlane {
 }
 
 impl AgentsPlane {
-    /// The inbox of an agent changed: its streams read it, here and at other servers.
+    /// Notifies the agent's streams, here and at other servers, that its inbox changed.
     fn notify_streams(&self, agent: InstanceNo) {
         self.live.streams.notify(agent);
         if !self.lease.is_alone() {
@@ -189,7 +189,7 @@ impl AgentsPlane {
         }
     }
 
-    /// All streams look at their inboxes: a hint may have been lost.
+    /// Makes all streams read their inboxes, because a hint may have been lost.
     pub(crate) fn streams_look(&self) {
         self.live.streams.notify_all();
     }
@@ -202,10 +202,10 @@ impl AgentsPlane {
         cron: &Arc<CronPlane>,
         ways: Ways,
     ) -> Result<Self, StoreError> {
-        // Read before the directory is refreshed: every inbox seen here has its agent there, unless it was deleted.
+        // Inboxes are read before the directory is refreshed, so an inbox without an agent there belongs to a deleted agent.
         let inboxes = stores.inbox.inboxes().await?;
         directory.refresh().await?;
-        // An agent whose record cannot be read by this version has its inbox as well, and its number is not known here.
+        // An unreadable agent record hides the number of its inbox, so nothing is deleted then.
         let is_known = !directory.read(|view| view.unreadable().has_kind("agent"));
         for agent in inboxes.into_iter().filter(|_| is_known) {
             if directory.read(|view| view.agent_no(agent).is_none()) {
@@ -227,12 +227,12 @@ impl AgentsPlane {
         })
     }
 
-    /// The caller hands this message to its connectors, and nobody else does meanwhile. `None`: somebody does already.
+    /// Claims a message for handing it to its connectors, across all servers. `None`: another caller has it.
     async fn carry(&self, mark: Mark) -> Result<Option<Carrying>, StoreError> {
         let Some(mut carrying) = self.live.in_flight.carry(mark) else { return Ok(None) };
         if self.bus.has_others() {
             let (me, live) = (self.lease.me(), self.lease.live());
-            carrying.claimed(); // released also if the answer of the store is lost
+            carrying.claimed(); // set before the call, so that a claim whose answer is lost is released too
             if !self.claims.claim(mark, me, live, CARRY_MAX_MS, self.env.now_ms()).await? {
                 carrying.not_claimed();
                 return Ok(None);
@@ -241,7 +241,7 @@ impl AgentsPlane {
         Ok(Some(carrying))
     }
 
-    /// Lets other servers hand over the messages that were handed over here without success.
+    /// Releases finished claims in the store, so that other servers can retry what failed here.
     pub(crate) async fn release_carried(&self) -> Result<(), StoreError> {
         match self.live.in_flight.take_released() {
             marks if marks.is_empty() => Ok(()),

@@ -37,7 +37,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Receives the answer. Closed without one: the asked agent was deleted.
+/// Receives the answer. Closes without one if the asked agent was deleted.
 pub type Waiting = oneshot::Receiver<StoredAnswer>;
 
 impl Waiters {
@@ -45,7 +45,7 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: too many wait already.
+    /// `None`: the limit of waiting callers is reached.
     pub fn wait(&self, token: u64, tenant: &TenantId, agent: InstanceNo) -> Option<(Ticket, Waiting)> {
         let mut all = self.all();
         let own = || all.values().filter(|waiter| waiter.tenant == *tenant).count();
@@ -63,14 +63,14 @@ impl Waiters {
         self.all().retain(|_, waiter| waiter.agent != agent);
     }
 
-    /// Whoever has left finds the answer in the store.
+    /// Passes the answer to the waiting caller. If the caller is gone, the answer stays in the store.
     pub fn answer(&self, token: u64, answer: StoredAnswer) {
         if let Some(waiter) = self.all().remove(&token) {
             let _ = waiter.answer.send(answer);
         }
     }
 
-    /// The exchanges whose answers are still to come.
+    /// Tokens of the exchanges that still wait for an answer.
     pub fn tokens(&self) -> Vec<u64> {
         self.all().keys().copied().collect()
     }

@@ -51,7 +51,7 @@ struct Plan {
 pub(super) struct Woken {
     pub(super) receipt: WakeReceipt,
     pub(super) receipts: Vec<ConnectorReceipt>,
-    /// A connector failed, and the agent was not woken otherwise.
+    /// Set if a connector failed and the agent was not woken in another way.
     pub(super) broke: Option<Fault>,
 }
 
@@ -128,13 +128,13 @@ impl Messages {
             StoredReceipts { from: from.map(str::to_owned), instead_of_sockets, ..StoredReceipts::default() };
         let carrying = match plan {
             Some(_) => self.agents.carry(message.dedup).await?,
-            None => self.agents.live.in_flight.carry(message.dedup), // nobody else has this one
+            None => self.agents.live.in_flight.carry(message.dedup), // a new random key, unknown to other servers
         };
         let Committed { stored, fresh, gone, rows } = self.commit(to, &message, at_ms, receivers, &record).await?;
         if !fresh {
             record = serde_json::from_str(&stored.message.receipts).unwrap_or_default();
             if plan.is_some() && !record.done && !gone && carrying.is_none() {
-                let text = "this wake is being carried out, here or at another server";
+                let text = "this planned wake is already in progress, here or at another server; it is retried";
                 return Err(Fault::new(Class::UnavailableError, text));
             }
             if record.done || carrying.is_none() || gone {
@@ -267,7 +267,7 @@ impl Messages {
             return;
         }
         if let Err(error) = self.delivery.mark_wake_waits(agent, waits).await {
-            tracing::warn!(%error, "storing that an agent is to be woken failed");
+            tracing::warn!(%error, "storing a pending wake failed");
         }
     }
 
@@ -414,7 +414,7 @@ fn push_broke(to: &Addressee, delivery_id: &str, error: &serde_json::Value) -> F
     let text = format!("the agent could not be woken: {why}; the message is in its inbox");
     let fault = match error.get("cause_kind").and_then(serde_json::Value::as_str) {
         Some(kind) => Fault::delivery_failed(&to.agent.id, kind, text),
-        None => Fault::new(Class::UnavailableError, text), // the connector was not called: the failure is ours
+        None => Fault::new(Class::UnavailableError, text), // a failure of this server: the connector was not called
     };
     fault.with("stored", true).with("delivery_id", delivery_id)
 }

@@ -18,7 +18,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// How long nothing is due, unless a wake is requested.
+    /// Time until the next task is due, unless a wake is requested before.
     pub fn pause(&self, delivery: &DeliveryPlane) -> Duration {
         delivery.pause(&self.waker)
     }
@@ -45,8 +45,8 @@ impl Messages {
     /// The calls that are due, each with the agent's traces at the time of the wake request.
     pub async fn due_wake_tasks(&self, calls: &mut Calls) -> Vec<(WakeTask, Option<u64>)> {
         let Calls { waker, swept_ms } = calls;
-        // Agents that connected or read their inbox since are awake. The more agents there are, the less often all of
-        // them are checked; each one is also checked before its call.
+        // Agents that connected or read their inbox since the request are awake. The interval of this check over all agents
+        // grows with their number; each agent is also checked right before its call.
         let now_ms = self.env.steady_ms();
         if now_ms.saturating_sub(*swept_ms) > waker.sleepers().count() as u64 {
             *swept_ms = now_ms;

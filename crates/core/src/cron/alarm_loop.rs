@@ -25,7 +25,7 @@ const CLAIM_PAUSE_MS: u64 = 1_000;
 /// State of the loop between rounds. Times are of the monotonic clock.
 pub struct AlarmLoop {
     loading: Loading,
-    /// Those by which the schedule was filled.
+    /// The buckets with which the schedule was loaded.
     buckets: Buckets,
     counted_ms: u64,
     is_counted: bool,

@@ -99,7 +99,7 @@ impl CronPlane {
         if concluded == Concluded::Stale {
             tracing::warn!(
                 job = alarm.job_id.as_str(),
-                "an alarm call outlasted its claim; another worker stored the result"
+                "the result of an alarm call was discarded, because another worker had claimed or ended the alarm"
             );
         } else {
             self.note_fire(alarm, &end, late_ms, concluded == Concluded::Ended);

@@ -52,7 +52,7 @@ impl SigningKeys {
     pub(super) fn fire_token(&self, instance: &Instance) -> Result<Secret, String> {
         let is_shared = |view: &View| view.live_instances_named(&instance.name).any(|it| it.no != instance.no);
         if self.directory.read(is_shared) {
-            let why = "another tenant has an instance of this name, and a token that names it would be good for both: \
+            let why = "another tenant has an instance of this name, and the token of the call would be valid for both: \
                        provision it under another name, or arm its alarms with the callback \"relay:\"";
             return Err(why.into());
         }

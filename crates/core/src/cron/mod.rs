@@ -70,7 +70,7 @@ pub struct AlarmClock {
     /// Armed alarms per tenant: counted in the store from time to time, and updated in between.
     armed: Mutex<HashMap<TenantId, u64>>,
     is_counted: AtomicBool,
-    /// For whoever needs the first count. When it last failed, by the steady clock, and why.
+    /// Serializes the first count of armed alarms. Holds the time (steady clock) and error of the last failed count.
     counting: tokio::sync::Mutex<Option<(u64, StoreError)>>,
     /// Notified when an alarm may be due earlier than expected.
     pub notify: Notify,
@@ -90,7 +90,8 @@ impl Default for AlarmClock {
 }
 
 impl AlarmClock {
-    /// Counts after a start, which reads all alarms. Whoever waited while that failed gets the failure instead of another try.
+    /// Makes the first count, which reads all alarms. Callers that waited during a failed count get its error, so that they
+    /// do not repeat it one after another.
     async fn ensure_counted<F: Future<Output = Result<u64, StoreError>>>(
         &self,
         env: &dyn Env,
@@ -474,8 +475,8 @@ impl CronPlane {
     }
 }
 
-/// Cancels the alarms of an instance in small steps, and says how many after each. Between two steps the instance may
-/// return and arm alarms that must stay.
+/// Cancels the alarms of an instance in small steps and reports the number of each step. `is_gone` is checked between
+/// steps: a restored instance may have armed new alarms, which must stay.
 async fn cancel_all(
     alarms: &dyn Alarms,
     env: &dyn Env,

@@ -17,14 +17,14 @@ use crate::port::store::{Ledger, StoreError};
 use crate::port::stores::Stores;
 use crate::tail::Tail;
 
-/// Interrupts of one tenant's gateways that are passed to other servers in a second: each goes to all of them.
+/// Interrupts per second that the gateways of one tenant may send to other servers. Each one is sent to all servers.
 const PASSED_PER_S: u32 = 16;
-/// Interrupts of one tenant that other servers asked for and that wait, and tenants that have some. Others are dropped.
+/// Queued interrupts from other servers: per tenant, and the number of tenants. Further ones are dropped.
 const ASKED_MAX: usize = 32;
 pub const ASKING_TENANTS_MAX: usize = 1_024;
-/// An interrupt of a gateway that finds its turn later than this could stop the next turn of the session.
+/// Older interrupts of gateways are dropped, because they could stop the next turn of the session.
 const AGE_MAX_MS: u64 = 3_000;
-/// For so long the turns of the tenant's other agents are read, if they are not known.
+/// Time limit for reading the turns of the tenant's other agents from the ledger.
 const SEARCH_MS: u64 = 1_500;
 
 /// What a user's `/stop` interrupts.
@@ -39,7 +39,7 @@ pub(crate) struct LiveTurns {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterruptRequest {
     pub session_key: SessionKey,
-    /// When, by the steady clock.
+    /// Time of the request, by the steady clock.
     pub at_ms: u64,
 }
 
@@ -49,9 +49,9 @@ pub struct Interrupts {
     ledger: Arc<dyn Ledger>,
     sockets: Arc<Sockets>,
     served: Arc<Served>,
-    /// The current second, and how many were passed on in it.
+    /// The current second, and the interrupts of each tenant that were passed on in it.
     passed: Mutex<(u64, HashMap<TenantId, u32>)>,
-    /// Asked for by other servers. A tenant is in it while somebody works on its interrupts.
+    /// Interrupts from other servers. A tenant stays in the map while a task works on its queue.
     asked: Mutex<HashMap<TenantId, VecDeque<InterruptRequest>>>,
     tail: Arc<Tail>,
     meters: Arc<Meters>,
@@ -138,7 +138,7 @@ impl Interrupts {
         found
     }
 
-    /// The bus is for all tenants.
+    /// Limits the interrupts of one tenant, because all tenants share the bus.
     fn may_pass(&self, tenant: &TenantId) -> bool {
         let second = self.env.steady_ms() / 1000;
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,10 +153,8 @@ impl Interrupts {
             self.count_dropped("too_many");
         }
         if is_first {
-            tracing::warn!(
-                tenant = tenant.as_str(),
-                "interrupts for turns at other servers are dropped: more than {PASSED_PER_S} in a second"
-            );
+            let (tenant, per_s) = (tenant.as_str(), PASSED_PER_S);
+            tracing::warn!(tenant, per_s, "interrupts were dropped: the limit for other servers was reached");
         }
         may
     }
@@ -189,7 +187,7 @@ impl Interrupts {
         false
     }
 
-    /// One after another: a tenant whose reads take long delays its own interrupts only.
+    /// Works on one tenant's queue, so that slow reads delay only the interrupts of this tenant.
     pub async fn work_off(&self, tenant: TenantId) {
         let next = || {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +199,7 @@ impl Interrupts {
         };
         while let Some(asked) = next() {
             if let Err(error) = self.forward_here(&tenant, None, &asked).await {
-                tracing::warn!(%error, "looking for a turn that another server's agent interrupts failed");
+                tracing::warn!(%error, "looking up the turn of an interrupt from another server failed");
             }
         }
     }
@@ -234,7 +232,7 @@ impl Interrupts {
         }
         let own = instances.first().filter(|no| Some(**no) == preferred);
         if let Some(own) = own {
-            self.load_turns(*own).await?; // another agent may have a session of that name
+            self.load_turns(*own).await?; // prefers the caller's own session over one of the same name elsewhere
         }
         let (began_ms, mut is_cut, mut failed) = (self.env.steady_ms(), false, None);
         let mut found = find(&instances, std::slice::from_ref(session_key));
@@ -250,8 +248,8 @@ impl Interrupts {
             }
         }
         if found.is_none() {
-            // Newer gateways may use another name for the session. Another agent may have one of that name, so all turns must
-            // be known, or it is the caller's own.
+            // Newer gateways may use another name for the session. Another agent may have a session of that name, so the
+            // aliases are searched only among all known turns, or in the caller's own.
             let among = if is_cut || failed.is_some() { own.map_or(&[][..], std::slice::from_ref) } else { &instances };
             found = find(among, &session_aliases(session_key));
         }
@@ -286,7 +284,7 @@ impl Interrupts {
         Ok(turns.into_iter().find(|turn| turn.session_key == *name).map(|turn| turn.chat_id))
     }
 
-    /// What was sent before this socket was opened is in the ledger, and is read once. True: it was read now.
+    /// Reads the turns from before this socket from the ledger, once per socket. True: they were read now.
     async fn load_turns(&self, instance: InstanceNo) -> Result<bool, StoreError> {
         let Some(socket) = self.sockets.lacks_turns(instance) else { return Ok(false) };
         let since_ms = self.env.now_ms().saturating_sub(TURN_MS);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The memory of one tenant, each kind with the limit `relay.flight_per_tenant_kib`.
+/// Memory of one tenant. Both pools have the limit `relay.flight_per_tenant_kib`.
 pub(super) struct TenantMemory {
-    /// What goes to its agents: rows in flight, and what waits to be written.
+    /// Data for its agents: rows in flight and the outbox.
     pub(super) outgoing: Arc<Pool>,
-    /// What comes from them: messages that are still arriving, and actions that wait.
+    /// Data from its agents: incomplete messages and waiting actions.
     pub(super) incoming: Arc<Pool>,
 }
 
@@ -56,7 +56,7 @@ impl Share {
         self.own = bytes;
     }
 
-    /// Another share of the same pool becomes part of this one.
+    /// Merges another share of the same pool into this one.
     pub(super) fn join(&mut self, mut other: Self) {
         let bytes = self.own + other.own;
         other.set(0);
@@ -72,13 +72,13 @@ impl Share {
         self.pool.max > 0 && self.pool.used.load(Relaxed) >= self.pool.max
     }
 
-    /// Whether the others use up the pool. One that is alone may have more than its limit.
+    /// Whether the other holders use up the pool. A single holder may exceed the limit.
     pub(super) fn is_full_without_own(&self) -> bool {
         self.pool.max > 0 && self.pool.used.load(Relaxed).saturating_sub(self.own) >= self.pool.max
     }
 
-    /// How many of these rows may be sent. When the tenant has too much in memory, a session gets one row at a time, so that
-    /// slow agents do not stop its other ones. Above the ceiling it waits.
+    /// How many of these rows may be sent. If the pool is full, a session without rows in flight gets one row, so that slow
+    /// agents of a tenant do not block its other agents. Above the ceiling it waits.
     pub(super) fn allow(&self, rows: usize) -> usize {
         match self.is_full() {
             true if self.own > 0 || self.is_over() => 0,

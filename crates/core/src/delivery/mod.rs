@@ -95,7 +95,7 @@ impl DeliveryPlane {
         stores.ledger.attach_listener(Arc::new(listener));
         for (instance, mut presence) in stores.sessions.presences().await? {
             if !presence.served_by.is_none() && !base.lease.is_other(presence.served_by) {
-                // The socket ended with the previous process. For the agent that was just now.
+                // The previous process ended and its sockets with it, so the agent was last seen now.
                 (presence.served_by, presence.session) = (DeskNo::NONE, SessionNo::NONE);
                 presence.seen_ms = base.env.now_ms();
             }

@@ -53,7 +53,7 @@ impl DeliveryPlane {
         let text = if presence.idle { "went idle and disconnected" } else { "disconnected" };
         self.publish_state(caller, "asleep", text);
         if let Err(error) = self.sessions.detach(instance, session, never_acks, seen_ms).await {
-            tracing::warn!(%error, "storing that a socket was closed failed");
+            tracing::warn!(%error, "storing the end of a session failed");
         }
         self.sockets.note_unserved(instance, Unserved::Look); // rows may be waiting already
     }

@@ -24,7 +24,7 @@ pub struct Served {
     claims: Arc<dyn Claims>,
     sockets: Arc<Sockets>,
     cooldown_ms: u64,
-    /// The number of this server under which its sessions are stored; 0: some are under another one.
+    /// The server number under which the store has all sessions of this server; 0 if some have another number.
     adopted_as: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ impl Served {
         let me = self.lease.me();
         let attached = self.sessions.attach(instance, me, gateway, now_ms).await?;
         if self.lease.me() != me {
-            self.adopted_as.store(0, Ordering::SeqCst); // the lease was lost while the store was asked
+            self.adopted_as.store(0, Ordering::SeqCst); // the lease was lost during the call
         }
         let before = &attached.before;
         if self.lease.is_other(before.served_by) {
@@ -62,8 +62,8 @@ impl Served {
         Ok((me, attached))
     }
 
-    /// A server that lost its lease has another number: its sessions go on under that one, so that others know who serves
-    /// their instances. Those that were replaced meanwhile are closed.
+    /// After a lost lease this server has a new number: moves its sessions to that number, and closes those that were
+    /// replaced in the meantime.
     pub(crate) async fn adopt_sessions(&self) -> Result<(), StoreError> {
         let me = self.lease.me();
         if self.adopted_as.swap(me.0, Ordering::SeqCst) == me.0 {
@@ -91,7 +91,7 @@ impl Served {
         Ok(())
     }
 
-    /// What is known of every instance, wherever its socket is.
+    /// Presence of every instance, with sockets at this server or another.
     pub async fn presences(&self) -> Result<HashMap<InstanceNo, Presence>, StoreError> {
         match self.lease.is_alone() {
             true => Ok(self.sockets.presences()),
@@ -112,7 +112,7 @@ impl Served {
         }
     }
 
-    /// Checks all instances with waiting mail: at the start, and when a desk is gone that may have served some of them.
+    /// Checks all instances with waiting mail: at the start, and after another server is gone that may have served some.
     pub async fn look_for_unserved(&self) -> Result<(), StoreError> {
         for row in self.ledger.waiting().await? {
             self.sockets.note_unserved(row.instance, Unserved::NewMail);
@@ -128,8 +128,8 @@ impl Served {
         }
     }
 
-    /// Finds what no hint announced: sockets that are behind the head of their ledger, instances that have no socket
-    /// here although the store says so (the answer was lost when it began or ended), sessions that were replaced, and
+    /// Finds changes whose hints were lost: sockets behind the head of their ledger, instances that the store assigns to
+    /// this server although it has no socket (the answer was lost when a session began or ended), replaced sessions, and
     /// results.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
         let (me, mut sessions) = (self.lease.me(), self.sockets.sessions());
@@ -150,7 +150,7 @@ impl Served {
                 Some(mailbox) if mailbox.newest() >= newest => {}
                 None if newest.is_none() => {}
                 Some(mailbox) if mailbox.is_idle() => {
-                    mailbox.note_newest(newest); // once
+                    mailbox.note_newest(newest); // so that this is noted once
                     self.sockets.note_unserved(instance, Unserved::NewMail);
                 }
                 Some(mailbox) => mailbox.look(),
@@ -182,7 +182,7 @@ impl Served {
                 self.bus.send(To::Desk(desk), Hint::Results(instance));
                 Ok(())
             }
-            Ok(_) => self.take_parked(vec![instance]).await, // it may have connected just now
+            Ok(_) => self.take_parked(vec![instance]).await, // the instance may have just connected here
             Err(error) => Err(error),
         };
         if let Err(error) = passed_on {
@@ -253,7 +253,7 @@ impl Served {
         self.lease.is_alone()
     }
 
-    /// Other servers look for the instance of this tenant that runs the session.
+    /// Asks other servers to interrupt this session of the tenant.
     pub(super) fn interrupt_turn_elsewhere(&self, tenant: &TenantId, session_key: &SessionKey) {
         self.bus.send(To::All, Hint::InterruptTurn(tenant.clone(), session_key.clone()));
     }
@@ -268,7 +268,7 @@ impl Served {
         Ok(is_there.then_some(presence.served_by))
     }
 
-    /// Whether others take this server for a live one, if there are others.
+    /// Whether other servers, if there are any, consider this one live.
     pub(super) fn may_act(&self) -> bool {
         !self.bus.has_others() || self.lease.is_good()
     }

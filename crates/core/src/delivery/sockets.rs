@@ -24,7 +24,7 @@ const ROWS_MAX_BYTES: usize = 4 << 20;
 /// for the next socket, and an interrupt is refused.
 const ORDERS_MAX: usize = 1024;
 const ORDERS_MAX_BYTES: usize = 4 << 20;
-/// What a socket has also when the memory of its tenant is used up.
+/// Memory that a socket has even if that of its tenant is used up.
 const ORDERS_FREE_BYTES: usize = 64 << 10;
 /// Rows given up that are remembered per instance, for `frontdesk doctor`.
 const GIVEN_UP_MAX: usize = 32;
@@ -198,7 +198,8 @@ impl Mailbox {
         self.notify.notified().await;
     }
 
-    /// The row is over: the session must not wait for its ack. If it cannot be told, the next one starts without the row.
+    /// The row was dropped: the session must stop waiting for its ack. If its order queue is full, the session is closed,
+    /// and the next one does not read the row.
     pub fn row_dropped(&self, seq: Seq) {
         if !self.order(Order::Dropped(seq)) {
             self.order(Order::Close(Close::TryLater));
@@ -339,7 +340,7 @@ pub enum Unserved {
     Look,
     /// New mail arrived that no socket of it has received.
     NewMail,
-    /// Its wake URL was set or changed: calls of the previous one, or that there was none, count no more.
+    /// The wake URL was set or changed: reset the retry state of the previous URL.
     NewUrl,
 }
 

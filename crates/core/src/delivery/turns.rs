@@ -10,9 +10,9 @@ pub(super) const TURN_MS: u64 = 30 * 60 * 1000;
 
 /// Keys and chats of one agent's sessions. If there are more, the older half is forgotten.
 const BYTES_MAX: usize = 1 << 20;
-/// While the agent has no socket.
+/// Limit while the agent is not connected.
 const BYTES_ABSENT_MAX: usize = 16 << 10;
-/// Of an entry, beside its texts.
+/// Fixed overhead counted per entry, in addition to its strings.
 const ENTRY_BYTES: usize = 128;
 
 /// By session key: the chat, and when the newest row went out.
@@ -20,7 +20,8 @@ const ENTRY_BYTES: usize = 128;
 pub(super) struct RunningTurns {
     sessions: TextMap<SessionKey, (ChatId, u64)>,
     bytes: usize,
-    /// The socket for which the ledger was read. With another one, there may be rows that another server sent.
+    /// The socket for which the ledger was read. After a new socket it must be read again, because another server may have
+    /// sent rows in between.
     complete_for: Option<u64>,
 }
 
@@ -72,7 +73,7 @@ impl RunningTurns {
         let half = self.sessions.len() / 2;
         let mut times: Vec<u64> = self.sessions.values().map(|(_, at_ms)| *at_ms).collect();
         let (_, &mut median, newer) = times.select_nth_unstable(half);
-        // Many may have the time of the median.
+        // Several entries may have the median time; only as many as needed are kept.
         let mut left = half.saturating_sub(newer.iter().filter(|at_ms| **at_ms > median).count());
         self.retain(|at_ms| {
             let is_tie = at_ms == median && left > 0;
@@ -86,12 +87,12 @@ impl RunningTurns {
         self.bytes = self.sessions.iter().map(|(key, (chat_id, _))| bytes_of(key, chat_id)).sum();
     }
 
-    /// Whether every turn of the time before this socket is known.
+    /// Whether all turns from before this socket are known.
     pub(super) fn is_complete_for(&self, socket: u64) -> bool {
         self.complete_for == Some(socket)
     }
 
-    /// What the ledger has of the time before.
+    /// Adds the turns from before this socket, as read from the ledger.
     pub(super) fn complete(&mut self, socket: u64, stored: Vec<SentTurn>) {
         for SentTurn { session_key, chat_id, at_ms } in stored {
             if self.sessions.get(&session_key).is_none_or(|(_, known_ms)| *known_ms < at_ms) {

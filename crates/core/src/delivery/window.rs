@@ -11,11 +11,11 @@ use frontdesk_wire::{ChatId, Seq, SessionKey, SessionNo};
 
 use crate::port::store::{Delivery, Position, Settlement};
 
-/// A row that was answered but not acked for this long proves that the gateway does not ack.
+/// A row that was answered but stays unacked for this long proves that the gateway does not ack.
 const EVIDENCE_MS: u64 = 60_000;
 /// Without acks, a row is settled if it is this old, and a ping that was written after it was answered.
 const HEALTHY_MS: u64 = 10_000;
-/// Maximum of answered, unacked rows of a gateway that has not acked yet, in windows.
+/// Limit for rows in flight including answered ones, as a multiple of the window.
 const ANSWERED_CAPS: usize = 16;
 /// Silence of this length after a probe means that the peer is dead: with an ack limit of 5 s, within 9 s.
 const PROBE_GRACE_MS: u64 = 3_000;
@@ -31,16 +31,16 @@ const FLIGHT_MAX_BYTES: usize = 4 << 20;
 /// A row of a gateway that acks is resent if it is unacked for this many ack limits while later rows were acked:
 /// after 30 s with the default limit.
 const RESEND_LIMITS: u64 = 6;
-/// The same for the oldest row if no later one was acked: the gateway may be slow with all of them.
+/// The same for the oldest row if no later one was acked: longer, because the gateway may just be slow.
 pub const STUCK_LIMITS: u64 = 12;
-/// A row of a gateway that has not acked anything yet is reported after this many: after 5 minutes.
+/// An unacked row of a gateway that has not acked anything yet is reported after this many ack limits: 5 minutes.
 const UNPROVEN_LIMITS: u64 = 60;
 /// After this many resends the row is given up, if later ones were acked.
 pub const RESENDS_MAX: u8 = 3;
-/// A gateway that acks gets no further rows if one has this age and nothing was received for as long. If it is frozen,
-/// fewer rows are sent twice.
+/// A gateway that acks gets no further rows while one is unacked for this long without any sign of life. If the gateway
+/// is frozen, fewer rows have to be sent again later.
 const FROZEN_MS: u64 = 2_000;
-/// Acked rows above one that is not. They are saved with each ack, so while there are more, no rows above them are sent.
+/// Acked rows above an unacked one. Each save writes all of them, so above this number no further rows are sent.
 const AHEAD_MAX: usize = 1_024;
 
 struct Flight {
@@ -51,7 +51,7 @@ struct Flight {
     /// How often it was resent.
     resends: u8,
     answered: bool,
-    /// When the gateway last said that it is at work on it.
+    /// When the gateway last reported this row in `inbound_working`.
     working_ms: Option<u64>,
     delivery: Arc<Delivery>,
 }
@@ -87,11 +87,11 @@ pub struct Window {
     ack_limit_ms: u64,
     /// Everything that is settled.
     position: Position,
-    /// The part of it that is known: by acks, or because it was stored so.
+    /// The part that is certain: acked, or loaded from the store.
     acked: Position,
     /// Rows were settled without an ack since the last save.
     has_inferred: bool,
-    /// What a save in progress will have made known.
+    /// The acked position once the running save succeeds.
     saving: Option<Position>,
     /// Highest row written to this socket.
     cursor: Seq,
@@ -103,12 +103,12 @@ pub struct Window {
     acked_through: Seq,
     last_received_ms: u64,
     probed_ms: Option<u64>,
-    /// When a silent peer was last pinged earlier than that.
+    /// When a silent peer last got an early ping, before a probe was due.
     nudged_ms: u64,
-    /// Pings that were not answered yet, oldest first: what was written before this time is in front of the ping.
+    /// Times of unanswered pings, oldest first. Everything written before a ping was sent ahead of it.
     pings: VecDeque<u64>,
-    /// What was written before this time has arrived. Other frames of the peer prove nothing: they may have been sent before
-    /// it read the row, and a peer that then vanishes has not got it.
+    /// Everything written before this time has arrived, as a pong showed. Other frames of the peer prove nothing, because
+    /// they may have been sent before it read the row.
     arrived_ms: u64,
     unsaved: bool,
 }
@@ -140,7 +140,7 @@ impl Window {
     /// Number of rows that may be sent now. Rows that the gateway is working on do not count, nor those that a gateway that
     /// never acked has answered, because it has received them; both up to a limit.
     pub fn room(&self, now_ms: u64) -> usize {
-        // A new socket sends the rows below those first.
+        // A new socket first sends the unacked rows below the acked ones.
         let is_ahead = self.position.above.len() >= AHEAD_MAX
             && self.position.above.last().is_some_and(|acked| self.cursor >= *acked);
         if self.is_frozen(now_ms) || is_ahead || self.bytes() >= FLIGHT_MAX_BYTES {
@@ -152,17 +152,17 @@ impl Window {
         self.cap.saturating_sub(unanswered).min(ceiling)
     }
 
-    /// Rows that the gateway may still have to read.
+    /// Rows that the gateway may not have read yet.
     fn unanswered(&self) -> impl Iterator<Item = &Flight> {
         self.flight.iter().filter(|row| self.acks == Acks::Seen || !row.answered)
     }
 
-    /// Of these rows.
+    /// Bytes of the rows that the gateway may not have read yet.
     pub fn bytes(&self) -> usize {
         self.unanswered().map(|row| row.delivery.json.len()).sum()
     }
 
-    /// It acks, a row that it is not at work on has some age, and nothing was received since. A slow gateway still sends
+    /// A gateway that acks has left a row unacked for a while and has sent nothing since. A slow gateway would still send
     /// acks, frames or pongs.
     fn is_frozen(&self, now_ms: u64) -> bool {
         self.owes_an_ack_since(now_ms, FROZEN_MS)
@@ -174,8 +174,8 @@ impl Window {
         self.acks == Acks::Seen && owed.is_some_and(is_silent)
     }
 
-    /// Since when a row that the gateway is not at work on is unacked. Of a gateway that has not acked yet only after a time:
-    /// it may be at work on its first message, and a version that does not ack.
+    /// Since when a row is unacked that is not reported as being worked on. For a gateway that has not acked yet it is
+    /// reported only after a while: its version may not ack, or it may still work on its first message.
     pub fn unacked_since_ms(&self, now_ms: u64) -> Option<u64> {
         let owed = self.unanswered().filter(|row| row.working_ms.is_none()).map(|row| row.first_ms).min();
         let is_reported = |since_ms: &u64| match self.acks {
@@ -289,7 +289,7 @@ impl Window {
         }
     }
 
-    /// Something of the peer arrived.
+    /// Data arrived from the peer.
     pub fn received(&mut self, now_ms: u64) {
         self.last_received_ms = now_ms;
     }
@@ -340,7 +340,7 @@ impl Window {
             self.note_ping(now_ms, is_flushed, is_pinging);
             return Health::Probe;
         }
-        // A peer that only has nothing to say answers before rows are held back.
+        // An early ping: a healthy peer that has nothing to send answers it before rows are held back.
         let is_quiet = self.owes_an_ack_since(now_ms, FROZEN_MS / 2);
         if is_quiet && now_ms.saturating_sub(self.nudged_ms) >= FROZEN_MS / 2 && self.pings.len() < PINGS_MAX {
             self.nudged_ms = now_ms;
@@ -374,7 +374,7 @@ impl Window {
         self.unsaved
     }
 
-    /// What is to be saved, once per change.
+    /// The settlement to save, once per change.
     pub fn take_unsaved(&mut self) -> Option<Settlement> {
         if !std::mem::take(&mut self.unsaved) {
             return None;
@@ -383,7 +383,7 @@ impl Window {
         Some(Settlement { acked: self.acked.clone(), inferred: self.saving.clone(), session: SessionNo::NONE })
     }
 
-    /// It was saved as a whole, so that what was inferred is known now.
+    /// The whole settlement was stored, so inferred rows are certain from now on.
     pub fn saved(&mut self) {
         if let Some(saved) = self.saving.take() {
             self.acked.merge(&saved);

@@ -85,7 +85,12 @@ impl StoredVerdict {
         if let Some(line) = own.as_mut().filter(|line| line.layer == Layer::Owner.name() && line.outcome == "withheld")
         {
             line.value.clear(); // the other agent of the user is not disclosed
-            line.text = "the author's messages here go to another of their agents".into();
+            line.text = match line.rule.as_str() {
+                "prompt" => "the button belongs to a prompt of another agent".into(),
+                _ => {
+                    "the author is linked to several agents, and another one receives the messages of this chat".into()
+                }
+            };
         }
         own.unwrap_or_else(|| Considered {
             instance: instance.clone(),
@@ -116,7 +121,7 @@ fn explain(tenant: &TenantId, platform: &str, instance: &InstanceId, layer: &str
         ),
         ("tenant", "refused") => format!("the event was refused: {value}"),
         ("owner", "author") => "the event names no author".into(),
-        ("owner", "desk") => format!("the server answered this itself: {value}"),
+        ("owner", "desk") => format!("the server handles the command {value} itself; agents do not receive it"),
         ("owner", "sender") if instance.is_empty() => {
             format!("it reports on a message of {value:?}, which does not exist any more")
         }

@@ -19,10 +19,10 @@ const ALL_MAX: usize = 200_000;
 #[derive(Default)]
 pub struct VisibilityCache {
     cached: Mutex<Cached>,
-    /// Increased by every `forget`, so that an answer requested before it is not stored after it. By the hash of the chat,
-    /// so that people who come and go in one chat do not disable the cache for all others.
+    /// Increased by every `forget`, so that an answer requested before it is not stored after it. One counter per hash of
+    /// the chat, so that changes in one chat do not invalidate look-ups of all others.
     ages: Ages,
-    /// The same for what concerns all chats of a bot.
+    /// The same for changes that affect all chats of a bot.
     bot_ages: Ages,
 }
 
@@ -74,7 +74,7 @@ pub struct Spot<'a> {
     chat_id: &'a ChatId,
 }
 
-/// A chat about which the platform is asked, with the ages of the cache at that time.
+/// A look-up in progress, with the counters of the cache at its start.
 #[derive(Clone, Copy)]
 pub struct VisibilityLookup<'a> {
     spot: Spot<'a>,

@@ -11,7 +11,7 @@ use crate::port::store::{EventFile, SealedMedia};
 
 pub(super) fn check(files: &[RemoteFile]) -> Result<(), DeskError> {
     if files.len() > REMOTE_MEDIA_MAX {
-        let text = format!("the event has {} files; at most {REMOTE_MEDIA_MAX} are taken", files.len());
+        let text = format!("the event has {} files; at most {REMOTE_MEDIA_MAX} are accepted", files.len());
         return Err(DeskError::BadRequest(text));
     }
     if files.iter().any(|file| file.handle.expose().is_empty() || file.handle.expose().len() > HANDLE_MAX_BYTES) {

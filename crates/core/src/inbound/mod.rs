@@ -341,8 +341,8 @@ impl InboundPlane {
             Ok(true) => Ok(()),
             Ok(false) => Err("the agent has disconnected, or too many interrupts wait for it"),
             Err(error) => {
-                tracing::error!(%error, "looking for the server that has the agent's socket failed; a turn was not interrupted");
-                Err("the store does not respond")
+                tracing::error!(%error, "looking up the agent's server failed; a turn was not interrupted");
+                Err("the store is unavailable")
             }
         }
     }

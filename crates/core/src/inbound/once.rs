@@ -9,16 +9,17 @@ use crate::gate;
 use crate::hash::short_hash;
 use crate::port::store::{Acceptance, Delivery, StoreError};
 
-/// For a person who answers a prompt after another one did.
+/// Shown to a user whose answer to a prompt came after another one.
 const ANSWERED: &str = "This was answered already.";
-/// For a `/stop` that comes again: whether the first one reached the agent is not stored.
+/// Shown for a repeated `/stop`. It is not stored whether the first one reached the agent.
 const STOP_REPEATED: &str =
-    "This was taken as an interrupt when it came first; if the agent still works, send /stop again.";
-const NOT_KNOWN: &str = "It is not known who has answered this.";
+    "This /stop was received before and is not repeated. If the agent is still running, send /stop again.";
+const NOT_KNOWN: &str =
+    "It is not known whether this prompt was answered before: the store could not be read. Check the chat.";
 
 impl InboundPlane {
-    /// Whether this name was not claimed before. It is kept as the dedup key of an event without receivers, and deleted
-    /// with those: use it for names that are needed for hours only.
+    /// Claims a name; false if it was claimed before. The claim is the dedup key of an event without receivers and is
+    /// deleted with such events, so use it only for names that are needed for hours.
     pub async fn claim_once(&self, tenant: &TenantId, kind: &str, name: &str) -> Result<bool, StoreError> {
         let delivery = Delivery {
             event: EventId::default(),

@@ -11,11 +11,11 @@ use frontdesk_wire::BotId;
 
 use crate::port::platform::{Part, PlatformBot};
 
-/// How long a part is left to the other servers.
+/// How long a part beyond this server's share is left for other servers.
 const LEFT_MS: u64 = 5_000;
-/// How long a server has more than its share before it gives one part away.
+/// A server that has more than its share gives one part away after this time.
 const GIVE_AFTER_MS: u64 = 30_000;
-/// That time is doubled if no server takes what was given away, up to this.
+/// Maximum of that time. It is doubled each time no other server takes the part.
 const GIVE_AFTER_MAX_MS: u64 = 3_600_000;
 
 /// A part of a bot, which one server at a time listens to.
@@ -23,12 +23,12 @@ const GIVE_AFTER_MAX_MS: u64 = 3_600_000;
 pub struct PartName {
     pub platform: String,
     pub bot: BotId,
-    /// The whole of a bot with several parts does not listen: it keeps their number.
+    /// For a bot with several parts, the whole does not listen; its holder manages the number of parts.
     pub part: Part,
 }
 
 impl PartName {
-    /// The part stands where an id of a bot cannot stand, so that no other bot has this duty.
+    /// The name of the duty. The part is placed where no bot id can be, so the name is unique.
     pub fn duty(&self) -> String {
         let Self { platform, bot, part } = self;
         if part.is_whole() { format!("listen {platform} {bot}") } else { format!("listen {part} {platform} {bot}") }
@@ -51,7 +51,7 @@ pub struct Share {
     left: HashMap<PartName, u64>,
     /// Parts that were given away.
     given: HashSet<PartName>,
-    /// (platform, bot) of which this server has more than its share.
+    /// Bots of which this server may have more than its share.
     over: HashMap<PlatformBot, Over>,
 }
 
@@ -60,7 +60,7 @@ struct Over {
     give_after_ms: u64,
 }
 
-/// Of `count` parts.
+/// The number of parts that each of the live servers should have.
 fn share(count: u32, live: usize) -> usize {
     (count as usize).div_ceil(live.max(1))
 }
@@ -70,7 +70,7 @@ fn bot_of(name: &PartName) -> PlatformBot {
 }
 
 impl Share {
-    /// Whether to try to take this part, of whose bot the server has so many.
+    /// Whether to try to take this part. `held`: parts of the bot that this server has.
     pub fn may_take(&mut self, name: &PartName, held: usize, live: usize, now_ms: u64) -> bool {
         if name.part.is_whole() {
             return true;
@@ -97,7 +97,7 @@ impl Share {
         }
     }
 
-    /// Whether to give this part away. The server has so many of its bot.
+    /// Whether to give this part away. `held`: parts of the bot that this server has.
     pub fn gives(&mut self, name: &PartName, held: usize, live: usize, now_ms: u64) -> bool {
         let over = self.over.entry(bot_of(name)).or_insert(Over { since_ms: None, give_after_ms: GIVE_AFTER_MS });
         if held <= share(name.part.count, live) {
@@ -113,7 +113,7 @@ impl Share {
         true
     }
 
-    /// Parts that are not wanted any more.
+    /// Forgets parts that are not wanted any more.
     pub fn forget_others(&mut self, is_wanted: impl Fn(&PartName) -> bool) {
         self.left.retain(|name, _| is_wanted(name));
         self.given.retain(&is_wanted);

@@ -15,7 +15,8 @@ impl OutboundPlane {
         while let Some((job, replaced)) = lane.next() {
             let Job { request_id, identity, alternatives, identities, action, asked_ms, room, memory } = job;
             let result = if self.env.steady_ms().saturating_sub(asked_ms) > WAIT_MAX_MS {
-                let text = "it waited too long behind other actions of this socket, and was not sent";
+                let text =
+                    "the action waited too long behind other actions of this socket; nothing was sent; try again later";
                 let (platform, bot) = &identity;
                 let chat_id = action.act.chat();
                 let result = ActionResult::refused(Code::RateLimited, text);

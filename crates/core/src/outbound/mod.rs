@@ -383,13 +383,15 @@ impl OutboundPlane {
         }
         let looking = tokio::time::timeout(LOOK_LIMIT, found.look(acting_as, chat_id, None)).await;
         let looking = looking.map_err(|_| {
-            let text = "the platform did not say in time whose chat this is; nothing was sent";
+            let text = "the platform did not report in time which tenant this chat belongs to; nothing was sent";
             ActionResult::refused(Code::Unavailable, text)
         })?;
         let failed = |fault| match fault {
             LookFault::Store(error) => unavailable(&error),
             LookFault::Platform(error) => {
-                let text = format!("the platform did not say whose chat this is ({error}); nothing was sent");
+                let text = format!(
+                    "the platform did not report which tenant this chat belongs to ({error}); nothing was sent"
+                );
                 ActionResult::refused(Code::Unavailable, text)
             }
         };

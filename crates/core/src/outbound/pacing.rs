@@ -27,7 +27,7 @@ pub(super) struct Pacer {
 #[derive(Default)]
 struct AllBots {
     by_platform: HashMap<String, HashMap<BotId, Arc<BotQueue>>>,
-    /// Queues that are created from now on are closed as well.
+    /// The server stops: new queues are created closed.
     is_closed: bool,
 }
 
@@ -41,7 +41,7 @@ impl AllBots {
 struct Timer {
     env: Arc<dyn Env>,
     due: Mutex<BTreeSet<(u64, Name)>>,
-    /// An earlier time was set.
+    /// Notified when an earlier time was set.
     earlier: Notify,
 }
 
@@ -55,7 +55,7 @@ struct BotQueue {
 struct Queue {
     scheduler: Scheduler,
     waiters: HashMap<Ticket, oneshot::Sender<WaitEnd>>,
-    /// Waiting results of actions that this one superseded.
+    /// Callers of superseded actions that wait for the result of this one.
     followers: HashMap<Ticket, Vec<oneshot::Sender<ActionResult>>>,
     again_ms: Option<u64>,
     is_closed: bool,
@@ -100,11 +100,11 @@ pub(super) enum NotBegun {
 }
 
 pub(super) enum Next {
-    /// It was carried out, after this time in the queue.
+    /// The platform has answered. `waited_ms`: time spent in the queue.
     Over { waited_ms: u64 },
-    /// The platform refused it for its rate: wait for another turn.
+    /// The platform limited the rate: wait for another turn.
     Again,
-    /// The same, and there is no time left to try again.
+    /// The platform limited the rate, and there is no time left to try again.
     Limited { retry_after_ms: u64 },
 }
 
@@ -356,7 +356,10 @@ impl Drop for QueueSlot {
         let result = if queue.scheduler.is_in_flight(self.ticket) {
             unknown()
         } else {
-            ActionResult::refused(Code::RateLimited, "a later edit replaced this one and was not sent in time")
+            ActionResult::refused(
+                Code::RateLimited,
+                "this edit was replaced by a later one, which was not sent; send the latest text again",
+            )
         };
         queue.scheduler.withdraw(self.ticket);
         queue.waiters.remove(&self.ticket);
@@ -366,7 +369,7 @@ impl Drop for QueueSlot {
 }
 
 fn unknown() -> ActionResult {
-    let text = "timed out: a later edit replaced this one, and its outcome is unknown";
+    let text = "timed out: this edit was replaced by a later one, whose outcome is unknown";
     ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }
 }
 

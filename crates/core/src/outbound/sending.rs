@@ -240,7 +240,8 @@ impl PartResult {
                 (Code::RateLimited, text)
             }
             NotBegun::Late { waited_ms } => {
-                let text = format!("it waited {} s for earlier actions of this chat or bot", seconds(*waited_ms));
+                let text =
+                    format!("the action waited {} s behind earlier actions of this chat or bot", seconds(*waited_ms));
                 (Code::RateLimited, format!("{text}; nothing was sent"))
             }
             NotBegun::Closed => (Code::Unavailable, "the server is stopping; nothing was sent".to_owned()),
@@ -269,7 +270,7 @@ async fn act_in_time(
             ambiguous: true,
             ..ActionResult::refused(
                 Code::Unknown,
-                "timed out: the platform did not answer, and it may have happened all the same",
+                "timed out: the platform did not answer; the action may have been carried out; check the chat before you repeat it",
             )
         }),
     }

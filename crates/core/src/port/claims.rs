@@ -29,24 +29,24 @@ pub struct Handoff {
 }
 
 pub trait Claims: Send + Sync {
-    /// This server does the task, and no other one (within the server its own memory decides), until `release`, for
-    /// `limit_ms` at most, or until this one is gone. `live` are the servers that are known to be live; the list may be
-    /// some seconds old, so a store that several servers share looks at their leases as well.
+    /// Claims a task for this server until `release`, until `limit_ms` has passed, or until the server is gone. A server
+    /// may claim its own task again. `live` are the servers known to be live; the list may be some seconds old, so a store
+    /// that several servers share checks their leases as well.
     fn claim(&self, mark: Mark, me: DeskNo, live: Vec<DeskNo>, limit_ms: u64, now_ms: u64) -> Stored<'_, bool>;
     fn release(&self, marks: Vec<Mark>, me: DeskNo) -> Stored<'_, ()>;
     /// How often the task was tried in its window.
     fn tries(&self, mark: Mark, now_ms: u64) -> Stored<'_, u32>;
-    /// Counts one try more; the first one begins a window.
+    /// Counts one more try; the first one starts a window.
     fn note_try(&self, mark: Mark, window_ms: u64, now_ms: u64) -> Stored<'_, ()>;
-    /// The server with this name hands the message to its connectors, once, however often it is added: after it was released,
-    /// or after [`HANDOFF_HELD_MS`]. False: too many wait.
+    /// Queues a message for the connectors of the server with this name; adding it again has no effect. The handoff starts
+    /// after `release_handoffs`, or after [`HANDOFF_HELD_MS`]. False: too many are queued.
     fn add_handoff(&self, server: String, event: EventId, now_ms: u64) -> Stored<'_, bool>;
     fn release_handoffs(&self, event: EventId) -> Stored<'_, ()>;
-    /// Those that may begin, in the order in which they were added.
+    /// Handoffs that may start, in the order in which they were added.
     fn handoffs(&self, server: String, limit: usize, now_ms: u64) -> Stored<'_, Vec<Handoff>>;
     fn drop_handoff(&self, id: u64) -> Stored<'_, ()>;
-    /// Keeps a result for the next socket of an instance. False: it has too many.
+    /// Keeps a result for the next socket of an instance. False: the limit of the instance is reached.
     fn park(&self, instance: InstanceNo, line: String, now_ms: u64) -> Stored<'_, bool>;
-    /// The results that are kept for these instances, in the order in which they came. Each is given once.
+    /// Removes and returns the results kept for these instances, in order.
     fn take_parked(&self, instances: Vec<InstanceNo>, now_ms: u64) -> Stored<'_, Vec<(InstanceNo, String)>>;
 }

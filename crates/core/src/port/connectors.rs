@@ -6,8 +6,8 @@ use frontdesk_wire::InstanceId;
 use frontdesk_wire::agents::{AgentConnector, ConnectorSpec, Fault};
 
 pub trait Connectors: Send + Sync {
-    /// Opens a connector of this one agent. Errors that show without a call are refused here: a URL that is no allowed
-    /// destination, a folder outside the base.
+    /// Opens a connector of this agent. Fails for errors that can be found without a call, such as a URL that is not an
+    /// allowed destination or a folder outside the base.
     fn open(&self, agent_id: &InstanceId, spec: &ConnectorSpec) -> Result<Arc<dyn AgentConnector>, Fault>;
 }
 

@@ -6,6 +6,6 @@ use super::stored::Stored;
 /// of the bot, with its part if it has several.
 pub trait Cursors: Send + Sync {
     fn cursor<'a>(&'a self, platform: &'a str, bot: &'a str) -> Stored<'a, Option<String>>;
-    /// `token` is that of the duty to listen as the bot, in this part. `Conflict`: a later holder of the duty saved one.
+    /// `token` belongs to the duty to listen as this bot and part. `Conflict`: a later holder of the duty saved a cursor.
     fn save_cursor(&self, platform: String, bot: String, token: u64, cursor: String) -> Stored<'_, ()>;
 }

@@ -11,13 +11,13 @@ use super::stored::Stored;
 pub const FILTERS: [&str; 7] =
     ["domain_tags", "agent_id", "vault", "payload_type", "knowledge_type", "thread_status", "pinned"];
 
-/// Bytes of details in one answer. Further rows come without theirs, and can be read by their ids.
+/// Bytes of `detail` texts in one answer. Further rows are returned without it and can be read by id.
 pub const ANSWER_MAX_BYTES: usize = 16 << 20;
 
 /// A validated query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DataQuery {
-    /// All of them must occur; each is one or more words in a row. Empty is everything, newest first.
+    /// Phrases that must all occur; each is one or more consecutive words. Empty: all rows, newest first.
     pub phrases: Vec<String>,
     /// A key of [`FILTERS`], and the accepted values.
     pub filters: Vec<(String, Vec<Value>)>,
@@ -30,7 +30,7 @@ pub trait Data: Send + Sync {
     /// `row.id` is new; `score` is not stored.
     fn data_put<'a>(&'a self, tenant: &'a TenantId, row: PortableData) -> Stored<'a, ()>;
     fn data_get<'a>(&'a self, tenant: &'a TenantId, id: &'a str, now_s: u64) -> Stored<'a, Option<PortableData>>;
-    /// Best first: among the newest that match, ranked by how often and how densely the words occur. `score`
-    /// is between 0 and 1 and tells nothing of other tenants. Details up to [`ANSWER_MAX_BYTES`] in all.
+    /// Best first: the newest matches, ranked by number and density of hits. `score` is between 0 and 1 and discloses
+    /// nothing about other tenants. `detail` texts up to [`ANSWER_MAX_BYTES`] in total.
     fn data_query<'a>(&'a self, tenant: &'a TenantId, query: DataQuery) -> Stored<'a, Vec<PortableData>>;
 }

@@ -24,7 +24,7 @@ pub struct DeskRecord {
 }
 
 impl DeskRecord {
-    /// Of a server that has just enlisted.
+    /// The record of a server that has just enlisted.
     pub fn new(number: DeskNo, name: String, version: String, lease_until_ms: u64) -> Self {
         let (directory_seen, sockets, is_leaving, report) = (0, 0, false, String::new());
         Self { number, name, version, lease_until_ms, directory_seen, sockets, is_leaving, report }
@@ -38,14 +38,14 @@ pub const ABSENT_MS: u64 = 3_600_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renewal {
     pub directory_version: u64,
-    /// All desks with a good lease, this one included, by number.
+    /// All desks with a valid lease, this one included, sorted by number.
     pub live: Vec<DeskNo>,
     /// Those of them that are stopping, and take no duties.
     pub leaving: Vec<DeskNo>,
 }
 
-/// The lease decides who tries; the row decides who may. So each duty has a token that rises with every holder, and
-/// each write of a holder names it.
+/// A lease only decides which desk tries; the stored row decides which one succeeds. Each duty therefore has a token that
+/// rises with every holder, and each write of a holder names its token.
 ///
 /// `now_ms` is the caller's wall clock; a store that has a clock of its own uses that one.
 pub trait Desks: Send + Sync {
@@ -64,8 +64,8 @@ pub trait Desks: Send + Sync {
     fn resign(&self, me: DeskNo) -> Stored<'_, ()>;
     /// Stores what the desk reports of itself, for requests at other desks.
     fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()>;
-    /// Desks whose lease ran out in the last [`ABSENT_MS`], unless one of the same name is live, each with how many
-    /// milliseconds ago. Of each name the last one.
+    /// Desks whose lease expired within the last [`ABSENT_MS`], with the milliseconds since then: the last one of each
+    /// name, unless a desk of that name is live.
     fn absent(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, u64)>>;
     /// The live desks, by the clock of the store.
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>>;

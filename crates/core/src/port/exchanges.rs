@@ -9,7 +9,7 @@ use super::stored::Stored;
 
 /// An exchange that was not ended is removed this long after its time limit: its server could not reach the store.
 pub const EXCHANGE_LEFT_MS: u64 = 60_000;
-/// Exchanges that `left_exchanges` gives at once.
+/// Exchanges that `left_exchanges` returns at a time.
 pub const LEFT_MAX: usize = 100;
 
 /// A question, and who waits for the answer. Correlation ids are unique per tenant among exchanges in progress.
@@ -71,29 +71,28 @@ pub struct Mention {
 }
 
 /// `live` are the servers that are known to be live; the list may be some seconds old, so a store that several servers
-/// share looks at their leases as well. The asker of an exchange at a server that is gone does not wait any more.
+/// share checks their leases as well. An exchange whose server is gone has no waiting asker.
 pub trait Exchanges: Send + Sync {
-    /// False: an exchange with this correlation id is in progress. One whose asker has its answer is not. If an answer
-    /// is there without an asker, and the same agent is asked again, it is the answer to this one.
+    /// False: an exchange with this correlation id is in progress, i.e. its asker has no answer yet. If the store has an
+    /// undelivered answer and the same agent is asked again, that answer counts for this exchange.
     fn open_exchange(&self, exchange: Exchange, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, bool>;
-    /// The question is stored under another delivery id than it was given: it was asked before.
+    /// Sets the delivery id of a question that was asked before and is stored under its first id.
     fn name_question(&self, token: u64, delivery_id: String) -> Stored<'_, ()>;
-    /// The exchange that a message answers: its correlation id and the agent that was asked. One by its correlation id is
-    /// preferred.
+    /// The exchange that a message answers: its correlation id and the agent that was asked. A match by correlation id wins
+    /// over one by delivery id.
     fn meant_exchange(&self, mention: Mention) -> Stored<'_, Option<(String, InstanceNo)>>;
-    /// Takes the first reply of the agent that was asked as the answer; the same reply again is the same answer. If the
-    /// asker waits at the server that received it, it has the answer with that.
+    /// Stores the first reply of the asked agent as the answer; repeating the same reply has the same result. If the asker
+    /// waits at the server that received the reply, the answer also counts as delivered.
     fn answer_exchange(&self, reply: Reply, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, ReplyOutcome>;
-    /// The answers to these exchanges that are there. Their askers have them with that.
+    /// Returns the stored answers of these exchanges, and marks them as delivered.
     fn take_answers(&self, tokens: Vec<u64>) -> Stored<'_, Vec<(u64, StoredAnswer)>>;
-    /// The asker did not get the answer: the exchange has no asker any more, and the answer is kept for the asking
-    /// agent.
+    /// The asker did not get the answer: removes the asker, and keeps the answer for the asking agent.
     fn leave_answer(&self, token: u64, now_ms: u64) -> Stored<'_, ()>;
-    /// The server of these askers has another number: it had lost its lease.
+    /// Moves exchanges to the new number of a server that had lost its lease.
     fn adopt_exchanges(&self, me: DeskNo, tokens: Vec<u64>) -> Stored<'_, ()>;
-    /// The asker does not wait any more. Returns the answer, if there is one.
+    /// Ends an exchange, and returns its answer if it has one.
     fn end_exchange(&self, token: u64) -> Stored<'_, Option<StoredAnswer>>;
-    /// Forgets exchanges whose server is gone or did not end them. Returns those that were answered and are kept until
-    /// `end_exchange`: their askers may not have the answer.
+    /// Removes unanswered exchanges whose server is gone or did not end them. Returns answered ones, which are kept until
+    /// `end_exchange` because their answers may be undelivered.
     fn left_exchanges(&self, live: Vec<DeskNo>, now_ms: u64) -> Stored<'_, Vec<(Exchange, StoredAnswer)>>;
 }

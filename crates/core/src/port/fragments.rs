@@ -1,5 +1,5 @@
-//! Fragments of events: a vendor that delivers an album one photo per request, and each only after the last was answered.
-//! They are kept until the event is complete.
+//! Fragments of events, kept until the event is complete. Example: a vendor delivers an album one photo per request, and
+//! sends the next photo only after the last request was answered.
 //!
 //! A group is open until a server claims it. A claim fixes its fragments, so that every attempt makes the same event,
 //! and a later fragment begins another group.
@@ -10,7 +10,7 @@ use super::stored::Stored;
 
 /// How long the id of a joined fragment is remembered: a vendor whose request was not answered sends it again.
 pub const JOINED_KEPT_MS: u64 = 2 * 24 * 3_600_000;
-/// Of one bot, not yet joined.
+/// Limits for unjoined fragments of one bot.
 pub const FRAGMENTS_MAX: usize = 1_000;
 pub const FRAGMENTS_MAX_BYTES: usize = 16 << 20;
 
@@ -18,11 +18,11 @@ pub const FRAGMENTS_MAX_BYTES: usize = 16 << 20;
 pub struct Fragment {
     pub platform: String,
     pub bot: BotId,
-    /// The chat. Messages in it that come later than a group are stored after it.
+    /// The chat. A message that arrives later in it is stored after the group.
     pub chat_id: ChatId,
-    /// Names the event, among all of the bot.
+    /// Identifies the event among all events of the bot.
     pub group: String,
-    /// Tells it from the others of the bot.
+    /// Identifies the fragment among all fragments of the bot.
     pub id: String,
     pub at_ms: u64,
     pub sealed: Vec<u8>,
@@ -33,7 +33,7 @@ pub enum Held {
     New,
     /// It was stored before.
     Known,
-    /// The bot has as many as it may have. It was not stored.
+    /// The limit of the bot is reached; the fragment was not stored.
     Full,
 }
 

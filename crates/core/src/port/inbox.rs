@@ -44,7 +44,7 @@ pub struct StoredMessage {
     pub message: InboxMessage,
 }
 
-/// A wake that is asked for later.
+/// A wake that is planned for later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedWake {
     pub key: String,
@@ -57,17 +57,17 @@ pub trait Inbox: Send + Sync {
     fn messages(&self, agent: InstanceNo, after: InboxSeq, limit: usize) -> Stored<'_, Vec<StoredMessage>>;
     /// The position of the newest message, 0 for none.
     fn newest_message(&self, agent: InstanceNo) -> Stored<'_, InboxSeq>;
-    /// The message that an event became.
+    /// The message that was stored for an event.
     fn message_of(&self, event: EventId) -> Stored<'_, Option<StoredMessage>>;
-    /// Stores the results of the connectors, and the new kind and session of the message. With `seen`, only if the
-    /// receipts still are these: another server may have added some. Returns whether it was stored.
+    /// Stores receipts, kind and session of the message. With `seen`, only if the stored receipts equal it, because another
+    /// server may have added some. Returns whether it was stored.
     fn note_receipts(&self, event: EventId, seen: Option<String>, message: InboxMessage) -> Stored<'_, bool>;
     /// The newest messages of a tenant, newest first. At least the first 1,000 characters of each are there.
     fn recent_messages<'a>(&'a self, tenant: &'a TenantId, limit: usize) -> Stored<'a, Vec<StoredMessage>>;
     /// Numbers of the inboxes that have messages or planned wakes.
     fn inboxes(&self) -> Stored<'_, Vec<InstanceNo>>;
-    /// One step of erasing an inbox: what was planned for it, then its messages, the oldest first. Call it until it says
-    /// that there is no more. An inbox that is not erased to its end is still in `inboxes`.
+    /// One step of erasing an inbox: planned wakes, then messages, oldest first. Call it until `more` is false. An inbox that
+    /// is only partly erased is still listed by `inboxes`.
     fn drop_inbox(&self, agent: InstanceNo) -> Stored<'_, Purged>;
     fn plan_wake(&self, wake: PlannedWake) -> Stored<'_, ()>;
     fn planned_wake<'a>(&'a self, key: &'a str) -> Stored<'a, Option<PlannedWake>>;

@@ -52,10 +52,10 @@ impl Closing {
 pub trait Journal: Send + Sync {
     /// Stores an action before it is sent, with a first receipt id if it has one already. The store gives the id.
     fn open_entry(&self, entry: JournalEntry, receipt_id: Option<String>) -> Stored<'_, u64>;
-    /// Closes an entry whose outcome is not known yet; one that is known stays as it is. False: it was known.
+    /// Closes an entry that is still open. False: it has an outcome already, which is kept.
     fn close_entry(&self, id: u64, closing: Closing) -> Stored<'_, bool>;
-    /// Stores an id by which the entry is found later: that under which the vendor reports the outcome of a part, or one of
-    /// a prompt. The newest entry of a bot with this id has it.
+    /// Stores an id by which the entry is found later: the id under which the vendor reports the outcome, or one of a prompt.
+    /// An id belongs to the newest entry of the bot that has it.
     fn add_receipt(&self, id: u64, receipt_id: String) -> Stored<'_, ()>;
     /// Applies a late report of the vendor about a message of this bot. A failure overrides any outcome; a success
     /// overrides only an unknown outcome of a message with one part. The note is added, once. `None`: no such message.
@@ -67,7 +67,7 @@ pub trait Journal: Send + Sync {
         outcome: Outcome,
         note: &'a str,
     ) -> Stored<'a, Option<JournalEntry>>;
-    /// The entry that has the first of these receipt ids that is known.
+    /// The entry of the first known one of these receipt ids.
     fn entry_of_receipt<'a>(
         &'a self,
         platform: &'a str,

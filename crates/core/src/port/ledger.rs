@@ -31,8 +31,8 @@ pub struct Delivery {
 #[derive(Debug, Clone)]
 pub struct Acceptance {
     pub tenant: TenantId,
-    /// Names this attempt to store the event; 0 is no name. Repeated under the same name after an unknown outcome, the
-    /// event is still `fresh`. Set by [`Lease::accept`](crate::lease::Lease::accept).
+    /// Number of this attempt to store the event; 0 is none. If the outcome is unknown and the attempt is repeated under the
+    /// same number, the event is still `fresh`. Set by [`Lease::accept`](crate::lease::Lease::accept).
     pub attempt: u64,
     /// Dedup key: an event with a known key is a duplicate.
     pub dedup: Vec<u8>,
@@ -46,11 +46,11 @@ pub struct Acceptance {
     pub capabilities: Vec<SealedCapability>,
     /// The tenant may write to the chat from now on.
     pub reaches: bool,
-    /// It goes into an agent's inbox as well.
+    /// The message for an agent's inbox, if it goes there too.
     pub message: Option<InboxMessage>,
     /// Its line in the built-in chat. Boxed: most events have none, and acceptances are moved often.
     pub chat: Option<Box<ChatWrite>>,
-    /// Kept while one of its rows is unsettled. Nothing is stored for an event without receivers.
+    /// Files to keep while one of its rows is unsettled. Ignored for an event without receivers.
     pub files: Vec<EventFile>,
 }
 
@@ -102,7 +102,7 @@ impl PartialEq<(u64, u64)> for MadeRow {
     }
 }
 
-/// What has been settled of one instance's ledger: all up to `through`, and the few `above` it.
+/// Settled rows of one instance's ledger: all rows up to `through`, and single rows `above` it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Position {
     pub through: Seq,
@@ -157,8 +157,8 @@ pub struct Settlement {
     pub session: SessionNo,
     /// Acked rows. Accepted from any session.
     pub acked: Position,
-    /// Acked, or settled because the socket stayed healthy. Accepted only from the session that serves the instance: a
-    /// server that was suspended does not know whether a socket was healthy. `None`: no more than was acked.
+    /// Acked rows plus rows settled because the socket stayed healthy. Accepted only from the session that serves the
+    /// instance, because a server that was suspended cannot tell whether a socket was healthy. `None`: only acked rows.
     pub inferred: Option<Position>,
 }
 
@@ -189,7 +189,7 @@ pub struct SentTurn {
     pub at_ms: u64,
 }
 
-/// Rows of one instance that are looked through for its turns.
+/// Rows of one instance that are searched for its turns.
 pub const TURN_ROWS_MAX: usize = 20_000;
 /// Older rows among them that may be skipped: a replayed message is a new row with its old time.
 pub const TURN_ROWS_OLD_MAX: usize = 256;

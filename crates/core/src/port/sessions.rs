@@ -11,12 +11,12 @@ pub struct Presence {
     /// The desk that has its session; 0 is none. A desk that crashed may still be named.
     pub served_by: DeskNo,
     pub session: SessionNo,
-    /// Whose session that is, or was. Empty in a store of one server, which knows its sockets.
+    /// The gateway of the current or last session. Empty in a store of one server, which knows its sockets.
     pub gateway: GatewayId,
-    /// It said `going_idle` and has not dialed since. Of an agent: a wake waits for it.
+    /// The gateway sent `going_idle` and has not connected since. For an agent without a gateway: a wake is pending.
     pub idle: bool,
     pub seen_ms: u64,
-    /// People were notified that rows up to this one wait.
+    /// Users were notified about waiting rows up to this one.
     pub noticed_through: Seq,
     /// Its gateway was proven not to ack; an ack ends that.
     pub never_acks: bool,
@@ -26,9 +26,9 @@ pub struct Presence {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
     pub session: SessionNo,
-    /// Where it continues.
+    /// The position from which it continues.
     pub position: Position,
-    /// What was known before.
+    /// The presence before this session.
     pub before: Presence,
 }
 
@@ -40,14 +40,15 @@ pub trait Sessions: Send + Sync {
     /// A desk that lost its lease continues under this number, with those of its sessions that were not replaced
     /// meanwhile. Returns the instances of these.
     fn adopt(&self, me: DeskNo, sessions: Vec<(InstanceNo, SessionNo)>) -> Stored<'_, Vec<InstanceNo>>;
-    /// With a session: only while that one serves the instance.
+    /// With a session: has an effect only while that session serves the instance.
     fn mark_idle(&self, instance: InstanceNo, session: Option<SessionNo>, idle: bool) -> Stored<'_, bool>;
     fn mark_never_acks(&self, instance: InstanceNo) -> Stored<'_, ()>;
-    /// People are notified that rows wait, up to this one. Returns the previous such row; `None`: it is as far already.
+    /// Claims the notice about waiting rows up to this one. Returns the previous such row; `None`: users were notified up to
+    /// this row already.
     fn claim_notice(&self, instance: InstanceNo, through: Seq) -> Stored<'_, Option<Seq>>;
-    /// This server wakes the instance, and others leave it alone for `cooldown_ms`. False: another server that is `live` does,
-    /// or did so a short while ago. An instance that dials ends the claim. The list may be some seconds old: a store that
-    /// several servers share looks at their leases as well.
+    /// Claims waking the instance for `cooldown_ms`. False: another live server has the claim. The claim ends when the
+    /// instance connects. `live` may be some seconds old, so a store that several servers share checks their leases as
+    /// well.
     fn claim_wake(
         &self,
         instance: InstanceNo,

@@ -6,7 +6,7 @@ use frontdesk_wire::agents::{SkillMeta, SkillSource, SkillStatus, VersionInfo};
 use super::stored::Stored;
 use crate::hash::short_hash;
 
-/// Heads are read in pages, and may be large: a page that has this much ends.
+/// Heads are read in pages. A page ends when it has this many bytes.
 pub const PAGE_MAX_BYTES: usize = 16 << 20;
 
 /// A condition on the current head for a write.
@@ -18,26 +18,26 @@ pub enum Expect {
     Hash(String),
 }
 
-/// A new head. The store computes nothing but the token: what it is given is what it keeps.
+/// A new head. The store keeps it as given and computes only the token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkillWrite {
     pub tenant: TenantId,
     pub expect: Expect,
-    /// As it will be read back; `created_at` of an older head stays.
+    /// Metadata as returned by reads; `created_at` of an existing head is kept.
     pub meta: SkillMeta,
     pub source: String,
-    /// What the history says of it.
+    /// The entry for the history.
     pub version: VersionInfo,
 }
 
-/// A query, checked and in the form in which it is asked.
+/// A validated query.
 #[derive(Debug, Clone, Default)]
 pub struct SkillQuery {
-    /// Any of these; `None` does not filter by status, an empty list matches nothing.
+    /// Accepted statuses; `None` does not filter, an empty list matches nothing.
     pub statuses: Option<Vec<SkillStatus>>,
     pub author: Option<String>,
     pub name: Option<regex::Regex>,
-    /// All of them.
+    /// Tags that are all required.
     pub tags: Vec<String>,
     pub since_s: u64,
     pub offset: usize,
@@ -100,14 +100,14 @@ impl<'a> HeadPage<'a> {
     }
 }
 
-/// The length of the fields whose length a writer chooses.
+/// Bytes of the fields whose length the writer chooses.
 fn size(head: &SkillMeta) -> usize {
     let bag = head.metadata_bag.as_ref().map_or(0, |bag| serde_json::to_string(bag).map_or(0, |json| json.len()));
     bag + head.description.as_ref().map_or(0, String::len) + head.tags.iter().map(String::len).sum::<usize>()
 }
 
-/// A tenant's token after one more change of a head: the new state of `name`, or that it is gone. A chain, so that a
-/// restored older copy does not produce a token that once meant something else.
+/// The tenant's token after a change of a head: its new state, or `None` if it was deleted. The tokens form a hash chain,
+/// so that a restored backup does not produce a token that had another meaning before.
 pub fn next_token(token: &str, name: &str, now: Option<(SkillStatus, &str)>) -> String {
     let (status, hash) = now.map_or(("", ""), |(status, hash)| (status.name(), hash));
     hex::encode(short_hash(&[token, name, status, hash]))
@@ -119,10 +119,10 @@ pub const VERSIONS_MAX: usize = 1_000;
 pub const VERSIONS_DROPPED_MAX: usize = 64;
 
 pub trait Skills: Send + Sync {
-    /// Head, history and token in one commit; `Conflict` where `expect` does not hold or where the head is
-    /// another author's, and then nothing.
+    /// Writes head, history and token in one commit. `Conflict` if `expect` does not hold or the head has another author;
+    /// nothing is written then.
     fn skill_put(&self, write: SkillWrite) -> Stored<'_, ()>;
-    /// The head, or the newest row of history with this version. The metadata are the head's.
+    /// The head, or the newest history entry with this version; the metadata are those of the head.
     fn skill<'a>(
         &'a self,
         tenant: &'a TenantId,

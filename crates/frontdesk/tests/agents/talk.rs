@@ -110,6 +110,6 @@ async fn tail_reports_messages_between_agents() {
     plane.notify(json!({ "agent": "alice", "message": "psst", "origin": { "skill_name": "s" } })).await.expect(200);
     plane.wake("alice", json!({ "context": "up" })).await.expect(200);
     let told = plane.harness.follow(&mut tail, &["\"skipped\"", "\"degraded\""]).await;
-    assert!(told.contains("\"instance\":\"alice\"") && told.contains("inbox: kept"), "{told}");
+    assert!(told.contains("\"instance\":\"alice\"") && told.contains("inbox: stored"), "{told}");
     plane.finish().await;
 }

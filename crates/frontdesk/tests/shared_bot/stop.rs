@@ -26,7 +26,7 @@ async fn a_stop_that_was_not_sent_is_not_reported_as_sent() {
 
     mailbox.take_orders();
     let repeated = scene.take(stop).await; // by a client that got no answer
-    assert!(repeated.verdict.text.contains("taken as an interrupt when it came first"), "{}", repeated.verdict.text);
+    assert!(repeated.verdict.text.contains("was received before and is not repeated"), "{}", repeated.verdict.text);
     assert!(mailbox.take_orders().is_empty(), "a repeated one interrupts nothing");
 
     assert_eq!(scene.take(event("/stop")).await.verdict.text, "interrupt sent");

@@ -98,9 +98,9 @@ impl Session {
         let room = self.jobs.clone().try_acquire_many_owned(u32::try_from(bytes).unwrap_or(u32::MAX));
         let Some(room) = room.ok().filter(|_| has_room) else {
             let text = match has_room {
-                true => "too many actions of this agent wait, and this one was not sent; wait for some results",
+                true => "too many actions of this agent are waiting, and this one was not sent; wait for results first",
                 false => {
-                    "the agents of this tenant have too many actions waiting, and this one was not sent; wait for some results"
+                    "too many actions of this tenant's agents are waiting, and this one was not sent; wait for results first"
                 }
             };
             return Err(refuse(Some(&action), Code::RateLimited, text.into()));

@@ -16,9 +16,8 @@ use crate::directory::Caller;
 use crate::meters::Why;
 use crate::port::store::Settlement;
 
-/// What is left to do after a session. Until [`DeliveryPlane::release`] its last acks are not stored, and the instance that
-/// it served counts as connected: nobody is woken, and the next session waits for some seconds before it goes on without
-/// those acks.
+/// Work that remains after a session. Until [`DeliveryPlane::release`] its last acks are not stored and its instance counts
+/// as connected: the agent is not woken, and the next session waits some seconds before it continues without those acks.
 pub struct Ending {
     outbox: Outbox,
     pub close: Option<Close>,
@@ -36,7 +35,7 @@ impl Ending {
 /// Lanes that were not started, with their mailbox; their actions are still carried out.
 pub type Leftover = (Arc<Mailbox>, Vec<Arc<Lane>>);
 
-/// The serving of an instance by a session that ended.
+/// State of an ended session that served an instance.
 struct EndedServing {
     caller: Caller,
     mailbox: Arc<Mailbox>,

@@ -41,7 +41,7 @@ impl Session {
         if let Some(why) = directory.disproof(&self.caller) {
             return self.close(why);
         }
-        // No list at all says nothing: older gateways send none. An empty one takes back what was offered.
+        // Older gateways send no list, which changes nothing. An empty list removes the commands offered before.
         if let Some(commands) = commands {
             directory.offers().note(&self.caller, platform, &bot, commands);
         }

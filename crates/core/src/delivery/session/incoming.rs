@@ -14,7 +14,7 @@ pub(super) struct Incoming {
     share: Share,
     /// Bytes of the frame that is arriving.
     arriving: usize,
-    /// Since when they are more than [`ARRIVING_FREE_BYTES`].
+    /// When the frame exceeded [`ARRIVING_FREE_BYTES`].
     since_ms: Option<u64>,
 }
 
@@ -23,17 +23,17 @@ impl Incoming {
         Self { share: Share::new(&memory.incoming), arriving: 0, since_ms: None }
     }
 
-    /// Frames that are complete, and wait.
+    /// Counts the bytes of complete frames that wait to be processed.
     pub(super) fn book(&mut self, waiting_bytes: usize) {
         self.share.set(self.arriving + waiting_bytes);
     }
 
-    /// A frame is complete; the next one has its own time.
+    /// A frame is complete; the time limit starts again with the next one.
     pub(super) fn completed(&mut self) {
         self.since_ms = None;
     }
 
-    /// `is_paused`: nothing is read from the peer, so it has more time.
+    /// `is_paused`: nothing is read from the peer, so the time limit starts again.
     pub(super) fn is_overdue(&mut self, now_ms: u64, is_paused: bool) -> bool {
         if is_paused {
             self.since_ms = self.since_ms.map(|_| now_ms);
@@ -41,7 +41,7 @@ impl Incoming {
         self.since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= ARRIVING_MS)
     }
 
-    /// False: the other sockets of the tenant use up its memory.
+    /// False: the other sockets of the tenant have used up its memory.
     fn arrive(&mut self, bytes: usize, now_ms: u64) -> bool {
         self.since_ms = (bytes > ARRIVING_FREE_BYTES).then(|| self.since_ms.unwrap_or(now_ms));
         self.arriving = bytes;
@@ -52,8 +52,8 @@ impl Incoming {
 }
 
 impl Session {
-    /// So much of a WebSocket message has arrived, of which the session gets nothing before it is complete. 0: it is. The
-    /// lines before may have left the beginning of a frame.
+    /// Notes how many bytes of an incomplete WebSocket message have arrived; 0: it is complete. The session gets a message
+    /// only as a whole. `lines` may hold the beginning of a frame from earlier messages.
     pub fn arriving(&mut self, bytes: usize, now_ms: u64) {
         if bytes > 0 {
             self.note_received(now_ms, false);
@@ -64,7 +64,12 @@ impl Session {
         let count = self.delivery.meters.frames_bad.get_or_create(&Why { why: "no_memory" }).inc() + 1;
         if count.is_power_of_two() {
             let (gateway, setting) = (self.caller.gateway.as_str(), "relay.flight_per_tenant_kib");
-            tracing::warn!(gateway, setting, count, "socket closed: too much arrives from the agents of its tenant");
+            tracing::warn!(
+                gateway,
+                setting,
+                count,
+                "relay socket closed: unread input of its tenant reached the limit"
+            );
         }
         self.close(Close::TryLater);
     }

@@ -17,17 +17,17 @@ const LANES_MAX: usize = 64;
 
 pub struct Job {
     pub(crate) request_id: String,
-    /// The identity that the action names, or the first one that it can mean.
+    /// The identity that the action names, or the first candidate.
     pub(crate) identity: PlatformBot,
-    /// The others that it can mean.
+    /// The other candidates.
     pub(crate) alternatives: Vec<PlatformBot>,
     /// All identities for which the socket had sent a hello by then.
     pub(crate) identities: Arc<Vec<PlatformBot>>,
     pub(crate) action: Action,
     pub(crate) asked_ms: u64,
-    /// Its share of the byte limit of the socket.
+    /// Its part of the byte limit of the instance.
     pub(crate) room: OwnedSemaphorePermit,
-    /// And of the memory of the tenant.
+    /// Its part of the memory of the tenant.
     pub(crate) memory: Share,
 }
 
@@ -63,12 +63,12 @@ impl Lane {
         let mut next = next?;
         let Some(key) = replaces(&next.action.act) else { return Some((next, Vec::new())) };
         let mut replaced = Vec::new();
-        // Only up to the next action of another kind: what is deleted or finished in between stays so.
+        // Stops at the next action of another kind, so that an edit does not undo a delete or a final text in between.
         while let Some(mut later) = state.waiting.pop_front_if(|later| {
             replaces(&later.action.act).as_ref() == Some(&key)
                 && (&later.identity, &later.alternatives) == (&next.identity, &next.alternatives)
         }) {
-            // The oldest caller gives up first, and all of them hold their share until they are answered.
+            // The oldest request decides the time limit. All of them hold their share until they are answered.
             later.asked_ms = next.asked_ms.min(later.asked_ms);
             let Job { request_id, room, memory, .. } = std::mem::replace(&mut next, later);
             next.room.merge(room);

@@ -56,11 +56,11 @@ const WRITE_MS: u64 = 60_000;
 /// Interval of ticks while something is in flight, and otherwise.
 const BUSY_TICK_MS: u64 = 1_000;
 const IDLE_TICK_MS: u64 = 30_000;
-/// Time limit for acks when the server stops, and how often it is looked at.
+/// Time limit for acks when the server stops, and the interval at which it is checked.
 const LEAVE_MS: u64 = 500;
 const LEAVE_TICK_MS: u64 = 50;
-/// Acks are saved at most this often per session, and the first after a pause at once. What was acked within this time
-/// before a crash is sent again after it.
+/// Minimum interval between two saves of acks of a session. Rows acked within this time before a crash are sent again
+/// after it.
 const SAVE_PAUSE_MS: u64 = 10;
 /// Time limit for the first hello.
 const HELLO_MS: u64 = 30_000;
@@ -135,10 +135,10 @@ pub struct Session {
     /// Keeps the order of actions per chat.
     lanes: Lanes,
     jobs: Arc<Semaphore>,
-    /// The first one is being looked up.
+    /// Interrupts to look up; a look-up of the first one is running.
     interrupts: VecDeque<InterruptRequest>,
     ping: bool,
-    /// Since when a message is being written.
+    /// When writing the current message started.
     writing_since_ms: Option<u64>,
     closing: Option<Close>,
     /// The server stops: no more rows are sent, and acks are waited for until this time.
@@ -158,7 +158,7 @@ struct Serving {
 }
 
 impl Serving {
-    /// A peer that never acks owes none.
+    /// Whether acks are expected: not from a gateway that never acks.
     fn is_owed_acks(&self) -> bool {
         !self.window.is_empty() && self.window.acks != Acks::Never
     }
@@ -174,7 +174,7 @@ impl Serving {
 struct Saving {
     is_running: bool,
     at_ms: u64,
-    /// The gateway goes idle. Stored after its acks: what was acked is no reason to wake the agent.
+    /// The gateway goes idle. Stored after its acks, so that acked rows do not wake the agent.
     then_idle: bool,
 }
 
@@ -678,7 +678,7 @@ impl DeliveryPlane {
         let flipped = self.going_idle(caller, mailbox.session()).await;
         if let Err(error) = &flipped {
             // No ack, because it is not durable; the client closes anyway.
-            tracing::error!(%error, "storing that a gateway goes idle failed");
+            tracing::error!(%error, "storing the idle state of a gateway failed");
         }
         mailbox.order(Order::IdleDone(flipped == Ok(true)));
     }
