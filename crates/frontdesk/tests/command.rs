@@ -149,7 +149,7 @@ fn a_second_server_on_the_same_folder_is_refused() {
     let desk = Desk::start();
     let second = desk.run(&["serve", "--listen", "127.0.0.1:0"]);
     assert_eq!(second.status.code(), Some(1));
-    assert!(text(&second.stderr).contains("in use by another frontdesk process"), "{}", text(&second.stderr));
+    assert!(text(&second.stderr).contains("in use by another Frontdesk server"), "{}", text(&second.stderr));
 }
 
 /// Mode of each file and folder below a folder, and of the folder itself.

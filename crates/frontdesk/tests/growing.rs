@@ -46,7 +46,7 @@ async fn a_server_moves_to_postgres_and_back_with_all_it_has() {
     let (folder, url, one) = (text(alone.folder()), schema.url(), file("one"));
     assert!(done(&["export", &one, "--data-dir", &folder]).starts_with("exported "), "while it runs");
     assert!(refused(&["export", &one, "--data-dir", &folder]).contains("File exists"));
-    assert!(refused(&["import", &one, "--data-dir", &folder]).contains("in use by another frontdesk process"));
+    assert!(refused(&["import", &one, "--data-dir", &folder]).contains("in use by another Frontdesk server"));
     assert!(refused(&["import", &one, "--data-dir", &file("new")]).contains("has no master.key"));
     alone.kill().await;
 

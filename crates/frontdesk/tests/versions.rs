@@ -117,7 +117,7 @@ async fn what_a_newer_server_writes_does_not_stop_an_older_one() {
     // A version that needs a schema which this one does not know keeps it out.
     cluster.schema.run("UPDATE meta SET value = '100' WHERE key = 'needs'");
     let said = cluster.refused_start();
-    assert!(said.contains("needs version 100 of its schema, this frontdesk knows up to "), "{said}");
+    assert!(said.contains("needs version 100 of its schema; this version of Frontdesk knows up to "), "{said}");
     // Those that run cannot work with what it changed: they stop, and say why.
     for desk in &cluster.desks {
         let is_stopped = async || (desk.api.ask(Method::GET, "/readyz", "", None).await.ok()?.0 == 503).then_some(());

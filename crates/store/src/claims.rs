@@ -17,10 +17,10 @@ pub(crate) struct LocalClaims {
     held: Mutex<HashMap<Mark, (DeskNo, u64)>>,
     /// The number of tries, and the end of their window.
     tries: Mutex<HashMap<Mark, (u32, u64)>>,
-    /// Each with its server, and the time from which it may begin.
+    /// Handoffs with the name of their server and the time from which they may start.
     handoffs: Mutex<Vec<(String, u64, Handoff)>>,
     last_handoff: AtomicU64,
-    /// Each with the time when it was stored.
+    /// Results with the time when they were stored.
     parked: Mutex<HashMap<InstanceNo, Vec<(u64, String)>>>,
 }
 

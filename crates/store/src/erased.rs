@@ -1,4 +1,4 @@
-//! Results without their type. Handing work to a thread and waiting for it is compiled once, not once for each type.
+//! Type-erased results, so that passing work to a thread and waiting for it is compiled once, not once per type.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -13,14 +13,14 @@ pub(crate) fn erase<T: Send + 'static>(value: T) -> Erased {
     Box::new(value)
 }
 
-/// The value that was erased.
+/// Restores the type of an erased value.
 pub(crate) fn typed<T: 'static>(value: Erased) -> Result<T, StoreError> {
     value.downcast().map(|value| *value).map_err(|_| {
-        StoreError::Unknown("an operation of the store returned a result of another type (a bug in frontdesk)".into())
+        StoreError::Unknown("an operation of the store returned a result of another type (a bug in Frontdesk)".into())
     })
 }
 
-/// An answer whose value comes erased.
+/// Converts a future of an erased value into one of its type.
 pub(crate) fn answer<T: Send + 'static>(erased: Stored<'_, Erased>) -> Stored<'_, T> {
     Box::pin(Answer { erased, _type: PhantomData })
 }

@@ -59,14 +59,14 @@ impl Learned {
 }
 
 impl Tenants {
-    /// The tenant of an instance or agent. One that is not known yet has turns of its own.
+    /// The tenant of an instance or agent. An unknown one counts as an owner of its own.
     pub(crate) fn of(&self, number: impl Into<u64>) -> Owner {
         let number = number.into();
         let numbers = self.0.read().unwrap_or_else(PoisonError::into_inner);
         numbers.owners.get(&number).copied().unwrap_or(Owner(number))
     }
 
-    /// Learns from what was read.
+    /// Updates the map from directory records that were read.
     pub(crate) fn note(&self, changes: &Changes) {
         if changes.whole {
             *self.0.write().unwrap_or_else(PoisonError::into_inner) = Numbers::default();
@@ -75,7 +75,7 @@ impl Tenants {
         self.learn(Learned::from(records));
     }
 
-    /// Learns from what was written.
+    /// Updates the map from directory changes that were committed.
     pub(crate) fn learn(&self, learned: Learned) {
         let mut numbers = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for (key, it) in learned.0 {
@@ -90,10 +90,10 @@ impl Tenants {
     }
 }
 
-/// From this number on, reads whose callers are gone are removed before their turn.
+/// Above this number of queued reads of one owner, those whose callers are gone are removed.
 const UNWANTED_MIN: usize = 256;
 
-/// So many may read at a time.
+/// Limits concurrent reads, and lets owners take turns.
 #[derive(Clone)]
 pub(crate) struct ReadQueue(Arc<Mutex<Queue>>);
 
@@ -111,8 +111,7 @@ pub(crate) struct ReadPermit(Option<ReadQueue>);
 pub(crate) trait Pending: Send {
     /// False: the caller that wants its result is gone.
     fn is_wanted(&self) -> bool;
-    /// Hands the work over, with its permit, which is dropped when the work has ended. Does not wait. `Err`: nothing can be handed
-    /// over any more.
+    /// Starts the work without waiting. The permit must be dropped when the work has ended. `Err`: the executor is closed.
     fn begin(self: Box<Self>, permit: ReadPermit) -> Result<(), ReadPermit>;
 }
 
@@ -126,8 +125,8 @@ impl ReadQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the work when its owner has a turn: now, or when others have ended. This does not depend on the caller,
-    /// because one that is not polled would keep a permit for which others wait.
+    /// Starts the work when it is its owner's turn: now, or when other reads have ended. Does not wait in the caller, because
+    /// a future that is not polled would hold a permit that others need.
     pub(crate) fn begin(&self, owner: Owner, work: Box<dyn Pending>) {
         let mut queue = self.queue();
         if queue.free == 0 {
@@ -154,7 +153,7 @@ impl ReadQueue {
             }
             match next.begin(ReadPermit(Some(self.clone()))) {
                 Ok(()) => return,
-                Err(mut permit) => permit.0 = None, // it is passed on here, and not by its drop
+                Err(mut permit) => permit.0 = None, // the loop passes the permit on, so its drop must not
             }
         }
     }
@@ -166,7 +165,7 @@ impl Queue {
         if own.is_empty() {
             self.owners.push_back(owner);
         }
-        // Callers that disconnect leave their work in the queue.
+        // Work of disconnected callers stays in the queue until it is removed here.
         if own.len() >= UNWANTED_MIN && own.len().is_power_of_two() {
             own.retain(|it| it.is_wanted());
         }

@@ -209,7 +209,7 @@ async fn a_second_store_on_one_folder_is_refused() {
     accept_many(&*store, 3, 7).await;
     let error = refused(folder.path());
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
-    assert!(error.to_string().contains("in use by another frontdesk process"), "{error}");
+    assert!(error.to_string().contains("in use by another Frontdesk server"), "{error}");
     accept(&*store, acceptance(4, &[7])).await;
     drop(store);
     assert_eq!(owed(&*open(folder.path()), 7).await, [1, 2, 3, 4], "free after the first was dropped");

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 /// Hints that cannot be merged, and their bytes. The oldest are dropped.
 const WAITING_MAX: usize = 1_024;
 const WAITING_MAX_BYTES: usize = 1 << 20;
-/// Instances with new rows, of all servers together. If there are more, sweeps find the rest.
+/// Instances with new rows, for all servers together. Further ones are found by sweeps.
 const ROWS_MAX: usize = 100_000;
-/// Instances in one message: Postgres takes 8,000 bytes.
+/// Instances in one message. Postgres allows 8,000 bytes.
 const ROWS_PER_HINT: usize = 300;
-/// Of other hints. Longer ones are not sent.
+/// Bytes of any other hint. Longer ones are not sent.
 const HINT_MAX_BYTES: usize = 7_000;
 const HINT_AGE_MAX: Duration = Duration::from_secs(3);
 /// Hints that were received and not taken yet.
@@ -33,7 +33,7 @@ struct Waiting {
     rows: BTreeMap<DeskNo, BTreeSet<InstanceNo>>,
     rows_count: usize,
     directory: Option<u64>,
-    /// With their bytes, and when they came.
+    /// Other hints, with their size and arrival time.
     others: VecDeque<(To, Hint, usize, Instant)>,
     others_bytes: usize,
 }

@@ -7,7 +7,7 @@ use super::{MemoryStore, State, now};
 
 pub(super) struct StoredFragment {
     fragment: Fragment,
-    /// 0: its group is open.
+    /// Number of the claim; 0 if the group is open.
     claim: u64,
     claimed_ms: u64,
     is_joined: bool,

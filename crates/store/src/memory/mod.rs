@@ -43,7 +43,7 @@ pub struct MemoryStore {
     exchanges: LocalExchanges,
     claims: LocalClaims,
     epoch: u32,
-    /// Like a store behind a network.
+    /// Simulates a store behind a network, whose answers may be lost.
     is_lossy: bool,
     lose_answer: AtomicBool,
 }

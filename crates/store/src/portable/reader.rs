@@ -81,7 +81,7 @@ impl ImportFile {
         if format.version > VERSION {
             let found = format.version;
             return Err(self.refused(&format!(
-                "has version {found} of the format, this frontdesk reads up to {VERSION}; use a newer frontdesk"
+                "has version {found} of the format; this version of Frontdesk reads up to {VERSION}: use a newer one"
             )));
         }
         self.header = serde_json::from_slice(&self.line).map_err(|_| self.changed("its header is not valid"))?;

@@ -19,7 +19,7 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// As the header of a file tells it.
+    /// Name and type as written in the header of an export file.
     pub(super) fn described(&self) -> String {
         let kind = match self.kind {
             Kind::Int => "int",

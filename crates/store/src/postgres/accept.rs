@@ -34,7 +34,7 @@ impl PostgresStore {
     pub(super) fn accept_grouped(&self, batch: Vec<Acceptance>) -> Stored<'_, Vec<Accepted>> {
         let (accepts, listeners) = (self.accepts.clone(), self.listeners.clone());
         self.worker.ask(async move |database: &Database| {
-            // Added here and not by the caller: a caller that goes away while the queue is full leaves nothing behind.
+            // Added inside the job, so that a caller that is dropped while the queue is full leaves nothing behind.
             let answered = accepts.group.add(batch);
             accepts.run(database, &listeners).await;
             answered.await.map_err(panicked)?
@@ -43,7 +43,7 @@ impl PostgresStore {
 }
 
 impl Accepts {
-    /// Accepts the events of all that wait, this caller among them unless an earlier one took it along.
+    /// Accepts the events of all waiting callers. An earlier call may have included those of this caller already.
     async fn run(&self, database: &Database, listeners: &Listeners) {
         let _turn = database.ledger_turn.lock().await;
         let cost = |batch: &Vec<Acceptance>| batch.iter().map(|it| it.delivery.json.len() + EVENT_BYTES).sum();
@@ -65,7 +65,7 @@ impl Accepts {
                 tracing::warn!(why, callers = callers.len(), "a group of events was refused; trying them one by one");
                 let mut failed = None;
                 for caller in callers {
-                    // Two in a row: the database is away, and the others would wait for nothing.
+                    // After two failures in a row the database counts as unavailable, and the rest fails at once.
                     let is_away = matches!(&failed, Some((_, 2)));
                     let made = match &failed {
                         Some((error, _)) if is_away => Err(StoreError::clone(error)),
@@ -159,7 +159,7 @@ impl Accepts {
 
 /// A chat that an event makes reachable.
 struct Reached {
-    /// The event's, among all of the group.
+    /// Index of the event in the group.
     index: usize,
     /// Tenant, platform, bot and chat.
     chat: [String; 4],
@@ -169,7 +169,7 @@ struct Reached {
 /// What a group created, to be reported after the commit.
 #[derive(Default)]
 struct Made {
-    /// `None`: its key is taken.
+    /// `None` for an event whose dedup key exists already.
     accepted: Vec<Option<Accepted>>,
     rows: Vec<NewRow>,
 }
@@ -200,7 +200,7 @@ async fn check_lines(connection: &Connection, all: &[&Acceptance]) -> Result<(),
     Ok(())
 }
 
-/// Whether this very attempt has stored the event.
+/// Whether an earlier call of the same attempt has stored the event.
 async fn is_repeated(connection: &Connection, it: &Acceptance) -> Result<bool, Fault> {
     let sql = "SELECT 1 FROM event WHERE dedup = $1 AND attempt = $2";
     Ok(it.attempt != 0 && connection.query_opt(sql, &[&it.dedup, &signed(it.attempt)]).await?.is_some())

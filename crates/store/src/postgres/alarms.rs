@@ -22,7 +22,7 @@ macro_rules! columns {
 
 /// Alarms that one step of cancelling looks at. The statement says it as a literal: so the planner knows how few they are.
 const STEP_ROWS: usize = 200;
-/// How often arming looks again after another server armed the same job first.
+/// Attempts to arm a job that other servers arm at the same time.
 const ARM_TRIES: usize = 10;
 
 impl Alarms for PostgresStore {
@@ -257,7 +257,9 @@ async fn arm_one(connection: &Connection, new: &Alarm) -> Result<Arming, Fault> 
             return Ok(Arming { id, schedule_id, fresh: true, replaced: false });
         }
     }
-    Err(Fault::Retry("other requests changed the same job in every attempt".into()))
+    Err(Fault::Retry(
+        "arming the alarm failed: other requests changed the same job during every attempt; try again".into(),
+    ))
 }
 
 /// `None`: the job is armed.

@@ -37,11 +37,11 @@ pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 #[derive(Debug)]
 pub(crate) enum Fault {
     Store(StoreError),
-    /// Another transaction was in the way: nothing was written, and the same work may succeed at once.
+    /// Conflict with another transaction: nothing was written, and repeating the work may succeed immediately.
     Retry(String),
     /// A unique index refused the row.
     Duplicate,
-    /// The connection is lost or useless.
+    /// The connection was lost or cannot be used any more.
     Lost(String),
 }
 

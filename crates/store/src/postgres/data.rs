@@ -20,19 +20,19 @@ use super::{PostgresStore, signed};
 use crate::ranking::{CANDIDATES, COUNTED_BYTES, Match, mark, marks, rank};
 use crate::read_queue::of_tenant;
 
-/// Bytes of rows that may wait for a connection; further rows wait outside.
+/// Bytes of rows that may wait for a connection; further callers wait before they enter the queue.
 pub(super) const ROOM_BYTES: usize = 8 << 20;
-/// Minimum that a row counts for.
+/// Bytes that a row counts at least.
 const ROW_MIN_BYTES: usize = 1_024;
-/// The newest rows that are looked through before the index is asked: words that are in many rows are found here, and the
-/// index would give out all rows that have them.
+/// Newest rows that are searched before the index is used. Frequent words are found among these; the index would return
+/// all rows that have them.
 const NEWEST: i64 = 1_000;
-/// Words of a row that are read for this, in bytes.
+/// Limit for the word list of such a row, in bytes.
 const NEWEST_BYTES: i32 = 16 << 10;
 /// Texts that are read at once, in count and in bytes.
 const PAGE_ROWS: usize = 64;
 const PAGE_BYTES: i64 = 1 << 20;
-/// Of rows that have all words, how many are searched for words in a row, in count and in bytes of their texts.
+/// Rows that have all words and are searched for phrases, in count and bytes of text.
 const SEARCHED_MAX: usize = 8 * CANDIDATES;
 const SEARCHED_BYTES: i64 = 64 << 20;
 
@@ -95,7 +95,7 @@ impl Data for PostgresStore {
     }
 }
 
-/// What the index has of a row.
+/// Hashes under which a row is indexed.
 pub(super) fn hashes(tenant: &TenantId, marks: &[String], text: &str) -> Vec<i64> {
     let distinct: BTreeSet<String> = words(text).collect();
     let of_words = distinct.iter().map(|word| word_hash(tenant, word));
@@ -136,8 +136,7 @@ impl PostgresStore {
         read.await
     }
 
-    /// Adds those in which the words of every phrase are in a row, and counts hits in short texts. Returns the bytes of the
-    /// texts that were read.
+    /// Adds the rows that contain every phrase, and counts hits in short texts. Returns the bytes of text that were read.
     async fn verify(
         &self,
         asked: &Asked,
@@ -221,14 +220,14 @@ impl PostgresStore {
     }
 }
 
-/// What rows must have.
+/// Conditions of a query, as hashes.
 #[derive(Clone)]
 struct Asked {
     tenant: String,
     now_s: i64,
-    /// All of these.
+    /// Words that must all occur.
     words: Vec<i64>,
-    /// Of each, any.
+    /// For each filter, the accepted values.
     filters: Vec<Vec<i64>>,
 }
 
@@ -260,7 +259,7 @@ impl Asked {
         sql
     }
 
-    /// `None`: they are not enough to tell, and the index must be asked.
+    /// `None`: the newest rows are not sufficient, so the index must be used.
     async fn among_newest(&self, connection: &Connection, wanted: usize) -> Result<Option<Vec<Match>>, Fault> {
         let mut params: Vec<Param<'_>> = vec![&self.tenant, &self.now_s, &NEWEST, &NEWEST_BYTES];
         let condition = self.condition(4, &mut params);

@@ -12,9 +12,9 @@ use super::locks::{key, lock, try_lock};
 use super::text::{given, kept};
 use super::{PostgresStore, signed, unsigned};
 
-/// Groups that are claimed at once.
+/// Groups claimed in one step.
 const CLAIMS_MAX: i64 = 100;
-/// Joined fragments that are forgotten at once.
+/// Joined fragments deleted in one step.
 const FORGET_MAX: i64 = 500;
 
 impl Fragments for PostgresStore {

@@ -26,7 +26,7 @@ impl PostgresStore {
     }
 }
 
-/// Settles the rows of all that wait, this caller among them unless an earlier one took it along.
+/// Settles the rows of all waiting callers. An earlier call may have included those of this caller already.
 async fn settle_group(database: &Database, settles: &Settles) -> Result<(), StoreError> {
     let _turn = database.settle_turn.lock().await;
     let group = settles.take(GROUP_MAX, |_| 1);

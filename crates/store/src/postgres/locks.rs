@@ -18,7 +18,7 @@ pub(super) async fn try_lock(connection: &Connection, name: &[&str]) -> Result<b
     Ok(connection.query_one(sql, &[&key(name)]).await?.get(0))
 }
 
-/// The number of a lock. Locks that are taken together are taken in the order of their numbers.
+/// The number of a lock. Several locks must be taken in the order of their numbers, to avoid deadlocks.
 pub(super) fn key(name: &[&str]) -> i64 {
     let [a, b, c, d, e, f, g, h, ..] = short_hash(name);
     i64::from_be_bytes([a, b, c, d, e, f, g, h])

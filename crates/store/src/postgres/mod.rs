@@ -173,7 +173,7 @@ async fn check_pooler(database: &worker::Database) -> Result<(), StoreError> {
     };
     let pooled = || {
         StoreError::Unavailable(
-            "the address of the store is a pooler in transaction mode (PgBouncer or similar); frontdesk needs sessions of \
+            "the address of the store is a pooler in transaction mode (PgBouncer or similar); Frontdesk needs sessions of \
              its own: use the address of Postgres itself, or session mode"
                 .into(),
         )

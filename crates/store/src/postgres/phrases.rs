@@ -25,10 +25,10 @@ impl Phrases {
         self.0.iter().flatten()
     }
 
-    /// How often they occur in a text; occurrences that share a word are one. `None`: not all of them do.
+    /// Number of hits in a text; overlapping hits count as one. `None`: at least one phrase does not occur.
     pub(super) fn hits(&self, text: &str) -> Option<usize> {
         let longest = self.0.iter().map(Vec::len).max()?;
-        // Only as many words are kept as the longest phrase has.
+        // Keeps only the last words, as many as the longest phrase has.
         let mut last: std::collections::VecDeque<String> = std::collections::VecDeque::with_capacity(longest);
         let mut seen = HashSet::new();
         let mut found: Vec<(usize, usize)> = Vec::new();

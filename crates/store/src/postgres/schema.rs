@@ -31,13 +31,13 @@ const MIGRATIONS: [Migration; 4] = [
 /// Any number, as long as all versions of the server use the same.
 const LOCK: i64 = 0x0046_524f_4e54;
 
-/// Replaces the limits of other work. The time between its statements is short: a migration that exceeds this limit is
-/// frozen, and must not block others for ever.
+/// Session settings of a migration. Statements may take any time, but pauses between them are short: a migration that is
+/// idle for longer is frozen and must not hold its locks forever.
 const UNHURRIED: &str =
     "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '5s'";
-/// Pause before it is tried again: another server migrates, or running servers hold a lock.
+/// Pause between attempts while another server migrates or running servers hold a lock.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often it is tried to lock tables that running servers use.
+/// Attempts to lock tables that running servers use.
 const ATTEMPTS: usize = 12;
 /// How often it is logged that a migration is still running.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ async fn migrate_to(database: &Database, epoch_seed: u32, migrations: &[Migratio
             Ok(Some(epoch)) => return Ok(epoch),
             Ok(None) => {
                 if !std::mem::replace(&mut is_logged, true) {
-                    tracing::info!("waiting for another server that migrates the database");
+                    tracing::info!("database migration by another server detected; waiting");
                 }
             }
             Err(Fault::Retry(why)) if attempts < ATTEMPTS => {
@@ -115,7 +115,7 @@ pub(super) async fn epoch(connection: &Connection) -> Result<Option<u32>, Fault>
 pub(super) async fn check(connection: &Connection) -> Result<u32, Fault> {
     let found = connection.query_one("SELECT to_regclass('meta') IS NOT NULL", &[]).await?;
     if !found.get::<_, bool>(0) {
-        return Err(StoreError::Unavailable("the database has no tables of frontdesk; check store.url".into()).into());
+        return Err(StoreError::Unavailable("the database has no tables of Frontdesk; check store.url".into()).into());
     }
     let newest = MIGRATIONS.last().map_or(0, |migration| migration.number);
     let has_newest = read(connection, &format!("migration {newest}")).await?.is_some();
@@ -125,7 +125,7 @@ pub(super) async fn check(connection: &Connection) -> Result<u32, Fault> {
         Some(epoch) if has_newest && !has_newer => Ok(epoch),
         _ => {
             let why = format!(
-                "the database does not have version {newest} of its schema, which this frontdesk uses; start a server once \
+                "the database does not have version {newest} of its schema, which this version of Frontdesk uses; start a server once \
                  with this version, or use another one"
             );
             Err(StoreError::Unavailable(why).into())
@@ -191,7 +191,7 @@ fn check_range(migrations: &[Migration], needs: Option<&str>) -> Result<(), Stor
         return Ok(());
     }
     let why = format!(
-        "the database needs version {needs} of its schema, this frontdesk knows up to {newest}; use a newer one"
+        "the database needs version {needs} of its schema; this version of Frontdesk knows up to {newest}: use a newer one"
     );
     Err(StoreError::Unavailable(why))
 }
@@ -248,7 +248,8 @@ mod tests {
         migrate(&worker, vec![first(), SECOND, THIRD]).unwrap();
         let refused = migrate(&worker, vec![first(), SECOND]).unwrap_err().to_string();
         assert!(
-            refused.ends_with("needs version 3 of its schema, this frontdesk knows up to 2; use a newer one"),
+            refused
+                .ends_with("needs version 3 of its schema; this version of Frontdesk knows up to 2: use a newer one"),
             "{refused}"
         );
     }

@@ -19,18 +19,18 @@ use super::connection::{Connection, Fault, Target};
 use crate::erased::{Erased, answer, erase, typed};
 use crate::read_queue::{Owner, Pending, ReadPermit, ReadQueue};
 
-/// Jobs that were handed over and are not finished; further callers wait, which slows down the sources.
+/// Unfinished jobs; further callers wait, which slows down the sources of messages.
 const JOBS_MAX: usize = 4096;
 /// Connections for transactions.
 const WRITERS: usize = 4;
 /// Connections for reads, each shared by all that read.
 const READERS: usize = 4;
-/// Reads that are handed over at a time, and share those connections. [`ReadQueue`] decides which one is next.
+/// Concurrent reads over all of these connections. [`ReadQueue`] decides which one is next.
 const READS_MAX: usize = 64;
-/// Work of one transaction, without its commit. Statements have a limit of their own on the server, which is shorter.
+/// Time limit for the statements of a transaction. The time limit of Postgres for one statement is shorter.
 const WORK_MAX: Duration = Duration::from_secs(12);
 const COMMIT_MAX: Duration = Duration::from_secs(12);
-/// Transactions that conflicted are repeated this often.
+/// Attempts for a transaction that conflicts with another one.
 const ATTEMPTS: usize = 5;
 
 type Job = Box<dyn FnOnce(Rc<Database>) -> LocalBoxFuture<'static, ()> + Send>;
@@ -40,7 +40,7 @@ type JobWork = Box<dyn FnOnce(Rc<Database>) -> LocalBoxFuture<'static, Result<Er
 /// A queue of jobs and its thread. Drop waits until the jobs in it are done and the connections are closed.
 pub(super) struct Worker {
     jobs: Option<mpsc::Sender<Job>>,
-    /// Reads whose turn it is: `READS_MAX` at most.
+    /// Started reads, at most `READS_MAX`.
     reads: Option<mpsc::UnboundedSender<Read>>,
     read_queue: ReadQueue,
     thread: Option<JoinHandle<()>>,
@@ -204,7 +204,7 @@ fn gone() -> StoreError {
 }
 
 pub(super) fn panicked(_: oneshot::error::RecvError) -> StoreError {
-    StoreError::Unknown("a database operation panicked (a bug in frontdesk)".into())
+    StoreError::Unknown("a database operation panicked (a bug in Frontdesk)".into())
 }
 
 /// A connection that does not answer in time counts as lost.
@@ -351,7 +351,7 @@ impl Writers {
         Self { target, free: Semaphore::new(count), idle: RefCell::default() }
     }
 
-    /// An open connection, and whether it was idle for a while: such a one may turn out to be dead.
+    /// A connection, and whether it was idle before: an idle one may have been lost unnoticed.
     async fn connection(&self) -> Result<(Connection, bool), Fault> {
         let idle = std::iter::from_fn(|| self.idle.borrow_mut().pop()).find(|connection| !connection.is_closed());
         match idle {

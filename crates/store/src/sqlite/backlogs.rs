@@ -1,4 +1,4 @@
-//! What ledgers owe, for retention: it is compared with old events, a bounded number of rows at a time.
+//! Unsettled rows of the ledgers, for retention: compared with old events, a bounded number of rows at a time.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -22,21 +22,21 @@ struct Backlog {
 /// Ledgers with unsettled rows, and which of the events that are being compared have any.
 #[derive(Default)]
 pub(super) struct Owed {
-    /// May have more rows of these events. They are read in turn.
+    /// Ledgers that may have more rows of these events. They are read in turn.
     behind: VecDeque<Backlog>,
-    /// Have none.
+    /// Ledgers without further rows of these events.
     done: VecDeque<Backlog>,
     kept: HashSet<EventId>,
 }
 
 impl Owed {
-    /// Each with its watermark.
+    /// `ledgers`: instance and watermark of each.
     pub(super) fn of(ledgers: impl Iterator<Item = (InstanceNo, Seq)>) -> Self {
         let backlog = |(instance, seq)| Backlog { instance, seq, events: VecDeque::new(), is_read: false };
         Self { done: ledgers.map(backlog).collect(), ..Self::default() }
     }
 
-    /// The next events are to be compared, with all ledgers.
+    /// Starts to compare the next events with all ledgers.
     pub(super) fn begin(&mut self) {
         self.behind.append(&mut self.done);
         self.kept.clear();

@@ -16,7 +16,7 @@ pub(super) const ROW_BITS: u32 = 40;
 /// Indexing a megabyte occupies the single writer for tens of milliseconds. At most this much is in its queue; further
 /// rows wait outside, so that other writes get their turn.
 pub(super) const ROOM_BYTES: usize = 256 << 10;
-/// Minimum that a row counts for.
+/// Bytes that a row counts at least.
 const ROW_MIN_BYTES: usize = 1_024;
 /// Expired rows deleted per run.
 const EXPIRED_MAX: i64 = 200;

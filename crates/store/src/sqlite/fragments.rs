@@ -8,7 +8,7 @@ use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 use crate::read_queue::SERVER;
 
-/// Groups that are claimed at once.
+/// Groups claimed in one step.
 const CLAIMS_MAX: i64 = 100;
 
 impl Fragments for SqliteStore {
@@ -112,7 +112,7 @@ fn groups_of_chat(connection: &Connection, groups: &ChatGroups) -> Result<Vec<Gr
     found.collect::<rusqlite::Result<_>>().map_err(fault)
 }
 
-/// Somebody is making events from these, or has failed to.
+/// Claimed groups whose events are being created, or could not be.
 fn claims_of_chat(connection: &Connection, groups: &ChatGroups) -> Result<Vec<Claim>, StoreError> {
     let sql = "SELECT DISTINCT claim FROM fragment INDEXED BY fragment_kept
                WHERE platform = ?1 AND bot = ?2 AND claim > 0 AND chat_id = ?3 AND sealed IS NOT NULL ORDER BY claim";
@@ -144,7 +144,7 @@ fn claim_groups(connection: &Connection, groups: Vec<Group>, now_ms: u64) -> Res
     Ok(claims)
 }
 
-/// Whoever claimed these did not come to the end.
+/// Claims that were not completed.
 fn claim_again(connection: &Connection, claimed_until_ms: u64, now_ms: u64) -> Result<Vec<Claim>, StoreError> {
     let sql = "SELECT DISTINCT claim FROM fragment
                WHERE claim > 0 AND sealed IS NOT NULL AND (claimed_ms <= ?1 OR claimed_ms > ?2) ORDER BY claim LIMIT ?3";

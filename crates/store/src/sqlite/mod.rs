@@ -149,7 +149,7 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
     private::make_file(&path)?;
     let file = OpenOptions::new().write(true).open(&path).map_err(|error| private::unusable(&path, &error))?;
     file.try_lock()
-        .map_err(|_| StoreError::Unavailable(format!("{} is in use by another frontdesk process", folder.display())))?;
+        .map_err(|_| StoreError::Unavailable(format!("{} is in use by another Frontdesk server", folder.display())))?;
     Ok(file)
 }
 

@@ -41,7 +41,7 @@ pub(super) fn check(connection: &Connection) -> Result<u32, StoreError> {
     let newest = MIGRATIONS.last().map_or(0, |(number, _)| *number);
     if present != newest {
         let text = format!(
-            "the database has version {present} of its schema, this frontdesk uses {newest}; start the server once with \
+            "the database has version {present} of its schema; this version of Frontdesk uses {newest}: start the server once with \
              this version, or use another one"
         );
         return Err(StoreError::Unavailable(text));
@@ -58,8 +58,9 @@ pub(super) fn migrate(
     let present: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fault)?;
     let newest = MIGRATIONS.last().map_or(0, |(number, _)| *number);
     if present > newest {
-        let text =
-            format!("the database has version {present}, this frontdesk supports up to {newest}; use a newer one");
+        let text = format!(
+            "the database has schema version {present}; this version of Frontdesk supports up to {newest}: use a newer one"
+        );
         return Err(StoreError::Unavailable(text));
     }
     for (number, sql) in MIGRATIONS {

@@ -24,7 +24,7 @@ type Work = Box<dyn FnOnce(&mut Books) -> Result<Erased, StoreError> + Send>;
 
 struct WriteJob {
     work: Work,
-    /// Told of the result once it is durable.
+    /// Called with the result once it is durable.
     after: Box<dyn FnOnce(&Erased) + Send>,
     answer: oneshot::Sender<Result<Erased, StoreError>>,
 }
@@ -105,7 +105,7 @@ impl Writer {
 }
 
 fn panicked() -> StoreError {
-    StoreError::Unavailable("a write panicked (a bug in frontdesk); nothing of its group was written".into())
+    StoreError::Unavailable("a write panicked (a bug in Frontdesk); nothing of its group was written".into())
 }
 
 fn write_groups(mut books: Books, mut watched: Watched, mut queue: mpsc::Receiver<WriteJob>) {

@@ -267,7 +267,7 @@ async fn a_damaged_file_is_refused_and_leaves_nothing() {
         ("a_text", changed(digit, b'P'), "table \"event\""),
         ("a_line", without_line, "table \"event\""),
         ("the_epoch", text.replacen("\"epoch\":77", "\"epoch\":78", 1).into_bytes(), "checksum of its header"),
-        ("newer", text.replacen("\"version\":1", "\"version\":2", 1).into_bytes(), "use a newer frontdesk"),
+        ("newer", text.replacen("\"version\":1", "\"version\":2", 1).into_bytes(), "use a newer one"),
         ("more", [&whole[..], b"{}\n"].concat(), "data after its last line"),
     ];
     for (name, bytes, reason) in cases {
@@ -281,7 +281,7 @@ async fn a_damaged_file_is_refused_and_leaves_nothing() {
             std::fs::read_dir(&target).map(|all| all.flatten().map(|it| it.file_name()).collect()).unwrap_or_default();
         assert!(left.iter().all(|name| name == "frontdesk.lock"), "{name}: {left:?}");
         let why = refusal(files.postgres_export(&schema, "nothing").map(drop));
-        assert!(why.contains("no tables of frontdesk"), "{name}: {why}");
+        assert!(why.contains("no tables of Frontdesk"), "{name}: {why}");
         assert!(!files.at("nothing").exists(), "an export that failed leaves no file");
     }
     // The same targets take the whole file.
@@ -297,7 +297,7 @@ async fn only_an_empty_store_that_nobody_uses_takes_an_import() {
     let store = sqlite(&data);
     fill::fill(&*store, PLAIN).await;
     let path = files.sqlite_export(&data, "one").unwrap();
-    assert!(refusal(into_sqlite(&path, &data)).contains("in use by another frontdesk process"));
+    assert!(refusal(into_sqlite(&path, &data)).contains("in use by another Frontdesk server"));
     drop(store);
     assert!(refusal(into_sqlite(&path, &data)).contains("has a database already"));
     let with_media = files.at("with media");
