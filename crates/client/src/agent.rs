@@ -20,7 +20,7 @@ const RETRY_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs
 /// How long an action waits for a connection.
 const UP_TIME: Duration = Duration::from_secs(30);
 
-/// What waits at the server comes within this time after a connect. Before that the agent does not sleep.
+/// Waiting messages arrive within this time after a connect, so the agent does not go to sleep before.
 const COMES_TIME: Duration = Duration::from_secs(5);
 
 /// Why a handler failed; for the log.
@@ -36,7 +36,7 @@ pub enum ActError {
 }
 
 impl ActError {
-    /// It may have happened nevertheless, so it must not be repeated blindly.
+    /// The action may have been carried out, so it must not be repeated blindly.
     pub fn is_ambiguous(&self) -> bool {
         match self {
             Self::Transport(error) => *error == TransportError::Timeout,
@@ -50,12 +50,12 @@ pub struct Turn {
     pub event: MessageEvent,
     /// Cancelled when the user says `/stop`. A handler that ends after that counts as done.
     pub stopped: CancellationToken,
-    /// From 0 on.
+    /// Number of the attempt, starting at 0.
     pub attempt: usize,
 }
 
 impl Turn {
-    /// Nothing follows if this attempt fails, except that the server sends the message again.
+    /// Whether this is the last attempt. If it fails, the message is tried again only when the server sends it again.
     pub fn is_last(&self) -> bool {
         self.attempt == RETRY_PAUSES.len()
     }
@@ -266,13 +266,13 @@ impl Agent {
     }
 }
 
-/// True if it is to be acked.
+/// Runs the handler with retries. True: the message must be acked.
 async fn attempts<F>(stopped: &CancellationToken, mut attempt: impl FnMut(usize) -> F) -> bool
 where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     for number in 0..=RETRY_PAUSES.len() {
-        // In a task of its own, so that a panic is a failure like others.
+        // In its own task, so that a panic counts as a failed attempt.
         let why = match tokio::spawn(attempt(number)).await {
             Ok(Ok(())) => return true,
             Ok(Err(why)) => why.to_string(),

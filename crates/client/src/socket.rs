@@ -21,10 +21,10 @@ use crate::transport::{BoxFuture, Handler, Inbound, RelayTransport, TransportErr
 
 const RESULT_TIME: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
-/// A server that takes nothing for so long is gone.
+/// A server that accepts no data for this long counts as gone.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 const CLOSE_TIME: Duration = Duration::from_secs(5);
-/// A server that says nothing for so long is asked whether it is there, and is gone if it does not answer.
+/// After this silence a ping is sent; after `SILENCE_MAX` the server counts as gone.
 const PING_AFTER: Duration = Duration::from_secs(30);
 const SILENCE_MAX: Duration = Duration::from_secs(75);
 const IDLE_ACK_TIME: Duration = Duration::from_secs(10);
@@ -34,14 +34,13 @@ const WORKING_EVERY: Duration = Duration::from_secs(5);
 const FINISH_TIME: Duration = Duration::from_secs(2);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// A connection that was up for so long was well: the next pause is short again.
+/// A connection that was up for this long counts as healthy, and resets the reconnect delay.
 const HEALTHY_AFTER: Duration = Duration::from_mins(1);
 const TOKEN_TTL_S: u64 = 300;
 const FRAME_MAX_BYTES: usize = 1 << 20;
 /// Buffer ids kept to drop duplicates.
 const SEEN_MAX: usize = 4096;
-/// Lines waiting to be sent, events waiting for the handler, and those that a concurrent one has: more than a server sends
-/// without acks.
+/// Capacity of the queues of lines and events, and of a concurrent handler: more than a server sends without acks.
 const QUEUE_MAX: usize = 1024;
 
 /// Where to connect, and as which gateway.
@@ -66,9 +65,9 @@ enum Phase {
 
 struct Shared {
     dial: Dial,
-    /// Deliveries that are with the handler at once.
+    /// Maximum of concurrent deliveries in the handler.
     in_flight_max: usize,
-    /// A refusal of the first connection is final too.
+    /// Whether a refusal of the first connection ends the transport.
     is_strict: bool,
     handler: Mutex<Option<Handler>>,
     pending: Mutex<HashMap<String, oneshot::Sender<ActionResult>>>,
@@ -78,13 +77,12 @@ struct Shared {
     descriptors: Mutex<HashMap<String, Descriptor>>,
     phase: watch::Sender<Phase>,
     seen: Mutex<(HashSet<String>, VecDeque<String>)>,
-    /// Buffer ids that are with the handler, and since when. What comes again on a new socket meanwhile is not handed over
-    /// twice.
+    /// Buffer ids in the handler, and since when. Used to drop deliveries that are repeated on a new socket.
     handling: Mutex<HashMap<String, Instant>>,
     handled: tokio::sync::Notify,
-    /// Deliveries that were read and are not handed over yet.
+    /// Deliveries that wait for the handler.
     queued: AtomicUsize,
-    /// Connections that were up so far.
+    /// Number of connections so far.
     connections: AtomicU64,
     handshaken: AtomicBool,
     dormant: AtomicBool,
@@ -214,12 +212,12 @@ impl SocketTransport {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Something was received that is not done yet.
+    /// Whether received deliveries are not finished yet.
     pub(crate) fn is_busy(&self) -> bool {
         self.shared.queued.load(Ordering::SeqCst) > 0 || !lock(&self.shared.handling).is_empty()
     }
 
-    /// Connects anew: a server that was told to keep messages does so until then.
+    /// Reconnects: after `going_idle` the server keeps messages until a new connection.
     pub(crate) fn redial(&self) {
         *lock(&self.shared.lines) = None; // closing the channel closes the socket
     }
@@ -399,7 +397,7 @@ impl Drop for Unsent<'_> {
         self.lines.close();
         while let Ok(line) = self.lines.try_recv() {
             let frame: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-            // Callers that wait for a result are told that there is no connection.
+            // Dropping the sender tells the waiting caller that there is no connection.
             lock(&self.shared.pending).remove(frame["requestId"].as_str().unwrap_or_default());
         }
     }
@@ -446,7 +444,7 @@ async fn run_socket(shared: &Arc<Shared>) -> Result<(), TransportError> {
     loop {
         tokio::select! {
             _ = work.tick() => {
-                // So that the server does not take what is being handled for lost.
+                // Reports deliveries in progress, so that the server does not send them again.
                 let is_slow = |since: &Instant| since.elapsed() >= WORKING_EVERY / 2;
                 let slow: Vec<String> =
                     lock(&shared.handling).iter().filter(|(_, since)| is_slow(since)).map(|(id, _)| id.clone()).collect();
@@ -529,7 +527,7 @@ async fn take_frame(shared: &Shared, frame: DeskFrame, events: &mpsc::Sender<(In
             Err(error) => return tracing::warn!(%error, "skipped an invalid event of the server"),
         },
         DeskFrame::PassthroughForward { forward, buffer_id } => (Inbound::Forward(forward), buffer_id),
-        // Behind the event that it is about, which does not wait for others here.
+        // Queued behind the event that it is about; events do not wait for each other here.
         DeskFrame::InterruptInbound { session_key, chat_id } if shared.in_flight_max > 1 => {
             (Inbound::Interrupt { session_key, chat_id }, None)
         }

@@ -69,7 +69,7 @@ async fn bots(app: &App) -> Vec<Value> {
     failing.collect()
 }
 
-/// The servers that share the store: those that are gone, cut off from the bus, behind with the directory, or of another version.
+/// Servers that share the store and are gone, cut off from the bus, behind with the directory, or of another version.
 async fn desks(app: &App) -> Vec<Value> {
     let (cluster, lease) = (app.desk.cluster(), app.desk.lease());
     if !cluster.has_others() {
@@ -108,14 +108,16 @@ async fn desks(app: &App) -> Vec<Value> {
     }
     for (desk, ago_ms) in absent {
         let ago_s = ago_ms / 1000;
-        let text =
-            format!("{:?} was not stopped and its lease ended {ago_s} s ago; start it if it does not run", desk.name);
+        let text = format!(
+            "{:?} ended without a shutdown: its lease expired {ago_s} s ago; start it if it is not running",
+            desk.name
+        );
         findings.push(finding("desks", false, text));
     }
     findings
 }
 
-/// Commands of one name that mean several things.
+/// Commands that several agents offer under one name in different forms.
 pub(crate) fn command_conflicts(app: &App, platform: &str, bot: &Bot) -> Vec<BotFinding> {
     /// Agents that are named.
     const NAMED_MAX: usize = 5;
@@ -208,9 +210,8 @@ fn shared_names(app: &App) -> Vec<Value> {
     shared.dedup();
     let text = |(name, owners): (InstanceId, Vec<TenantId>)| {
         format!(
-            "the tenants {} each have an instance {name:?}; no signed token can tell them apart, so management tokens for it \
-             are refused and their alarms are not called (those with the callback \"relay:\" are): deprovision all but \
-             one and provision them under other names",
+            "instance name {name:?} exists in the tenants {}. Management tokens for it are refused, and alarms with an HTTP \
+             callback are not called. Deprovision all but one, and provision the others under new names",
             owners.join(", ")
         )
     };
@@ -236,13 +237,13 @@ async fn agents(app: &App) -> Vec<Value> {
         if let Some(problem) = desk.delivery().reports().problem(instance.no) {
             findings.push(finding("agent", false, format!("{name} reports: {problem}")));
         }
-        // It was sent again by now.
+        // Older than the resend limit, so the row was sent again at least once.
         let long_ms = desk.rules().ack_limit_ms * (STUCK_LIMITS + 1);
         let unacked_ms = desk.delivery().unacked_ms(instance.no).filter(|age_ms| *age_ms >= long_ms);
         if let Some(age_ms) = unacked_ms {
             let text = format!(
-                "{name}: connected, but it has left a message unacked for {} s ({owed} wait); it answers pings, so the socket is \
-                 kept: look into the agent's log, or restart it. A gateway of 0.17 does not ack and may be at work",
+                "{name}: connected, but a message is unacked for {} s ({owed} wait). It answers pings, so the socket stays open: check \
+                 the agent's log, or restart it. A 0.17 gateway never acks and may still be working",
                 age_ms / 1000
             );
             findings.push(finding("agent", false, text));

@@ -51,11 +51,11 @@ impl Drain {
         self.slices.get(next).filter(|_| !self.is_leaving()).unwrap_or(&self.stop).clone()
     }
 
-    /// Runs once the server is asked to stop. A server without others stops at once: none could take over.
+    /// Runs once the server is asked to stop. Without other servers it stops at once, because none could take over.
     pub(crate) async fn run(&self, desk: &Desk, duties: Vec<JoinHandle<()>>, time: Duration) -> Infallible {
         self.leaving.cancelled().await;
         if !time.is_zero() && !self.stop.is_cancelled() && has_others(desk).await {
-            tracing::info!(?time, "started to close sockets one after another; other servers take over");
+            tracing::info!(?time, "started to close sockets in steps");
             tokio::join!(give_up(desk, duties), self.close_slices(time));
         }
         self.stop.cancel();

@@ -218,7 +218,7 @@ impl Act {
         }
     }
 
-    /// The same as a text, which is empty for a follow-up.
+    /// The chat id as text; empty for a follow-up.
     pub fn chat(&self) -> &str {
         self.chat_id().map_or("", ChatId::as_str)
     }
@@ -334,7 +334,7 @@ impl ActionResult {
         Self { code: Some(code), error: Some(error.into()), ..Self::default() }.worded()
     }
 
-    /// A result with an error text that gateways understand that read the text instead of the code.
+    /// Rewords the error for gateways that read the text instead of the code.
     ///
     /// Versions up to 0.19 resend a failed answer as plain text, unless the text contains "timed out" (then they do
     /// nothing) or names a network failure (then they retry after some seconds). So if the message may have been sent,
@@ -342,7 +342,7 @@ impl ActionResult {
     #[must_use]
     pub fn worded(mut self) -> Self {
         let Some(mut error) = self.error.take().filter(|_| !self.success) else { return self };
-        // It may quote what the agent sent. It is stored in the journal, and shown to everybody who watches.
+        // The text may quote what the agent sent. It is stored in the journal and shown in the event stream.
         if error.len() > ERROR_MAX_BYTES {
             error.truncate(error.floor_char_boundary(ERROR_MAX_BYTES));
             error.push_str(" (shortened)");

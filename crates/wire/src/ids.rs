@@ -1,4 +1,4 @@
-//! Ids as types, so that none is taken for another.
+//! Ids as types, so that they are not mixed up.
 //!
 //! On the wire and in the store each is its plain value: a number, or a text. Only an [`EventId`] is `ev-17` on the wire.
 

@@ -275,7 +275,7 @@ impl Served {
 
     /// Whether this server is the one that wakes the instance.
     pub(crate) async fn claim_wake(&self, instance: InstanceNo) -> Result<bool, StoreError> {
-        // That it is alone is known from the last renewal only; another one may have begun since.
+        // `is_alone` is as of the last renewal, and another server may have started since. So it is not sufficient alone.
         if self.lease.is_alone() && !self.bus.has_others() {
             return Ok(true);
         }

@@ -12,27 +12,27 @@ use tokio::time::{Instant, sleep};
 
 /// Platforms limit how often a message may be edited.
 const EDIT_EVERY: Duration = Duration::from_secs(1);
-/// Attempts to write the final text where the server says that another one makes sense.
+/// Attempts to write the final text if the server reports a temporary failure.
 const TRIES: u32 = 4;
-/// Length of a message where the platform does not say it.
+/// Assumed message length if the platform reports none.
 const LENGTH: usize = 2000;
 
-/// What is known of a written answer.
+/// Whether an answer was written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     Surely,
-    /// The server does not know it, and repeating the answer could show it twice.
+    /// The server does not know the outcome. Repeating the answer could show it twice.
     Perhaps,
 }
 
 pub(super) struct Answer {
     agent: Arc<Agent>,
     event: MessageEvent,
-    /// The message that grows.
+    /// Id of the message that shows the growing answer.
     shown: Option<String>,
     shown_text: String,
     shown_at: Option<Instant>,
-    /// It is not known whether the first preview was sent; there is no other one.
+    /// It is unknown whether the first preview was sent, so no other one is sent.
     is_lost: bool,
     /// Messages that were sent after the shown one, because the text is longer.
     more_sent: usize,

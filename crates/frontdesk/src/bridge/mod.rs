@@ -136,13 +136,13 @@ enum Command {
     Acp(Arc<Acp>),
 }
 
-/// What the server knows of problems.
+/// The problem that was last reported to the server.
 #[derive(Default, PartialEq)]
 enum Reported {
-    /// It may remember those of an earlier process.
+    /// Unknown: the server may have a report of an earlier process.
     #[default]
     Unknown,
-    /// On the connection with this number. A server that was restarted has forgotten them.
+    /// Reported on the connection with this number. A restarted server has forgotten it.
     Known(u64, Option<String>),
 }
 
@@ -295,7 +295,7 @@ impl Bridge {
         let mut answer =
             lock(&self.unfinished).remove(&key).unwrap_or_else(|| Answer::new(self.agent.clone(), event.clone()));
         let (text, problem) = match answer.final_text.take() {
-            Some(text) => (text, None), // an earlier attempt could only not send it
+            Some(text) => (text, None), // an earlier attempt had the answer but could not send it
             None => match self.outcome(turn, &mut answer).await {
                 Ok(ended) => ended,
                 Err(why) => {

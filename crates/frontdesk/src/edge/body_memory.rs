@@ -16,9 +16,9 @@ use super::flow::Budgets;
 const PROVEN_KIB: usize = 768 << 10;
 /// For all other bodies: a signature is checked over the whole body.
 const UNPROVEN_KIB: usize = 256 << 10;
-/// Of those, what the bodies of one route of a bot may take together: the first `SMALL_KIB` of each body, and as much again the rest
-/// of the large ones. Large bodies that stall do not keep the ordinary messages of a vendor out, and a flood leaves room
-/// for other routes.
+/// Share of one bot's route within that memory. It exists twice: once for the first `SMALL_KIB` of every body, once for the
+/// rest of larger bodies. So large bodies that stall do not block ordinary messages of a vendor, and a flood on one route
+/// leaves memory for others.
 const DOOR_KIB: usize = 32 << 10;
 const SMALL_KIB: usize = 64;
 /// How long a request waits for others to finish.
@@ -33,11 +33,11 @@ struct Pools {
     tenants: Budgets,
     unproven: Arc<Semaphore>,
     doors: Budgets,
-    /// For the first `SMALL_KIB` of their bodies.
+    /// Shares of routes for the first `SMALL_KIB` of their bodies.
     small: Budgets,
 }
 
-/// What a request takes. It is given back when the last copy is dropped: a request that continues after a disconnect
+/// The reservation of a request, released when its last clone is dropped: a request that continues after a disconnect
 /// keeps its body.
 #[derive(Clone)]
 pub(crate) struct BodyReservation(Arc<Mutex<Held>>);
@@ -49,7 +49,7 @@ struct Held {
     taken: Taken,
 }
 
-/// Two shares of the owner, and the part of the pool.
+/// Permits of the owner's two shares and of the pool.
 type Taken = [Option<OwnedSemaphorePermit>; 3];
 
 /// Whose memory it is.
@@ -69,7 +69,7 @@ enum Owner {
 pub(crate) struct BodyMemoryFull(String);
 
 impl BodyMemory {
-    /// A tenant may take so much of it.
+    /// `tenant_kib`: the share of one tenant.
     pub(crate) fn new(tenant_kib: usize) -> Self {
         Self::with(PROVEN_KIB, tenant_kib, UNPROVEN_KIB, DOOR_KIB)
     }
@@ -92,7 +92,7 @@ impl BodyMemory {
 }
 
 impl Pools {
-    /// Memory for a body that holds so much and gets so much more, first from the owner's shares.
+    /// Reserves `more` KiB for a body that has `held` KiB: first from the owner's shares, then from the pool.
     async fn take(&self, owner: &Owner, held: usize, more: usize) -> Result<Taken, BodyMemoryFull> {
         let large = more.min((held + more).saturating_sub(SMALL_KIB));
         let shares = match owner {
@@ -157,7 +157,7 @@ impl BodyReservation {
         self.held().owner = Owner::Door(format!("{platform}/{bot}"));
     }
 
-    /// So many bytes of the body have arrived.
+    /// Grows the reservation to this number of received bytes.
     pub(super) async fn grow(&self, bytes: usize) -> Result<(), BodyMemoryFull> {
         let (memory, owner, kib) = {
             let held = self.held();
@@ -181,7 +181,7 @@ impl BodyReservation {
         Ok(())
     }
 
-    /// A body that grows while code reads it that does not count bytes.
+    /// Wraps a body so that the reservation grows while the body is read.
     pub(super) fn counted(self, body: Body) -> Body {
         let begun = (body.into_data_stream(), 0, self);
         Body::from_stream(stream::try_unfold(begun, async |(mut pieces, bytes, held)| {

@@ -53,11 +53,11 @@ pub(super) struct TimedBody<B> {
     body: Option<B>,
     stall: Stall,
     unread: Unread<B>,
-    /// More of it is on the way, or may be.
+    /// The rest of the body may still arrive.
     is_coming: bool,
 }
 
-/// What a handler did not read of a request body.
+/// The part of a request body that a handler did not read.
 pub(super) struct Unread<B>(Arc<Mutex<Option<B>>>);
 
 impl<B> Unread<B> {
@@ -67,7 +67,7 @@ impl<B> Unread<B> {
 }
 
 impl<B> TimedBody<B> {
-    /// `waits`: the peer sends nothing before it is read.
+    /// `waits`: the peer sends the body only after the server starts to read it.
     pub(super) fn new(body: B, waits: bool) -> (Self, Unread<B>) {
         let unread = Arc::default();
         let read =
@@ -126,12 +126,12 @@ pub(super) async fn discard(body: Body) {
             }
         }
     };
-    let _ = timeout(DISCARD_TIME, reading).await; // bounded; the peer had its chance
+    let _ = timeout(DISCARD_TIME, reading).await; // best effort, bounded in time and bytes
 }
 
 // ---- connections -----------------------------------------------------------------------------
 
-/// A head is expected at once, or has begun to arrive.
+/// Waiting for a request head that is due now or has begun to arrive.
 const HEAD: u64 = 0;
 const ANSWER: u64 = 1;
 /// The rest of the request's body may still arrive.
@@ -142,8 +142,8 @@ const IDLE: u64 = 3;
 const UPGRADED: u64 = 4;
 const PHASES: u64 = 8;
 
-/// What happens on a connection, in the lower digit, and how many requests it had. Its stream and its service share it:
-/// only the service knows when a head is complete.
+/// Phase of a connection (lower digit) and its number of requests. Shared by stream and service, because only the service
+/// knows when a head is complete.
 #[derive(Clone, Default)]
 pub(super) struct Phase(Arc<AtomicU64>);
 
@@ -186,7 +186,7 @@ impl Answering {
 }
 
 impl Drop for Answering {
-    /// An upgraded connection stays upgraded. A body may be dropped when the next request has begun, which then counts.
+    /// Does not change an upgraded connection, nor one whose next request has started before this body was dropped.
     fn drop(&mut self) {
         let own = self.request * PHASES;
         let _ = self.phase.0.compare_exchange(own + ANSWER, own + ANSWERED, Relaxed, Relaxed);
@@ -218,7 +218,7 @@ impl HttpBody for AnswerBody {
     }
 }
 
-/// Bytes that came on a connection. A WebSocket shows a message only when it is complete; this shows how much of it is there.
+/// Bytes received on a connection. Shows how much of an incomplete WebSocket message has arrived.
 #[derive(Clone, Default)]
 pub(crate) struct Received(Arc<AtomicU64>);
 
@@ -321,12 +321,12 @@ impl Budgets {
         Self { each, tenants: Mutex::default() }
     }
 
-    /// So much more as an answer that has this share can get: one that is larger than the whole budget takes all of it.
+    /// Caps the additional permits: an answer larger than the whole budget takes the whole budget.
     pub(crate) fn at_most(&self, more: usize, spent: &Spent) -> usize {
         more.min(self.each.saturating_sub(spent.num_permits()))
     }
 
-    /// `None`: the tenant's budget is used up, and stayed so for the waiting time.
+    /// `None`: the tenant's budget was used up for the whole waiting time.
     pub(crate) async fn take(&self, tenant: &str, amount: usize) -> Option<Spent> {
         self.take_within(tenant, amount, BUDGET_TIME).await
     }
@@ -339,7 +339,7 @@ impl Budgets {
         timeout(wait, taking).await.ok()?.ok()
     }
 
-    /// At once, or not at all.
+    /// Takes the amount without waiting.
     pub(crate) fn take_now(&self, tenant: &str, amount: usize) -> Option<Spent> {
         self.of(tenant).try_acquire_many_owned(self.share(amount)).ok()
     }

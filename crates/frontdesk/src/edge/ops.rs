@@ -38,7 +38,7 @@ impl Readiness {
             return said.clone();
         }
         let desk = app.desk.clone();
-        // To its end also if the client is gone: otherwise every request of one that hangs up would write.
+        // In a task, so that the result is stored even if the client disconnects. Otherwise each such request would write.
         let checking = app.sessions.spawn(async move {
             let said = desk.upkeep().health().await;
             *last = Some((Instant::now(), said.clone()));
@@ -63,16 +63,16 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
     }
 }
 
-/// Answers that anybody can ask for, and the memory that they take while they are not read.
+/// Public responses, and a bound for the memory that unread ones take.
 pub struct PublicAnswers {
-    /// The description of the API. Made once: it is large, and all that ask for it share it.
+    /// The API description. Built once and shared, because it is large.
     openapi: OnceLock<Bytes>,
-    /// For texts of metrics.
+    /// Permits for metrics responses.
     room: Arc<Semaphore>,
     last_metrics: Mutex<Bytes>,
 }
 
-/// Texts of metrics that may be on their way at the same time.
+/// Metrics responses that may be in transit at the same time.
 const METRICS_MAX: usize = 64;
 
 impl Default for PublicAnswers {
@@ -83,7 +83,7 @@ impl Default for PublicAnswers {
 }
 
 impl PublicAnswers {
-    /// The metrics, and what is held until they are sent. Above the limit all get the same text, which is the last one.
+    /// The metrics, and a permit to hold until they are sent. Above the limit, clients share the last text.
     fn metrics(
         &self,
         encode: impl FnOnce() -> Result<Bytes, Refusal>,

@@ -42,7 +42,7 @@ const CHAT_PAGE: &str = include_str!("../../assets/chat/index.html");
 const DOCS_PAGE: &str = include_str!("../../assets/chat/docs.html");
 
 /// One-time links and page sessions. Both are signed texts, so that every server that has the same master key accepts
-/// them, also after a restart. That a link was used is stored.
+/// them, also after a restart. The store records which links were used.
 pub struct Pages {
     key: hmac::Key,
     /// The tenant whose chat opens on this machine without a link.

@@ -89,8 +89,8 @@ impl Settings {
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
     pub total: usize,
-    /// From one address, or one IPv6 network of 64 bits, which one person may have. Loopback is exempt, because a local proxy
-    /// makes all clients appear there.
+    /// Connections from one address, or from one /64 network of IPv6, which may belong to one user. Loopback is exempt,
+    /// because behind a local proxy all clients have that address.
     pub per_peer: usize,
     /// A connection stays open for the next request at least this long, and `HEAD_TIME` more at most.
     pub keep_alive: Duration,
@@ -172,11 +172,11 @@ impl Drop for Counted {
     }
 }
 
-/// After a restart all agents connect at once. Of more connections than wait here the system drops the first packet, which
-/// clients repeat after a second or more. It may allow fewer (`net.core.somaxconn`).
+/// After a restart all agents connect at the same time. Above this backlog the system drops the first packet of a
+/// connection, and the client repeats it after a second or more. `net.core.somaxconn` may lower the limit.
 const BACKLOG: u32 = 4096;
 
-/// Like `TcpListener::bind`, which lets 128 connections wait.
+/// Like `TcpListener::bind`, whose backlog is only 128.
 pub async fn listen(address: &str) -> io::Result<TcpListener> {
     let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
     for address in lookup_host(address).await? {
@@ -290,7 +290,7 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        // From the end of an answer to the end of the next head. The stream has a limit for the head alone.
+        // Counts from the end of a response to the end of the next head. The stream limits the time of the head itself.
         .header_read_timeout(keep_alive + HEAD_TIME)
         .max_buf_size(HEAD_MAX_BYTES)
         .serve_connection(TokioIo::new(stream), service)

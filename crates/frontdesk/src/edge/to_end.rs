@@ -34,7 +34,7 @@ pub(super) async fn run_to_end(app: &App, mut request: Request, mut routes: Rout
     let held = app.body_memory.reservation();
     request.extensions_mut().insert(held.clone());
     if waits_for_its_client(request.method(), request.uri().path()) {
-        drop(held); // it gives it back once its question is delivered
+        drop(held); // the handler releases the memory once its question is delivered
         return answered(routes.call(request).await);
     }
     let work = async move {
@@ -55,12 +55,12 @@ fn answered(response: Result<Response, Infallible>) -> Response {
     response.unwrap_or_else(|never| match never {})
 }
 
-/// Work that its caller polls. What is left of it when the caller drops it becomes a task.
+/// Work that is polled by its caller, and continues as a task if the caller drops it.
 ///
-/// A task from the start would cost each request several wakes, because its body and its answer pass between two tasks.
+/// Using a task from the start would cost each request several wakes, because body and response pass between two tasks.
 struct DetachOnDrop {
     work: Option<Pin<Box<dyn Future<Output = Response> + Send>>>,
-    /// The server waits for it from the start, not only once it is a task.
+    /// Makes the server wait for the work from the start, not only once it is a task.
     token: TaskTrackerToken,
     runtime: Handle,
     abandoned: Counter,

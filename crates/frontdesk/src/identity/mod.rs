@@ -152,11 +152,14 @@ impl Verifier {
 
     fn identity(&self, desk: &Desk, claims: &Claims) -> Result<Identity, Unknown> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let tenant = text(&self.tenant_claim)
-            .ok_or_else(|| Unknown::Stranger(format!("this identity has no tenant claim ({})", self.tenant_claim)))?;
+        let tenant = text(&self.tenant_claim).ok_or_else(|| {
+            let text = "names the tenant; add it at the identity provider, or change identity.tenant_claim";
+            Unknown::Stranger(format!("the identity has no claim {:?}, which {text}", self.tenant_claim))
+        })?;
         desk.directory().read(|view| {
             if view.tenant(&tenant.into()).is_none() {
-                return Err(Unknown::Stranger("the tenant of this identity does not exist on this server".into()));
+                let text = format!("the tenant {tenant:?} of this identity does not exist on this server; create it, or correct the claim");
+                return Err(Unknown::Stranger(text));
             }
             let client = ["client_id", "azp"].into_iter().filter_map(text).find_map(|id| id.strip_prefix("agent:"));
             let by_session = || {

@@ -30,9 +30,9 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
     };
     let interrupts = desk.delivery().interrupts();
     let (asking, mut tenants) = mpsc::channel::<TenantId>(ASKING_TENANTS_MAX);
-    // Beside `receive`: work that waits for a read must be polled in any case, because it may hold the permit.
+    // Polled concurrently with `receive`: work that waits for a read may hold its permit and must make progress.
     let interrupt = async {
-        let mut working = FuturesUnordered::new(); // one of each tenant that has some
+        let mut working = FuturesUnordered::new(); // at most one future per tenant
         loop {
             tokio::select! {
                 tenant = tenants.recv() => match tenant {
@@ -54,7 +54,7 @@ pub(super) async fn listen(desk: Arc<Desk>, stop: CancellationToken) {
                 event = cluster.next_event() => match event {
                     BusEvent::Hint(Hint::InterruptTurn(tenant, session_key)) => {
                         if interrupts.ask(&tenant, session_key) {
-                            drop(asking.try_send(tenant)); // there is room for each tenant that may ask
+                            drop(asking.try_send(tenant)); // cannot be full: its capacity is the maximum number of tenants
                         }
                     }
                     event if event.is_slow() => drop(slow.try_send(event)),

@@ -8,10 +8,10 @@ use frontdesk_core::port::store::DeskNo;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-/// From the beginning of one renewal to that of the next.
+/// Interval between the starts of two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
-/// Renews, and beside that reads changes of others: however long that takes, it delays no renewal.
+/// Renews the lease, and concurrently reads changes of other servers, so that slow reads delay no renewal.
 pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
     let (renewals, renewed) = watch::channel(None);
     let mut ticks = tokio::time::interval(RENEW_EVERY);

@@ -26,17 +26,17 @@ use self::listener::Listener;
 
 /// How often the listeners are compared with the bots, and with the duties of this desk.
 const TICK: Duration = Duration::from_secs(1);
-/// Listeners that are started at once begin one after another, this far apart, and none later than `STAGGER_MAX`.
+/// Delay between listeners that are started together, up to `STAGGER_MAX` in total.
 const STAGGER: Duration = Duration::from_millis(100);
 const STAGGER_MAX: Duration = Duration::from_secs(5);
 
-/// A listener that runs, for this version of its bot, under this number of the desk.
+/// A running listener, with the version of its bot and the desk number under which it was started.
 struct Running {
     bot: Arc<Bot>,
     desk: DeskNo,
     stop: CancellationToken,
     task: JoinHandle<()>,
-    /// It stops so that another desk can run it.
+    /// It is stopping so that another desk can take it over.
     is_given: bool,
 }
 
@@ -63,12 +63,12 @@ struct Listeners {
     tracker: TaskTracker,
     stop: CancellationToken,
     duties: Arc<Duties>,
-    /// The number of parts of a bot changed.
+    /// Notified when the number of parts of a bot changed.
     changed: Arc<Notify>,
     running: BTreeMap<PartName, Running>,
     /// Duties that are not wanted any more, and not yet given up.
     leaving: Vec<PartName>,
-    /// As read last, by the name of the whole bot.
+    /// The layouts read last, by the name of the whole bot.
     layouts: BTreeMap<PartName, Layout>,
     share: Share,
     began: Instant,
@@ -93,10 +93,10 @@ impl Listeners {
                 () = self.stop.cancelled() => break,
             }
         }
-        // Each has a child of that token. A caller that waits for this may give up the duties.
+        // Each listener has a child token of `stop`. After this function returns, the caller may give up the duties.
         for (name, listener) in self.running {
             let _ = listener.task.await; // also after a panic
-            listener::note(&self.desk, &name, None); // the next one, elsewhere, reports its state
+            listener::note(&self.desk, &name, None); // the next listener, at another desk, reports its own state
         }
     }
 
@@ -162,8 +162,8 @@ impl Listeners {
         let Self { desk, running, leaving, duties, .. } = self;
         for (name, listener) in running.iter_mut() {
             let is_wanted = wanted.get(name).is_some_and(|(_, bot)| Arc::ptr_eq(bot, &listener.bot));
-            // With another number the duty is not ours any more. If it is still free, a listener begins under a new token,
-            // where the last holder ended.
+            // Under a new desk number the duty is lost. If it is still free, a new listener takes it with a new token and
+            // continues at the saved cursor.
             if !is_wanted || listener.is_given || listener.desk != desk.lease().me() {
                 listener.stop.cancel();
             }
@@ -177,7 +177,7 @@ impl Listeners {
                 desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
                 tracing::error!(platform, bot = bot.as_str(), %part, "the listener of a bot panicked; it is started again");
             }
-            listener::note(desk, name, None); // the next one, here or elsewhere, reports its state
+            listener::note(desk, name, None); // the next listener, here or at another desk, reports its own state
             if listener.is_given || !wanted.contains_key(name) {
                 leaving.push(name.clone());
             } else {
@@ -187,7 +187,7 @@ impl Listeners {
         });
     }
 
-    /// Until the store has given the duty up: another desk may wait for it.
+    /// Gives up duties that are not wanted any more. Retries until the store confirms, because other desks may wait.
     async fn leave(&mut self) {
         let mut is_away = false;
         self.leaving.extend(self.duties.abandoned());
@@ -214,7 +214,7 @@ impl Listeners {
     async fn start(&mut self, wanted: Bots) {
         let (mut delay, live) = (Duration::ZERO, self.desk.lease().sharers());
         for (name, (platform, bot)) in wanted {
-            // One that was told to stop may still run; two would read from one cursor.
+            // A listener that was told to stop may still run, and two must not use one cursor.
             if self.running.contains_key(&name) {
                 continue;
             }
@@ -244,8 +244,8 @@ impl Listeners {
         }
     }
 
-    /// The number of the desk that has the duty now, ours as it was when we asked, and the token of the duty. `None`:
-    /// another desk has it.
+    /// Takes the duty. Returns our server number at the time of the request, and the token of the duty. `None`: another
+    /// desk has it.
     async fn take(&mut self, name: &PartName, bot: &Bot) -> Option<(DeskNo, u64)> {
         let (platform, part) = (&name.platform, name.part);
         let taken = match tokio::time::timeout(TICK, self.duties.take(name)).await {

@@ -46,7 +46,7 @@ pub(super) async fn forget_old(desk: Arc<Desk>, days: RetentionDays, stop: Cance
             }
         }
         if let Err(error) = desk.exchanges().finish_left().await {
-            tracing::warn!(%error, "delivering answers whose asker disconnected failed; retrying in one minute");
+            tracing::warn!(%error, "delivering late answers failed; retrying in one minute");
         }
         let retention = days.at(desk.env().now_ms(), desk.rules().media_ttl_ms);
         // Each step is small, so that mail is stored in between.

@@ -19,12 +19,12 @@ const LINE_MAX_BYTES: u64 = 8 << 20;
 const BAD_LINES_MAX: usize = 20;
 /// Lines that wait to be written, updates that wait for a turn, and requests of the agent that wait for us.
 const QUEUE_MAX: usize = 256;
-/// Of all updates that wait. Then the child is not read from.
+/// Bytes of all waiting updates. Above this limit the child is not read from.
 const QUEUE_MAX_BYTES: usize = 16 << 20;
 /// Longest part of the child's output in an error.
 const QUOTE_MAX_CHARS: usize = 80;
 
-/// It closed its output, which is no reason by itself.
+/// The child closed its output. The exit status of the process tells the reason.
 pub(super) const ENDED: &str = "the command ended";
 
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub(super) enum RpcError {
 #[derive(Debug)]
 pub(super) enum FromAgent {
     Text(String),
-    /// It uses a tool, so that text before and after it are different paragraphs.
+    /// The agent uses a tool; text before and after it goes into separate paragraphs.
     Tool {
         id: String,
         title: Option<String>,

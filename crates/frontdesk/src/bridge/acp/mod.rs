@@ -32,10 +32,10 @@ const SESSION_TIME: Duration = Duration::from_mins(1);
 const WRITE_TIME: Duration = Duration::from_secs(30);
 /// Time to end a turn after it was cancelled.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
-/// Pause before a child is started that has just failed, doubled each time.
+/// Pause before a failed child is started again, doubled each time.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// A child that lived for so long did not fail at its start.
+/// A child that ran this long counts as started successfully.
 const HEALTHY: Duration = Duration::from_secs(30);
 /// The agent needs a login.
 const AUTH_REQUIRED: i64 = -32000;
@@ -53,7 +53,7 @@ struct Running {
 }
 
 impl Running {
-    /// For one more chat. One that is forgotten continues its session as after a start of the child, if the child can do that.
+    /// Makes room for one more chat. A chat that is removed resumes its session later, as after a restart of the child.
     fn make_room(&mut self) {
         if self.open.len() >= SESSIONS_MAX
             && let Some(chat) = self.open.keys().next().cloned()
@@ -382,8 +382,8 @@ async fn stop_when_idle(acp: std::sync::Weak<Acp>) {
             let running = if lock(&acp.turns).count == 0 { child.running.take() } else { None };
             drop(child);
             if let Some(running) = running {
-                tracing::info!("stopping the command: it was idle");
                 running.process.stop().await;
+                tracing::info!("idle command stopped");
             }
         }
         drop(acp);

@@ -45,11 +45,11 @@ pub(super) struct Talk<'a> {
     session: &'a str,
     text: String,
     gap: bool,
-    /// Of the whole text, also of what was cut off.
+    /// Bytes of the whole text, including what was cut off.
     length: usize,
     is_cut: bool,
     question: Option<Asked>,
-    /// What the agent calls its tool calls, by their ids.
+    /// Titles of tool calls, by id.
     titles: HashMap<String, String>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Talk<'a> {
     ) -> Result<Ended, Trouble> {
         let mut ended = std::pin::pin!(self.connection.answer(answered));
         let deadline = Instant::now() + self.acp.limits.turn;
-        // Set once the turn was cancelled: what it ends with, and until when it may end by itself.
+        // Set once the turn was cancelled: its result, and the time until which it may end by itself.
         let mut leaving: Option<(Trouble, Instant)> = None;
         loop {
             let limit = leaving.as_ref().map_or(deadline, |(_, until)| *until);

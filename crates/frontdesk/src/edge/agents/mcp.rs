@@ -102,8 +102,8 @@ impl Tools {
     }
 }
 
-/// The caller and the app, attached to each request for its tool, with what the call holds: it goes on after the response
-/// has begun.
+/// Caller, app and reservations of a tool call, attached to its request. The call continues after the response has
+/// started.
 #[derive(Clone)]
 struct Asker {
     app: App,

@@ -142,7 +142,7 @@ pub(crate) async fn exchange(
 }
 
 /// Runs in its own task: a client that disconnects frees its slot, and the exchange runs to completion. The answer counts
-/// against the budget of its tenant until it was read. A server that stops does not wait for it: it could not come any more.
+/// against the budget of its tenant until it was read. A server that is stopping does not wait for the answer.
 ///
 /// `copies`: how often the answer is in memory until then.
 pub(crate) async fn ask(

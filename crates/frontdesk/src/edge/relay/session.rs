@@ -23,7 +23,7 @@ use crate::edge::{App, ConnectionSlot};
 
 /// Messages read in a row before deliveries get their turn.
 const READ_BURST: usize = 64;
-/// The session learns of so many more bytes of a message that is arriving.
+/// The session is notified of an arriving message after each further part of this size.
 const PART_BYTES: usize = 16 << 10;
 
 /// Input of a session. Boxed, because it moves through several futures, each of which would reserve space for it.
@@ -38,7 +38,7 @@ enum Done {
     Begun(Result<Position, StoreError>),
     Read(Result<Vec<Row>, StoreError>, usize),
     Saved(Result<bool, StoreError>),
-    /// The session learns by an order what came of it.
+    /// The result reaches the session as an order.
     Carried,
 }
 
@@ -56,9 +56,9 @@ struct Carrier {
 /// How much of a message has arrived.
 struct Arriving {
     received: Received,
-    /// What had arrived when the message before was complete.
+    /// Bytes received when the previous message was complete.
     complete: u64,
-    /// What the session knows of.
+    /// Bytes that the session was notified of.
     noted: usize,
 }
 
@@ -183,7 +183,7 @@ impl Carrier {
                 sink.send(Message::Text(message.into())).await?;
             }
             sink.send(close_message(close)).await?;
-            // Not a large message, which is not counted any more.
+            // Stops at a large message, because memory for it is not counted any more.
             while let Input::Message(Some(Ok(_))) = next_input(&mut stream, &arriving).await {
                 arriving.complete = arriving.received.bytes();
             }

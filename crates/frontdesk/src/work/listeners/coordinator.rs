@@ -33,15 +33,15 @@ impl Taken {
     }
 }
 
-/// Has the duty of the whole bot.
+/// Holder of the duty of the whole bot.
 pub(super) struct Coordinator<'a> {
-    /// Of the whole.
+    /// Name of the whole bot.
     pub(super) name: &'a PartName,
     pub(super) desk: &'a Desk,
     pub(super) bot: &'a Bot,
     pub(super) inlet: &'a TrackedInlet,
     pub(super) duties: &'a Duties,
-    /// Told when the number changed.
+    /// Notified when the number changed.
     pub(super) changed: &'a Notify,
     pub(super) partitioned: &'a dyn Partitioned,
 }
@@ -126,7 +126,7 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    /// Until no server listens as this part.
+    /// Waits until no server listens as this part, and takes its duty. Returns the token.
     async fn wait_for(&self, part: Part, taken: &mut Taken) -> Result<u64, StoreError> {
         let name = self.name.with(part);
         loop {

@@ -13,11 +13,11 @@ use frontdesk_core::inbound::share::PartName;
 pub(super) struct Duties {
     desk: Arc<Desk>,
     held: Mutex<HashSet<PartName>>,
-    /// Held, and to be given up by the task that asks for them.
+    /// Duties that are still held and must be given up by the main loop.
     abandoned: Mutex<Vec<PartName>>,
 }
 
-/// If the store does not answer, the duty may be ours, and another desk may wait for it.
+/// An attempt to take a duty. If it is dropped without an answer of the store, the duty may be held and is abandoned.
 struct Attempt<'a> {
     duties: &'a Duties,
     name: &'a PartName,
@@ -56,12 +56,12 @@ impl Duties {
         Ok(token.map(|token| (me, token)))
     }
 
-    /// It is not used here any more, but stays a duty of this desk.
+    /// The duty is not used here any more, but is still held by this desk in the store.
     pub(super) fn release(&self, name: &PartName) {
         self.held().remove(name);
     }
 
-    /// It is given up later.
+    /// Leaves the duty to be given up later.
     pub(super) fn abandon(&self, name: PartName) {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(name);
     }
@@ -70,7 +70,7 @@ impl Duties {
         std::mem::take(&mut *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// `Err`: it is still held.
+    /// Gives up the duty in the store. `Err`: it is still held.
     pub(super) async fn give_up(&self, name: &PartName) -> Result<(), StoreError> {
         self.desk.lease().drop_duty(&name.duty()).await?;
         self.release(name);
