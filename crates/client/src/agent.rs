@@ -159,7 +159,7 @@ impl Agent {
         }
     }
 
-    /// Returns once nothing has happened for so long, and the connection is not new.
+    /// Returns after this idle time, unless the connection is new.
     async fn quiet(&self, sleep_after: Option<Duration>) {
         let Some(sleep_after) = sleep_after else { return std::future::pending().await };
         let (mut connection, mut since) = (None, Instant::now());

@@ -107,7 +107,7 @@ impl Tail {
         self.elsewhere.publish(json!({ "step": "missed", "text": text }));
     }
 
-    /// Fills in the notice only if somebody watches.
+    /// Builds the notice only if there is a watcher.
     pub fn publish(&self, tenant: &TenantId, step: &'static str, fill: impl FnOnce(&mut Notice)) {
         if self.is_watched() {
             let mut notice = Notice { at: self.env.now_ms(), tenant: tenant.clone(), step, ..Notice::default() };

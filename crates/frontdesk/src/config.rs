@@ -109,7 +109,7 @@ impl Config {
 
     /// Also returns environment variables that start like settings but are none.
     pub fn load_noting(file: Option<&Path>) -> anyhow::Result<(Self, Vec<String>)> {
-        // Names and values that are not Unicode are no settings.
+        // Variables whose name or value is not Unicode cannot be settings.
         let read = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };

@@ -10,7 +10,7 @@ pub struct Address<'a> {
     pub session: Option<&'a str>,
 }
 
-/// Longer addresses name nobody. It has room for two ids, whose characters have up to four bytes, and the `@`.
+/// Longer addresses cannot be valid. Enough for two ids with characters of up to four bytes, and the `@`.
 pub const ADDRESS_MAX_BYTES: usize = 2 * 4 * ID_MAX_CHARS + 1;
 
 /// An exact id wins, without a session; otherwise the longest registered id that is followed by an `@`.

@@ -427,7 +427,7 @@ impl Exchanges {
         }
     }
 
-    /// An agent replies through the API. If nobody waits any more, the reply goes to the inbox of the asking agent.
+    /// A reply through the API. If no caller waits any more, it goes to the inbox of the asking agent.
     pub async fn reply(
         &self,
         who: AgentsCaller<'_>,

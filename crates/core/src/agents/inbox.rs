@@ -69,7 +69,7 @@ impl Inboxes {
         Ok(Inbox { messages: messages.into_iter().map(inbox_message).collect(), newest: newest.0 })
     }
 
-    /// Reads an inbox for somebody other than the agent; does not count as presence of the agent.
+    /// Reads an inbox on behalf of an operator or another caller; does not count as presence of the agent.
     pub async fn read_inbox_as_operator(
         &self,
         tenant: &TenantId,

@@ -257,7 +257,7 @@ impl Messages {
 
     /// Rebuilds a message that expired from its event. Its receipts are unknown.
     async fn forgotten(&self, event: EventId, mut message: InboxMessage) -> Result<StoredMessage, Fault> {
-        // If the event expired just now as well, the message is no duplicate any more; the caller may repeat it.
+        // If the event has just expired too, the message no longer counts as a duplicate, and the caller may repeat it.
         let first = self.events.event(event).await?.ok_or(StoreError::Conflict)?;
         (message.delivery_id, message.receipts) = (first.message_id.to_string(), String::new());
         Ok(StoredMessage { place: InboxSeq::NONE, event, at_ms: first.at_ms, message })

@@ -319,7 +319,7 @@ impl Messages {
             .map_err(|_| Fault::invalid("when is beyond the last supported date"))?
             .to_string();
         let key = format!("wk_{}", self.env.random_hex(12));
-        // Checked now, because nobody sees the refusal when the wake is due.
+        // Checked now, because a refusal at the due time would reach no caller.
         let text = opts.context.as_deref().unwrap_or_default();
         let session = asked_session(opts, to)?;
         let (kind, delivery_id) = ("wake_degraded", key.as_str());

@@ -32,7 +32,7 @@ impl Messages {
     /// State at start: wakes that were pending at the last shutdown continue.
     pub fn new_calls(&self) -> Calls {
         self.called_agents().into_iter().for_each(|agent| self.agents.live.ask_for_poke(agent));
-        // Nobody waits in a chat for these agents, so there is no notice to send.
+        // These agents have no chats with waiting users, so no notice is sent.
         let rules = WakeRules { notice_after_ms: u64::MAX >> 1, ..self.rules.wake };
         Calls { waker: Waker::new(rules), swept_ms: 0 }
     }

@@ -501,7 +501,8 @@ impl Sockets {
         }
     }
 
-    /// The check failed, and is repeated at the next look. Nobody is notified, so that a failing store is not asked in a loop.
+    /// The check failed and is repeated at the next look. Does not notify the loop, so that a failing store is not queried
+    /// without pause.
     pub fn keep_unserved(&self, instance: InstanceNo, why: Unserved) {
         lock(&self.unserved).entry(instance).and_modify(|known| *known = why.max(*known)).or_insert(why);
     }

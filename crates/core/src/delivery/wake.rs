@@ -43,12 +43,12 @@ impl WakeTask {
 /// How a wake task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeOutcome {
-    /// The wake URL answered, which does not mean that the agent comes.
+    /// The wake URL answered, which does not mean that the agent will connect.
     Answered,
     Failed,
-    /// It has no wake URL: only the notice remains.
+    /// The instance has no wake URL: only the notice is left to send.
     NoWay,
-    /// Nothing waits, or the agent came by itself.
+    /// Nothing waits any more, or the agent connected by itself.
     NotNeeded,
     /// The notice was sent, or there was none to send.
     Noticed,
@@ -66,7 +66,7 @@ struct Sleeper {
     tenant: TenantId,
     /// Distinguishes this wait from other ones of the same instance.
     wait: u64,
-    /// Number of sockets it had opened when the wait began.
+    /// Number of sockets that the instance had opened when the wait began.
     dials: u64,
     failures: u32,
     unanswered: u32,
@@ -83,9 +83,10 @@ pub struct Waits<'a> {
     pub tenant: &'a TenantId,
     /// Age of the oldest row.
     pub waited_ms: u64,
-    /// Sockets that the instance has opened so far; if more than when the wait began, that wait is over and a new one begins.
+    /// Number of sockets that the instance has opened so far. A higher number than at the start of a wait ends that wait and
+    /// starts a new one.
     pub dials: u64,
-    /// There is mail that none of its sockets has received.
+    /// True for mail that no socket of the instance has received yet.
     pub fresh: bool,
 }
 
@@ -103,7 +104,7 @@ struct Call {
     queue: Queue,
 }
 
-/// Entries of a queue whose time has come. Tenants take turns.
+/// Entries of a queue that are due. Tenants take turns.
 #[derive(Default)]
 struct Ready {
     waiting: HashMap<TenantId, VecDeque<(u64, InstanceNo)>>,
@@ -215,7 +216,7 @@ impl Waker {
         self.lines[Queue::First as usize].insert((now_ms, instance));
     }
 
-    /// A socket serves it, or did: the wait is over.
+    /// A socket serves the instance or did so since: ends the wait.
     pub fn settled(&mut self, instance: InstanceNo) {
         self.forget(instance);
         if let Some(last) = self.poked.get_mut(&instance) {

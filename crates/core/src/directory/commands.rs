@@ -21,11 +21,11 @@ const COMMANDS_MAX: usize = 100;
 const NAME_MAX_CHARS: usize = 32;
 const DESCRIPTION_MAX_CHARS: usize = 256;
 const OPTIONS_MAX_BYTES: usize = 4 << 10;
-/// One agent's list as it is kept.
+/// Stored size of one agent's list.
 const LIST_MAX_BYTES: usize = 32 << 10;
 /// All lists of one tenant in the directory.
 const TENANT_MAX_BYTES: usize = 1 << 20;
-/// Lists that wait to be stored. If there is no room, a list is dropped; the next hello repeats it.
+/// Lists that wait to be stored. Further ones are dropped; the next hello repeats them.
 const WAITING_MAX: usize = 10_000;
 const WAITING_MAX_BYTES: usize = 16 << 20;
 

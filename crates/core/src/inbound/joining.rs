@@ -64,7 +64,7 @@ impl InboundPlane {
         Ok(())
     }
 
-    /// Waits until there may be groups to join. `is_open`: there are some that are not complete.
+    /// Waits until groups may be complete. `is_open`: incomplete groups exist.
     pub async fn fragments_due(&self, is_open: bool) {
         let pause = if is_open { LOOK_SOON } else { LOOK_LATER };
         tokio::select! {
@@ -73,7 +73,7 @@ impl InboundPlane {
         }
     }
 
-    /// Makes events from the groups that are complete. `true`: there are others.
+    /// Creates events from the complete groups. `true`: incomplete groups remain.
     pub async fn join_quiet(self: &Arc<Self>) -> bool {
         let now_ms = self.env.now_ms();
         let (quiet_since_ms, claimed_until_ms) = (now_ms.saturating_sub(QUIET_MS), now_ms.saturating_sub(CLAIM_MS));

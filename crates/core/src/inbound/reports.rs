@@ -1,5 +1,5 @@
 //! Limits how often agents are notified of messages that failed late. An agent may answer such a report in the same
-//! chat, and that message fails as well: without a limit this would repeat for ever.
+//! chat, and that message fails as well: without a limit this would never end.
 //!
 //! In memory and per server: it only has to slow down a loop.
 

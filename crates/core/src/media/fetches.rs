@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::error::FetchError;
 
-/// Concurrent fetches, in total and per tenant. Bytes that are being fetched do not count for a quota yet.
+/// Concurrent fetches, in total and per tenant. Their bytes do not count for the quota until they are stored.
 const FETCHES_MAX: usize = 64;
 const FETCHES_PER_TENANT: usize = 8;
 /// Callers that wait for one fetch. They continue to wait after their clients disconnect.
@@ -29,7 +29,7 @@ pub(super) enum Joined<'a> {
     /// The caller must fetch it.
     Lead(Leader<'a>),
     Follow(Follower),
-    /// Too many others are being fetched, or too many wait for this one.
+    /// Too many fetches are running, or too many callers wait for this one.
     Full,
 }
 

@@ -34,7 +34,7 @@ use sharing::Sharing;
 
 /// Gets each action of an agent before it is sent. The action may be the answer that a caller waits for.
 pub trait Listener: Send + Sync {
-    /// `None`: the action is of no interest. If the future fails, it is not sent.
+    /// `None`: the listener does not need this action. If the future fails, the action is not sent.
     fn sending<'a>(&'a self, caller: &'a Caller, action: &'a Action) -> Option<BoxFuture<'a, Result<(), StoreError>>>;
 }
 
@@ -353,7 +353,7 @@ impl OutboundPlane {
         self.pacer.earlier().await;
     }
 
-    /// The server stops: waiting actions are refused, those at a platform go on.
+    /// The server stops: waiting actions are refused; those at a platform continue.
     pub fn stop_waiting(&self) {
         self.pacer.close();
     }

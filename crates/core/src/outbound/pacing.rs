@@ -169,7 +169,7 @@ impl Pacer {
         self.timer.earlier.notified().await;
     }
 
-    /// The server stops: waiting and later actions are refused. Actions at a platform go on.
+    /// The server stops: waiting and later actions are refused. Actions at a platform continue.
     pub(super) fn close(&self) {
         let mut bots = self.bots.lock().unwrap_or_else(PoisonError::into_inner);
         bots.is_closed = true;

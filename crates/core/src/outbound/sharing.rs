@@ -14,11 +14,11 @@ use crate::lease::Lease;
 use crate::port::bus::{Bus, Hint, To};
 use crate::port::platform::PlatformBot;
 
-/// How often a server says that it uses a bot.
+/// Interval of hints about a bot in use.
 const HINT_MS: u64 = 1_000;
-/// For how long a hint counts.
+/// How long a hint is valid.
 const HINT_TTL_MS: u64 = 3_000;
-/// Bots that are not used any more are forgotten when there are this many.
+/// At this number of bots, unused ones are removed.
 const BOTS_MAX: usize = 4_096;
 
 pub(super) struct Sharing {

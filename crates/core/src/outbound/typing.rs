@@ -99,8 +99,8 @@ impl Typing {
     }
 }
 
-/// The part of an indicator that is kept: where it is shown. `None`: the action is no indicator, ends one, or its ids
-/// are too long to be those of a vendor.
+/// The place of an indicator, which is all that is kept of it. `None`: the action is not an indicator, ends one, or has
+/// ids longer than those of any vendor.
 pub(super) fn to_repeat(action: &Action) -> Option<Action> {
     let Act::Typing { chat_id, .. } = &action.act else { return None };
     let thread_id = action.meta("thread_id");

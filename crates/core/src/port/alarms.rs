@@ -90,9 +90,9 @@ pub struct EndedAlarm {
 pub enum Concluded {
     /// The alarm is in its new state.
     Ended,
-    /// It was replaced or cancelled meanwhile: the result is only noted.
+    /// The alarm was replaced or cancelled in the meantime: the result is only recorded in the history.
     Noted,
-    /// It is over, or was claimed again since: nothing was written.
+    /// The alarm has ended or was claimed again since: nothing was written.
     Stale,
 }
 
@@ -100,7 +100,7 @@ pub enum Concluded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disarmed {
     pub gone: u64,
-    /// The job after which the next step begins; `None`: it is over.
+    /// The job after which the next step begins; `None`: no jobs are left.
     pub next: Option<JobId>,
 }
 
@@ -147,20 +147,21 @@ pub trait Alarms: Send + Sync {
     fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>>;
     /// The armed alarm of a job ends as cancelled. False: there was none.
     fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId, now_ms: u64) -> Stored<'a, bool>;
-    /// Looks at the next jobs of an instance after this one (the empty one: from the first), in their order; the armed alarms among them end as cancelled.
+    /// One step: cancels the armed alarms among the next jobs of an instance, in order of jobs. Starts after the job `after`,
+    /// or at the first one if it is empty.
     fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a JobId, now_ms: u64) -> Stored<'a, Disarmed>;
-    /// Armed alarms of an instance, in the order of their jobs, after this job (the empty one: from the first).
+    /// Armed alarms of an instance in order of jobs, after the job `after`, or from the first one if it is empty.
     fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, ArmedPage>;
     fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId) -> Stored<'a, Option<Alarm>>;
     /// Armed alarms in order of (`next_ms`, id), after this one, not beyond `until_ms`.
     fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>>;
-    /// Claims those that are armed, due by `due_by_ms` and not claimed at `now_ms`, until `until_ms`.
+    /// Claims until `until_ms` those alarms that are armed, due by `due_by_ms` and not claimed at `now_ms`.
     fn claim_alarms(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Alarm>>;
-    /// Ends tries, and returns for each whether it was applied. An alarm that was replaced or cancelled meanwhile stays
-    /// as it is; the result is noted. That the agent accepted an alarm is applied whoever reports it; any other result
-    /// only from the holder of the claim, so that a slow server does not arm a finished alarm again.
+    /// Applies results of tries, and returns for each whether it was applied. For an alarm that was replaced or cancelled in
+    /// the meantime the result is only recorded. Success is accepted from any server; any other result only from the holder
+    /// of the claim, so that a slow server does not arm a finished alarm again.
     fn conclude(&self, ends: Vec<(Alarm, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>>;
-    /// A dead alarm is armed again, from now. `None`: it is not dead, or not there.
+    /// Arms a dead alarm again, due now. `None`: there is no dead alarm with this id.
     fn revive_alarm(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Alarm>>;
     /// After the clock was set back: armed alarms that were tried before, and whose next try is after
     /// `ahead_ms`, are tried at `next_ms` instead; claims that end after `claims_ms` end then. Returns the

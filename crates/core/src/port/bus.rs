@@ -18,7 +18,7 @@ pub enum Hint {
     Rows(Vec<InstanceNo>),
     /// The directory has this version.
     Directory(u64),
-    /// Another server has the session of an instance now; this session is over.
+    /// Another server serves the instance now; this session has ended.
     Replaced(InstanceNo, SessionNo),
     /// New messages in the inboxes of these agents.
     Inboxes(Vec<InstanceNo>),

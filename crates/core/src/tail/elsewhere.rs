@@ -1,5 +1,5 @@
-//! What this server does, for those who watch at another one, and what others do, for those who watch here. It goes over the
-//! bus, and only while somebody watches. Entries have numbers, so that lost ones are reported.
+//! Exchanges entries of the event stream between servers, so that a watcher at one server sees the events of all. They go
+//! over the bus, and only while there is a watcher. Entries are numbered, so that lost ones are reported.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,25 +12,25 @@ use tokio::sync::broadcast;
 use super::{BACKLOG, Notice};
 use crate::port::bus::TailPart;
 
-/// Others get entries for this long after they asked; they ask again sooner.
+/// How long a request for entries is valid. Servers with watchers repeat it earlier.
 const ASKED_MS: u64 = 5_000;
 /// Entries that wait to be sent. The oldest are dropped.
 const WAITING_MAX: usize = 1_000;
 const WAITING_MAX_BYTES: usize = 256 << 10;
-/// Of one message on the bus. An entry that is longer is not sent.
+/// Size of one message on the bus. Longer entries are not sent.
 const PART_MAX_BYTES: usize = 5_000;
 
 pub(super) struct Elsewhere {
     outgoing: Mutex<Outgoing>,
     is_asked: AtomicBool,
-    /// The number of the next entry of each server.
+    /// Number of the next expected entry of each server.
     expected: Mutex<HashMap<DeskNo, u64>>,
     watchers: broadcast::Sender<Arc<Value>>,
 }
 
 #[derive(Default)]
 struct Outgoing {
-    /// Servers with watchers, and until when they get entries.
+    /// Servers with watchers, and the time until which they get entries.
     askers: BTreeMap<DeskNo, u64>,
     entries: VecDeque<(u64, usize, Value)>,
     bytes: usize,
@@ -59,11 +59,11 @@ impl Elsewhere {
         self.watchers.subscribe()
     }
 
-    /// Whether somebody here wants to know what others do.
+    /// Whether this server has a watcher for events of other servers.
     pub(super) fn is_watched(&self) -> bool {
         let is_watched = self.watchers.receiver_count() > 0;
         if !is_watched {
-            self.expected().clear(); // they send nothing meanwhile, which is no loss
+            self.expected().clear(); // entries that are not sent in the meantime do not count as lost
         }
         is_watched
     }

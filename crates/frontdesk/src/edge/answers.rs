@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::error::Refusal;
 use super::flow::{Budgets, PAGE_KIB, Spent, holding, shrunk};
 
-/// KiB for a skill, or a row of data.
+/// Budget in KiB for a response with one skill or one data row.
 pub(crate) const ROW_KIB: usize = 2 * PAGE_KIB;
-/// For many of them. Few answers have more, so that most queries of a tenant do not wait for each other.
+/// Budget for a list. Few lists are larger, so most queries of a tenant do not wait for each other.
 pub(crate) const ROWS_KIB: usize = 4 * PAGE_KIB;
 /// Answers of one tenant that are made at the same time, if their size is known only afterwards. Each of them may exceed
 /// its budget until then.

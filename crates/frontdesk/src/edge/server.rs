@@ -196,7 +196,7 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until the app's `stop`; returns when all connections have ended or the drain time is over.
+/// Serves until the app's `stop`; returns when all connections have ended or the drain time has passed.
 pub async fn serve(listener: TcpListener, app: App, limits: ConnectionLimits) {
     let (sessions, stop, desk) = (app.sessions.clone(), app.stop.clone(), app.desk.clone());
     let edge = Edge::new(app);

@@ -25,7 +25,7 @@ fn waits_for_its_client(method: &Method, path: &str) -> bool {
 }
 
 /// Hyper drops a handler when its client disconnects, which would leave a change half done. Handlers of methods that
-/// change something therefore go on in a task of their own then, and the server waits for it at shutdown.
+/// change something therefore continue in a task of their own, and the server waits for it at shutdown.
 pub(super) async fn run_to_end(app: &App, mut request: Request, mut routes: Router) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if is_safe && request.body().is_end_stream() {

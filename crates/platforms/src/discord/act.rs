@@ -282,9 +282,9 @@ fn message(content: &str, reply_to: Option<&str>, key: Option<&str>) -> Result<M
 fn empty(reply_to: Option<&str>, key: Option<&str>) -> Result<Map<String, Value>, ActionResult> {
     let mut body = Map::new();
     body.insert("allowed_mentions".into(), allowed_mentions());
-    // The press of a button is no message.
+    // The id of a button press is not the id of a message.
     if let Some(reply_to) = reply_to.filter(|it| !it.is_empty() && !it.starts_with(PRESS)) {
-        // A message that was deleted in the meantime is no reason to lose the answer.
+        // The answer is sent even if the message was deleted in the meantime.
         let reference = json!({ "message_id": id(reply_to, "message")?, "fail_if_not_exists": false });
         body.insert("message_reference".into(), reference);
     }

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// An entry of an unexpected form is left out; the message is read all the same.
+/// Skips entries of an unexpected form, so that the message can still be read.
 pub(super) fn lenient<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: DeserializeOwned,

@@ -190,7 +190,7 @@ impl<'a> Line<'a> {
         BEGIN_TIME + IDENTIFY_EVERY * before
     }
 
-    /// A frame that is too large for this server would be sent again for ever.
+    /// Skips a frame that is too large for this server: after a resume Discord would send it again, without end.
     fn passed_over(&self, size: usize) {
         let now_ms = self.listening.discord.env.now_ms();
         let reason = format!("an event of {size} bytes was skipped, because it is larger than this server accepts");

@@ -22,7 +22,7 @@ const ANSWER_MAX_BYTES: usize = 2 << 20;
 /// A token is replaced this long before it expires.
 const TOKEN_MARGIN_MS: u64 = 600_000;
 const TOKEN_MAX_BYTES: usize = 4 << 10;
-/// What is read of an answer that is no file.
+/// Bytes read of an error response to a download.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
 /// After a failure no token is requested for this time.

@@ -205,7 +205,7 @@ pub(super) fn source(chat_id: &str, is_direct: bool, chat: Option<&Chat>, person
     }
 }
 
-/// What is no longer true, as far as an event says it.
+/// Cached facts that an event invalidates.
 pub(super) fn changes(kind: &str, event: &Value, home: &str) -> Vec<Change> {
     let chat_id = text_of(event, "chat_id");
     match kind {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Empty: it is no text, or not there.
+/// Empty if the value is absent or not a text.
 pub(super) fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }

@@ -119,7 +119,7 @@ impl Attempt<'_> {
                         }
                     }
                 };
-                // The prompt is there; an option without its reaction can be chosen all the same.
+                // The prompt was sent. An option without its reaction can still be chosen by text.
                 let _ = tokio::time::timeout(REACTIONS_LIMIT, reactions).await;
                 Ok(sent)
             }

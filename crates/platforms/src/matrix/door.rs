@@ -28,7 +28,7 @@ const ATTEMPTS_MAX: u32 = 3;
 const TRANSACTIONS_MAX: usize = 1_000;
 const ROOMS_AT_ONCE: usize = 16;
 /// A hundred events of the longest size, which is what Synapse sends at most, each with the state that it replaces and what
-/// the homeserver adds. A longer one would come again for ever. The body is read only after the token was found to be right.
+/// the homeserver adds. A longer one would be repeated without end. The body is read only after the token was verified.
 const BODY_MAX_BYTES: usize = 32 << 20;
 
 pub(super) const DOORS: [Door; 2] = [
@@ -176,7 +176,7 @@ impl Homeservers {
         let mut gathered = Gathered::default();
         let read = self.gather(client, room_id, events, Origin::Pushed, Deadline::last_now(), &mut gathered).await;
         match token_checked(client, read).await {
-            // A transaction that can never be answered must not come again for ever.
+            // Otherwise a transaction that can never succeed would be repeated without end.
             Err(fault @ Fault::Final(_)) => gathered.gaps.push(behind.loss(&fault, self.env.now_ms())),
             other => other?,
         }

@@ -114,7 +114,7 @@ impl Slack {
         }
     }
 
-    /// The message that shows the file. Slack shares it a moment later; without an id the file is there all the same.
+    /// Id of the message that shows the file. Slack creates it a moment later, so it may be unknown although the file was sent.
     async fn message_of(&self, api: &Api<'_>, chat_id: &str, file_id: &str, response: &Value) -> Option<String> {
         let known = list_of(response, "files").first().and_then(|file| shared_in(file, chat_id));
         if known.is_some() {

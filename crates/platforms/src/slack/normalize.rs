@@ -103,7 +103,7 @@ fn message(scene: &Scene<'_>, proof: Verified, event: &Value) -> Option<Intake> 
         return written(scene, proof, event, channel, text_of(event, "channel_type"), false);
     }
     let (now, before) = (&event["message"], &event["previous_message"]);
-    // A preview of a link that was added is no edit of the author.
+    // Slack reports an added link preview as an edit, although the author changed nothing.
     if now["edited"].is_null() || text_of(now, "text") == text_of(before, "text") {
         return None;
     }

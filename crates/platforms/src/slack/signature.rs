@@ -35,7 +35,7 @@ pub fn verify(key: &Secret, headers: &[(String, String)], body: &[u8], now_s: u6
     if sent_s.abs_diff(now_s) > WINDOW_S {
         return Err(Forged::Stale);
     }
-    // Constant time. An empty key is no secret.
+    // Compared in constant time. An empty key must never verify a request.
     let message = [b"v0:", stamp.as_bytes(), b":", body].concat();
     let is_genuine = !key.expose().is_empty() && hmac::verify(&hmac_key(key), &message, &given).is_ok();
     if is_genuine { Ok(()) } else { Err(Forged::Signature) }

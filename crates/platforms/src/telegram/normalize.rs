@@ -207,7 +207,7 @@ fn source(message: &Message, author: &Author, is_edit: bool) -> Source {
     }
 }
 
-/// The topic. In other chats the same field of the Bot API is the message that is replied to, which is no topic.
+/// The topic id. In chats without topics the same field of the Bot API names the message that is replied to.
 fn thread_of(message: &Message) -> Option<String> {
     let in_forum = message.chat.type_name() == "group" && message.chat.is_forum;
     match message.message_thread_id {
@@ -243,7 +243,7 @@ struct Content {
 }
 
 impl Content {
-    /// `None`: it is no message of a user.
+    /// `None`: not a message of a user.
     fn of(message: &Message) -> Option<Self> {
         let with = |kind, file: &File, mime: &str| {
             Some(Self { kind, text: String::new(), file: remote(file, file.mime_type.as_deref().unwrap_or(mime)) })

@@ -63,7 +63,7 @@ pub fn verify(token: &str, signed: Signed<'_>, sealed: &str, now_s: u64) -> Resu
     if sent_s.abs_diff(now_s) > WINDOW_S {
         return Err(Forged::Stale);
     }
-    // An empty token is no secret.
+    // An empty token must never verify a request.
     let expected = sign(token, timestamp, nonce, sealed);
     match !token.is_empty() && same_bytes(expected.as_bytes(), signature.as_bytes()) {
         true => Ok(()),

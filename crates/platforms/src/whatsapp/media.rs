@@ -128,7 +128,7 @@ impl WhatsApp {
     }
 }
 
-/// An upload alone is no message: no user has seen anything.
+/// The upload alone is not visible to the user, so a failed upload means that nothing was sent.
 fn unsent(mut acted: Acted) -> Acted {
     if acted.result.ambiguous {
         let why = acted.result.error.take().unwrap_or_default();

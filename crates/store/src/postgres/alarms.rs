@@ -124,7 +124,7 @@ impl Alarms for PostgresStore {
 
     fn claim_alarms(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Alarm>> {
         self.worker.write(async move |connection| {
-            // Whoever comes second waits for the row and looks at it again.
+            // Of two concurrent claims, the second waits for the row lock and checks the condition again.
             let sql = concat!(
                 "UPDATE alarm SET lease_ms = $4, claim = claim + 1 WHERE id IN (
                    SELECT id FROM alarm WHERE id = ANY($1) AND state = 'armed' AND next_ms <= $2 AND lease_ms <= $3
@@ -271,7 +271,7 @@ async fn insert(connection: &Connection, new: &Alarm) -> Result<Option<u64>, Fau
     write(connection, sql, signed(new.instance), &kept(&new.job_id), new).await
 }
 
-/// A new alarm in the row of the old one, under another id: whoever waits for the lock of the row finds it.
+/// Puts a new alarm into the row of the old one, under a new id, so that transactions that wait for the row lock find it.
 async fn replace(connection: &Connection, old: u64, new: &Alarm) -> Result<u64, Fault> {
     let sql = "UPDATE alarm SET id = DEFAULT, job_id = $2, fire_at = $3, due_ms = $4, next_ms = $5, lease_ms = 0,
                  armed_ms = $6, first_ms = 0, attempts = 0, grace_ms = $7, skip_missed = $8, callback = $9,

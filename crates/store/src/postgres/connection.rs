@@ -93,7 +93,7 @@ pub(crate) fn fault(error: tokio_postgres::Error) -> Fault {
             Fault::Retry(why)
         }
         &SqlState::UNIQUE_VIOLATION => Fault::Duplicate,
-        // A server that was demoted refuses writes for ever; another one may be the primary.
+        // A demoted server refuses all writes, so the connection is dropped: another server may be the primary.
         &SqlState::READ_ONLY_SQL_TRANSACTION => Fault::Lost(why),
         &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Fault::Store(StoreError::Corrupt(why)),
         // Class 57, operator intervention: shutdown, crash, cancelled. Class 08: connection.

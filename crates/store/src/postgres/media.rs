@@ -2,8 +2,8 @@
 //! a file visible is written last; a file that is still at its platform has a row in `media_remote` until its bytes are
 //! here.
 //!
-//! An upload that is under way has a row in `media_upload`. Whoever deletes bytes marks this row first, and no more are
-//! added after that.
+//! An upload in progress has a row in `media_upload`. Before its bytes are deleted, this row is marked, and no further bytes
+//! are added.
 
 use std::io::{Error, ErrorKind};
 
@@ -63,7 +63,7 @@ impl MediaStore for PostgresStore {
                 Err(error) => Err(error),
             };
             if !matches!(put, Ok(MediaPut::Stored(_)) | Err(StoreError::Unknown(_))) {
-                // If this fails, or nobody waits for it any more, the retention run deletes them later.
+                // If this fails or the caller is gone, the retention run deletes them later.
                 let _ = self.discard(upload).await;
             }
             put

@@ -224,7 +224,7 @@ async fn expire(connection: &Connection, keep: Retention) -> Result<(u64, bool),
         connection.execute(messages, &[&signed(keep.inbox_before_ms)]).await?,
         capabilities(connection, now).await?,
     ];
-    // They are small, and nobody counts them. Their times are by the clock of the database.
+    // Small rows without a count. Their times are by the clock of the database.
     for sql in [
         "DELETE FROM claim WHERE until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
         "DELETE FROM tries WHERE until_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint",

@@ -1,4 +1,4 @@
-//! Where each bot's listener goes on after a restart.
+//! The position at which each bot's listener continues after a restart.
 
 use frontdesk_core::port::store::{Cursors, StoreError, Stored};
 use rusqlite::OptionalExtension as _;

@@ -93,7 +93,7 @@ impl Desks for SqliteStore {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Nobody can tell of another process: there is none.
+    /// Always empty: the lock of the folder excludes other processes.
     fn absent(&self, _: u64) -> Stored<'_, Vec<(DeskRecord, u64)>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }

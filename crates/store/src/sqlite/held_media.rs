@@ -17,7 +17,7 @@ pub(super) fn hold(
     rows: &[MadeRow],
 ) -> Result<(), StoreError> {
     if rows.is_empty() {
-        return Ok(()); // nobody was notified of them
+        return Ok(()); // no session was notified of them
     }
     for file in files {
         let id = match file {

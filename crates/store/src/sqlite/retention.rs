@@ -125,7 +125,7 @@ impl Round {
         let (owed, old): (Owed, Vec<EventId>) = found.await?;
         self.owed = owed;
         if !old.is_empty() && !self.owed.is_compared() {
-            self.old = old; // the next step goes on with these
+            self.old = old; // the next step continues with these
             return Ok((0, Some(Part::Events)));
         }
         let is_owed = |event: &EventId| self.owed.has(*event) || self.imported.contains(event);

@@ -35,7 +35,7 @@ const MIGRATIONS: [(u32, &str); 19] = [
     (19, include_str!("migrations/0019_planned_wakes.sql")),
 ];
 
-/// For whoever only reads the database: it must have the schema of this version. Returns its epoch.
+/// For readers of the database: it must have the schema of this version. Returns its epoch.
 pub(super) fn check(connection: &Connection) -> Result<u32, StoreError> {
     let present: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fault)?;
     let newest = MIGRATIONS.last().map_or(0, |(number, _)| *number);

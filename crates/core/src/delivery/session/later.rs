@@ -8,7 +8,7 @@ const KEPT_BYTES: usize = 4096;
 pub(super) struct Later {
     lines: String,
     at: usize,
-    /// When they came.
+    /// Arrival time of the last line.
     came_ms: u64,
 }
 

@@ -11,7 +11,7 @@ use crate::port::store::{Outcome, StoreError};
 /// Cached facts about a platform that are no longer valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Who can see this chat changed, or the chat itself did.
+    /// The chat, or the set of users who can see it, changed.
     Chat(ChatId),
     /// Whether this user can see this chat changed.
     Member { chat_id: ChatId, user_id: UserId },
@@ -21,8 +21,7 @@ pub enum Change {
     Person(UserId),
     /// The chat has a new id.
     ChatMoved { from: ChatId, to: ChatId },
-    /// A secret that the platform was granted for the bot has become invalid. One that was granted under this name
-    /// meanwhile stays.
+    /// A secret that the platform was granted for the bot is invalid now. A newer one under the same name is kept.
     GrantEnded { name: String, hash: [u8; 16] },
 }
 
@@ -36,12 +35,12 @@ impl Change {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LateReceipt {
     pub vendor_id: String,
-    /// The idempotency key of the action, where the vendor repeats it. It finds the message also if the answer to the
-    /// action was lost, and with it the id.
+    /// The idempotency key of the action, if the vendor returns it. It identifies the message even if the answer with its id
+    /// was lost.
     pub key: Option<String>,
     pub outcome: Outcome,
     pub note: String,
-    /// The event that tells the sending agent of a failure. The server gives it an id.
+    /// The event that reports a failure to the sending agent. The server assigns its id.
     pub event: Option<Box<MessageEvent>>,
 }
 

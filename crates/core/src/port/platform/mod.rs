@@ -134,13 +134,13 @@ pub enum MediaFault {
 pub trait Platform: Send + Sync {
     fn descriptor(&self) -> &Descriptor;
 
-    /// A bot that every tenant has here without adding it. Where there is one, the platform keeps tenants apart itself:
-    /// it shows a tenant that tenant's chats and no others.
+    /// A bot that every tenant has without adding it. A platform with such a bot separates tenants itself: it shows a tenant
+    /// only its own chats.
     fn common_bot(&self) -> Option<&str> {
         None
     }
 
-    /// What `bot add` may be given. `None`: anything.
+    /// Settings and secrets that `bot add` accepts. `None`: any.
     fn bot_names(&self) -> Option<BotNames> {
         None
     }
@@ -150,27 +150,27 @@ pub trait Platform: Send + Sync {
         false
     }
 
-    /// Why a bot with these settings and secrets cannot work, as far as that can be told without the vendor.
+    /// Checks settings and secrets without asking the vendor. `Err`: why the bot cannot work.
     fn check_bot(&self, _bot: &Bot) -> Result<(), String> {
         Ok(())
     }
 
-    /// Why a bot cannot be added beside the other bots of the platform: the vendor could not tell them apart.
+    /// Checks a bot against the others of the platform. `Err`: the vendor could not distinguish them.
     fn clash(&self, _bot: &Bot, _others: &[Arc<Bot>]) -> Result<(), String> {
         Ok(())
     }
 
-    /// The account at the vendor, where the secrets name it: with a new token of it the listener continues at its
-    /// cursor. `None`: any other secret is another account.
+    /// The vendor's account, if the secrets identify it: with a new token of the same account the listener continues at its
+    /// cursor. `None`: other secrets count as another account.
     fn account_of(&self, _bot: &Bot) -> Option<String> {
         None
     }
 
-    /// All bots of the platform, told about once a second and before the first of them listens.
+    /// Called with all bots of the platform about once a second, and before the first of them listens.
     fn know_bots(&self, _bots: &[Arc<Bot>]) {}
 
-    /// What this platform told its counterparts at other servers, by [`Hint::Platform`](crate::port::bus::Hint::Platform).
-    /// It may come late, twice, or not at all.
+    /// A message of this platform from another server, by [`Hint::Platform`](crate::port::bus::Hint::Platform). It may arrive
+    /// late, twice, or not at all.
     fn receive_hint<'a>(&'a self, _text: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }

@@ -9,7 +9,7 @@ use pulldown_cmark::{CodeBlockKind, Event, LinkType, Options, Parser, Tag, TagEn
 use super::doc::{Border, Container, DEPTH_MAX, Doc, Kind, Line, Style};
 use super::url;
 
-/// A longer language of a code block is no language.
+/// A longer info string is not treated as the language of a code block.
 const LANGUAGE_MAX: usize = 32;
 
 pub(super) fn parse(text: &str) -> Doc {
@@ -259,7 +259,7 @@ impl Builder<'_> {
         self.leave();
     }
 
-    /// Cells for which the table has no column are no events. They are one more cell, as they were written.
+    /// The parser emits no events for surplus cells of a row. They are shown as one more cell with their source text.
     fn add_surplus(&mut self, row_end: usize) {
         let surplus = self.source.get(self.cell_end..row_end).unwrap_or_default();
         let surplus = surplus.trim_matches(|c: char| c == '|' || c.is_whitespace());

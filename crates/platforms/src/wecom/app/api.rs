@@ -175,7 +175,7 @@ impl<'a> Api<'a> {
     }
 }
 
-/// The first bytes of an answer that is no file.
+/// The first bytes of an error response to a download.
 async fn beginning(answer: OpenAnswer) -> Vec<u8> {
     use futures_util::StreamExt as _;
     let (mut body, mut whole) = (answer.body, Vec::new());

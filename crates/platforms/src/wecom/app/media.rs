@@ -71,7 +71,7 @@ impl App {
         let uploaded = self.upload(api, acting_as.tenant, asked, source_url, filename).await?;
         let (kind, media_id) = match uploaded {
             Ok(uploaded) => uploaded,
-            // An upload alone is no message: no member has seen anything.
+            // The upload alone is not visible to the member, so the action can be repeated.
             Err(error) => return Ok(error.undone().into()),
         };
         let sent = send(api, member, kind, json!({ "media_id": media_id })).await;

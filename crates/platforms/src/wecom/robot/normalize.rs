@@ -10,7 +10,7 @@ use super::PLATFORM;
 use super::frame::{Frame, MESSAGE, OLD_MESSAGE};
 use super::media::Handle;
 
-/// `None`: it is no message of a member.
+/// `None`: not a message of a member.
 pub fn intake_of(frame: &Frame, bot: &Bot) -> Option<Intake> {
     let body = &frame.body;
     if ![MESSAGE, OLD_MESSAGE].contains(&frame.cmd.as_str()) || !body.is_object() {

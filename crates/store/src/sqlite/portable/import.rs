@@ -70,7 +70,7 @@ fn build(folder: &Path, mut file: ImportFile) -> Result<Progress, PortableError>
     private::make_file(&path)?;
     let mut connection = connect(&path, false)?;
     schema::migrate(&mut connection, file.epoch(), |_| Ok(()))?;
-    // Nobody reads it before it is complete and synced as a whole.
+    // No reader opens it before it is complete and synced, so journal and syncs are off until then.
     let fast = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;";
     connection.execute_batch(fast).map_err(fault)?;
     connection
