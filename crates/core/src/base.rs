@@ -21,7 +21,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Registers the desk in the store: others see it from now on.
+    /// Registers the server in the store: others see it from now on.
     pub(crate) async fn open(
         env: Arc<dyn Env>,
         rules: Rules,

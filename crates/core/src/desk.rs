@@ -47,7 +47,7 @@ pub struct Desk {
     outcall: Arc<dyn Outcall>,
 }
 
-/// What a desk is made of, besides its stores.
+/// What a server is made of, besides its stores.
 pub struct Parts {
     pub env: Arc<dyn Env>,
     pub sealer: Sealer,
@@ -161,7 +161,7 @@ impl Desk {
         &self.base.rules
     }
 
-    /// This desk among those that share its store.
+    /// This server among those that share its store.
     pub fn lease(&self) -> &Lease {
         &self.base.lease
     }
@@ -218,7 +218,7 @@ impl Desk {
         &self.upkeep
     }
 
-    /// This desk and the others that share its store.
+    /// This server and the others that share its store.
     pub fn cluster(&self) -> &ClusterPlane {
         &self.cluster
     }

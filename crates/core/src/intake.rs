@@ -80,7 +80,7 @@ pub struct Intake {
     /// The author has just written it there, so they see the chat.
     pub author_sees: bool,
     pub chat: Option<Box<ChatLine>>,
-    /// Files at the platform; the event gets a URL of this desk for each. At most [`REMOTE_MEDIA_MAX`], with handles of
+    /// Files at the platform; the event gets a URL of this server for each. At most [`REMOTE_MEDIA_MAX`], with handles of
     /// at most [`HANDLE_MAX_BYTES`]. A forwarded request cannot name them, so they are left out there.
     pub remote_media: Vec<RemoteFile>,
     /// Tells it from other events with the same message id, in the same chat and of the same bot, such as another edit

@@ -1,4 +1,4 @@
-//! This desk among those that share its store: its number, its lease, its duties.
+//! This server among those that share its store: its number, its lease, its duties.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,9 +9,9 @@ use frontdesk_wire::DeskNo;
 use crate::env::Env;
 use crate::port::store::{Acceptance, Accepted, DeskRecord, Desks, Ledger, Renewal, StoreError, Stored};
 
-/// A desk whose last renewal is this old stops acting, before other desks may take over.
+/// A server whose last renewal is this old stops acting, before other servers may take over.
 const GOOD_MS: u64 = 4_000;
-/// A desk that has not confirmed for this long that its directory is the newest authenticates no caller: once its lease
+/// A server that has not confirmed for this long that its directory is the newest authenticates no caller: once its lease
 /// has run out, others do not wait for its confirmation of a revocation.
 const KNOWN_MS: u64 = 3_000;
 /// A renewal counts from the moment it was sent. After this long its answer comes too late to authenticate callers, so
@@ -19,9 +19,9 @@ const KNOWN_MS: u64 = 3_000;
 const CALL_TIME: Duration = Duration::from_millis(KNOWN_MS);
 /// Time limit at the start, when connections are still being opened and no client waits.
 const START_TIME: Duration = Duration::from_mins(1);
-/// A version of the directory that no desk has read.
+/// A version of the directory that no server has read.
 const UNKNOWN: u64 = u64::MAX;
-/// Bits of an attempt number that count within one start; the bits above are the desk number.
+/// Bits of an attempt number that count within one start; the bits above are the server number.
 const ATTEMPT_BITS: u32 = 40;
 
 pub struct Lease {
@@ -36,18 +36,18 @@ pub struct Lease {
     kept_ms: AtomicU64,
     /// Allows one renewal at a time: they share a connection, so a second one would be sent long after its start.
     renewing: tokio::sync::Mutex<()>,
-    /// The other live desks, as of the last renewal. Most desks are alone.
+    /// The other live servers, as of the last renewal. Most servers are alone.
     others: RwLock<Vec<DeskNo>>,
     /// How many of the others are stopping, and take no duties.
     leaving: AtomicUsize,
-    /// This desk is stopping. Not bound to a number, which may change.
+    /// This server is stopping. Not bound to a number, which may change.
     is_leaving: AtomicBool,
     attempts: AtomicU64,
     /// Rows may have been written without a notification.
     has_unknown_rows: AtomicBool,
-    /// Hints of other desks do not arrive.
+    /// Hints of other servers do not arrive.
     is_cut_off: AtomicBool,
-    /// Directory version that this desk has read. Reported with each renewal for desks that wait for a confirmation.
+    /// Directory version that this server has read. Reported with each renewal for servers that wait for a confirmation.
     directory_seen: AtomicU64,
     /// The version of the directory at the last renewal; [`UNKNOWN`] after the lease was lost.
     directory_head: AtomicU64,
@@ -89,17 +89,17 @@ impl Lease {
         Ok(())
     }
 
-    /// The number of this desk. It changes if the lease was lost.
+    /// The number of this server. It changes if the lease was lost.
     pub fn me(&self) -> DeskNo {
         DeskNo(self.me.load(Ordering::SeqCst))
     }
 
-    /// Whether other desks still count this one as live.
+    /// Whether other servers still count this one as live.
     pub fn is_good(&self) -> bool {
         self.env.steady_ms().saturating_sub(self.renewed_ms.load(Ordering::SeqCst)) < GOOD_MS
     }
 
-    /// Whether this desk has read all changes of the directory that were committed until a short while ago.
+    /// Whether this server has read all changes of the directory that were committed until a short while ago.
     pub fn knows_directory(&self) -> bool {
         let known_ms = self.known_ms.load(Ordering::SeqCst);
         known_ms != 0 && (self.env.steady_ms() + 1).saturating_sub(known_ms) < KNOWN_MS
@@ -110,7 +110,7 @@ impl Lease {
         let _ = self.directory_head.compare_exchange(UNKNOWN, known, Ordering::SeqCst, Ordering::SeqCst);
         self.directory_head.fetch_max(renewal.directory_version, Ordering::SeqCst);
         // Others see a renewal once it is committed. If the lease could run out before that, a concurrent revocation
-        // did not wait for this desk, and this renewal may have read the directory before it.
+        // did not wait for this server, and this renewal may have read the directory before it.
         let last_ms = self.renewed_ms.swap(began_ms, Ordering::SeqCst);
         if self.env.steady_ms().saturating_sub(last_ms) < GOOD_MS {
             self.kept_ms.store(began_ms, Ordering::SeqCst);
@@ -119,32 +119,32 @@ impl Lease {
         self.note_directory(0);
     }
 
-    /// Whether this is another desk, and live as far as this one knows.
+    /// Whether this is another server, and live as far as this one knows.
     pub fn is_other(&self, desk: DeskNo) -> bool {
         !desk.is_none()
             && desk != self.me()
             && self.others.read().unwrap_or_else(PoisonError::into_inner).contains(&desk)
     }
 
-    /// All live desks, as of the last renewal.
+    /// All live servers, as of the last renewal.
     pub fn live(&self) -> Vec<DeskNo> {
         let mut live = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
         live.push(self.me());
         live
     }
 
-    /// How many live desks share the duties, this one included, as of the last renewal.
+    /// How many live servers share the duties, this one included, as of the last renewal.
     pub fn sharers(&self) -> usize {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner).len();
         others.saturating_sub(self.leaving.load(Ordering::SeqCst)) + 1
     }
 
-    /// Whether no other desk uses the store, as of the last renewal.
+    /// Whether no other server uses the store, as of the last renewal.
     pub fn is_alone(&self) -> bool {
         self.others.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Whether hints of other desks do not arrive.
+    /// Whether hints of other servers do not arrive.
     pub fn is_cut_off(&self) -> bool {
         self.is_cut_off.load(Ordering::Relaxed)
     }
@@ -188,7 +188,7 @@ impl Lease {
         self.has_unknown_rows.swap(false, Ordering::SeqCst)
     }
 
-    /// No other desk, and no other start of this one, returns the same token.
+    /// No other server, and no other start of this one, returns the same token.
     pub(crate) fn next_token(&self) -> u64 {
         (self.me().0 << ATTEMPT_BITS) | (self.attempts.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -201,8 +201,8 @@ impl Lease {
         *self.others.write().unwrap_or_else(PoisonError::into_inner) = others;
     }
 
-    /// Renews the lease; call it every second. Returns the version of the directory and all live desks. A lease that
-    /// ran out (the process was suspended, or the store was away) is lost: the desk gets another number, and its duties
+    /// Renews the lease; call it every second. Returns the version of the directory and all live servers. A lease that
+    /// ran out (the process was suspended, or the store was away) is lost: the server gets another number, and its duties
     /// are free.
     pub async fn renew(&self) -> Result<(u64, Vec<DeskNo>), StoreError> {
         self.renew_within(CALL_TIME).await
@@ -215,7 +215,7 @@ impl Lease {
             Err(StoreError::Conflict) => {
                 let lost = self.me();
                 began_ms = self.env.steady_ms();
-                // Revocations did not wait for this desk, whatever its own clock says: the clock of a suspended machine
+                // Revocations did not wait for this server, whatever its own clock says: the clock of a suspended machine
                 // stands still.
                 self.directory_head.store(UNKNOWN, Ordering::SeqCst);
                 self.known_ms.store(0, Ordering::SeqCst);
@@ -242,7 +242,7 @@ impl Lease {
         in_time(limit, self.desks.renew(self.me(), seen, self.env.now_ms())).await
     }
 
-    /// Reported to the other desks with the next renewal.
+    /// Reported to the other servers with the next renewal.
     pub fn note_directory(&self, version: u64) {
         let kept_ms = self.kept_ms.load(Ordering::SeqCst);
         let seen = self.directory_seen.fetch_max(version, Ordering::SeqCst).max(version);
@@ -251,7 +251,7 @@ impl Lease {
         }
     }
 
-    /// Takes or keeps a duty. `None`: another live desk has it.
+    /// Takes or keeps a duty. `None`: another live server has it.
     pub async fn take_duty(&self, duty: &str) -> Result<Option<u64>, StoreError> {
         self.desks.take_duty(self.me(), duty.to_owned(), self.env.now_ms()).await
     }
@@ -260,33 +260,33 @@ impl Lease {
         self.desks.drop_duty(self.me(), duty.to_owned()).await
     }
 
-    /// The desk is stopping: others take its duties at once. It serves its sessions until it resigns.
+    /// The server is stopping: others take its duties at once. It serves its sessions until it resigns.
     pub async fn leave(&self) -> Result<(), StoreError> {
         self.is_leaving.store(true, Ordering::SeqCst);
         self.desks.leave(self.me()).await
     }
 
-    /// The desk ends: others may take over at once.
+    /// The server ends: others may take over at once.
     pub async fn resign(&self) -> Result<(), StoreError> {
         self.desks.resign(self.me()).await
     }
 
-    /// The name of this desk, for people.
+    /// The name of this server, for people.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Stored for requests at other desks.
+    /// Stored for requests at other servers.
     pub(crate) async fn report(&self, report: String) -> Result<(), StoreError> {
         self.desks.put_report(self.me(), report).await
     }
 
-    /// Desks that ended without resigning, and how many milliseconds ago.
+    /// Servers that ended without resigning, and how many milliseconds ago.
     pub async fn absent(&self) -> Result<Vec<(DeskRecord, u64)>, StoreError> {
         self.desks.absent(self.env.now_ms()).await
     }
 
-    /// The live desks and their duties.
+    /// The live servers and their duties.
     pub async fn desks(&self) -> Result<Vec<(DeskRecord, Vec<String>)>, StoreError> {
         self.desks.desks(self.env.now_ms()).await
     }

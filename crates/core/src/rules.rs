@@ -33,7 +33,7 @@ pub struct Rules {
     /// Fires are spread over this much time after their moment, so that not all are made at a full hour.
     pub fire_jitter_ms: u64,
     pub fire_alg: SigningAlg,
-    /// The name of this desk among others that share its store.
+    /// The name of this server among others that share its store.
     pub desk_name: String,
     /// Our base URL as agents know it: the issuer of the tokens of fires.
     pub issuer: String,

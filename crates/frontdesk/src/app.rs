@@ -175,7 +175,7 @@ impl Frontdesk {
         let app = self.app.clone();
         let AppParts { desk, sessions, stop, drain, .. } = &*app;
         let duties = work::begin(desk, self.retention, sessions, stop, drain.leaving());
-        // The lease is kept until all work in progress has ended: until then no other desk may take over.
+        // The lease is kept until all work in progress has ended: until then no other server may take over.
         tokio::select! {
             () = edge::serve(self.listener, self.app, self.limits) => {}
             never = work::keep_lease(desk) => match never {},

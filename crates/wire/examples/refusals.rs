@@ -1,4 +1,4 @@
-//! Prints how the desk words refusals: one JSON object a line, `{"code","text","sent"}`, where `sent` says
+//! Prints how the server words refusals: one JSON object a line, `{"code","text","sent"}`, where `sent` says
 //! whether something of the message may be in the chat. The test with the real gateway reads it
 //! (`tests/hermes/classify.py`). The texts are those in the sources, and others that platforms and libraries may put in
 //! the middle of them. The argument is the folder of the crates.

@@ -81,7 +81,7 @@ impl DeliveryPlane {
             match &dropped {
                 // Settled, now or before: the session must not wait for it.
                 Ok(_) => mailbox.row_dropped(*seq),
-                // Another desk serves the instance, and sends the row.
+                // Another server serves the instance, and sends the row.
                 Err(StoreError::Conflict) => drop(mailbox.order(Order::Close(Close::Replaced))),
                 Err(error) => {
                     tracing::error!(%error, "giving up an unacked row failed; it is sent again on the next connection");
@@ -135,7 +135,7 @@ impl DeliveryPlane {
         let noticed_through = self.sockets.presence(instance_no).noticed_through;
         let mut rows = self.ledger.pending(instance_no, noticed_through, self.rules.window.max(1)).await?;
         let Some(last) = rows.last().map(|(seq, _)| *seq).filter(|_| wanted) else { return Ok(false) };
-        // Stored first, so that a crash repeats no notice; and claimed, for another desk may be about to send it.
+        // Stored first, so that a crash repeats no notice; and claimed, for another server may be about to send it.
         let claimed = self.sessions.claim_notice(instance_no, last).await?;
         self.sockets.set_presence(instance_no, |known| known.noticed_through = last);
         let Some(noticed_through) = claimed else { return Ok(false) };

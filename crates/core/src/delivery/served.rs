@@ -225,7 +225,7 @@ impl Served {
         }
     }
 
-    /// Whether an instance has mail and no socket at any desk; with the oldest row.
+    /// Whether an instance has mail and no socket at any server; with the oldest row.
     pub(crate) async fn unserved_mail(&self, instance: InstanceNo) -> Result<Option<Arc<Delivery>>, StoreError> {
         if self.sockets.is_served(instance) {
             return Ok(None);

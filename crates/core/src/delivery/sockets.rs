@@ -91,7 +91,7 @@ impl Waiting {
 
 /// Queue of one socket.
 pub struct Mailbox {
-    /// Higher is newer, across sockets and streams of this desk.
+    /// Higher is newer, across sockets and streams of this server.
     pub order: u64,
     /// Given by the store when the session began; 0 before.
     session: AtomicU64,
@@ -668,7 +668,7 @@ impl Sockets {
         lock(&self.memory(instance)).turns.complete(socket, stored);
     }
 
-    /// New rows: those of local sockets are queued there. Instances without a socket are checked, unless the desk that
+    /// New rows: those of local sockets are queued there. Instances without a socket are checked, unless the server that
     /// serves them `is_other` and live.
     pub fn take_rows(&self, rows: &[NewRow], is_other: impl Fn(DeskNo) -> bool) {
         let mut rows: Vec<&NewRow> = rows.iter().collect();

@@ -48,7 +48,7 @@ impl InboundPlane {
         Ok(stored.and_then(|stored| Some(stored.strip_prefix(bot.account())?.strip_prefix(':')?.to_owned())))
     }
 
-    /// How many parts the bot has now, for all desks.
+    /// How many parts the bot has now, for all servers.
     pub async fn layout(&self, platform: &str, bot: &Bot) -> Result<Layout, StoreError> {
         Ok(Layout::read(self.cursor(platform, bot, Part::WHOLE).await?.as_deref()))
     }

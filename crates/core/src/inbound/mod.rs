@@ -209,7 +209,7 @@ impl InboundPlane {
         Ok(receipts)
     }
 
-    /// Whether live sockets have the rows, or they wait for some. Each receiver comes with the desk that serves it.
+    /// Whether live sockets have the rows, or they wait for some. Each receiver comes with the server that serves it.
     fn handover(&self, receivers: impl Iterator<Item = (InstanceNo, DeskNo)>) -> Option<Cow<'static, str>> {
         let is_served = |(instance, desk)| self.delivery.sockets().is_served(instance) || self.lease.is_other(desk);
         let step = |(any, all), served| (any || served, all && served);

@@ -358,7 +358,7 @@ impl OutboundPlane {
         self.pacer.close();
     }
 
-    /// Marks open actions of desks that are gone as unknown. Returns how many.
+    /// Marks open actions of servers that are gone as unknown. Returns how many.
     pub async fn mark_orphaned_entries_unknown(&self, live: Vec<DeskNo>) -> Result<u64, StoreError> {
         let marked = self.journal.mark_open_entries_unknown(live).await?;
         if marked > 0 {

@@ -18,7 +18,7 @@ const BOTS_MAX: usize = 1_024;
 /// (platform, bot)
 type Name = Arc<PlatformBot>;
 
-/// The queues of all bots of this desk.
+/// The queues of all bots of this server.
 pub(super) struct Pacer {
     bots: Mutex<AllBots>,
     timer: Arc<Timer>,

@@ -1,4 +1,5 @@
-//! The desks that share a store: numbers that are never reused, leases, and duties that one of them has.
+//! The servers that share a store. In code a desk is one start of a server process: it has a number that is never reused,
+//! a lease, and duties that only one desk has at a time.
 
 use frontdesk_wire::DeskNo;
 
@@ -17,7 +18,7 @@ pub struct DeskRecord {
     pub directory_seen: u64,
     /// Sessions that it serves.
     pub sockets: u64,
-    /// It is stopping: it takes no duties, and its sessions move to other desks.
+    /// It is stopping: it takes no duties, and its sessions move to other servers.
     pub is_leaving: bool,
     /// What it reports of itself (`cluster/report.rs`); empty at first.
     pub report: String,
@@ -31,42 +32,42 @@ impl DeskRecord {
     }
 }
 
-/// For how long a desk that ended without resigning is remembered.
+/// For how long a server that ended without resigning is remembered.
 pub const ABSENT_MS: u64 = 3_600_000;
 
-/// What a desk learns when it renews its lease.
+/// What a server learns when it renews its lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renewal {
     pub directory_version: u64,
-    /// All desks with a valid lease, this one included, sorted by number.
+    /// All servers with a valid lease, this one included, sorted by number.
     pub live: Vec<DeskNo>,
     /// Those of them that are stopping, and take no duties.
     pub leaving: Vec<DeskNo>,
 }
 
-/// A lease only decides which desk tries; the stored row decides which one succeeds. Each duty therefore has a token that
+/// A lease only decides which server tries; the stored row decides which one succeeds. Each duty therefore has a token that
 /// rises with every holder, and each write of a holder names its token.
 ///
 /// `now_ms` is the caller's wall clock; a store that has a clock of its own uses that one.
 pub trait Desks: Send + Sync {
-    /// A new desk, with a lease. Its number is higher than any before.
+    /// A new server, with a lease. Its number is higher than any before.
     fn enlist(&self, name: String, version: String, now_ms: u64) -> Stored<'_, DeskNo>;
-    /// `Conflict`: the lease ran out, and others may have taken over. The desk must stop acting and enlist again.
+    /// `Conflict`: the lease ran out, and others may have taken over. The server must stop acting and enlist again.
     /// `seen` is the version of the directory that it has read.
     fn renew(&self, me: DeskNo, seen: u64, now_ms: u64) -> Stored<'_, Renewal>;
-    /// Takes or keeps a duty that no live desk has. `None`: another live desk has it.
+    /// Takes or keeps a duty that no live server has. `None`: another live server has it.
     fn take_duty(&self, me: DeskNo, duty: String, now_ms: u64) -> Stored<'_, Option<u64>>;
     fn drop_duty(&self, me: DeskNo, duty: String) -> Stored<'_, ()>;
-    /// The desk is stopping: its duties are free at once, and it takes no more. It keeps its lease while it serves
+    /// The server is stopping: its duties are free at once, and it takes no more. It keeps its lease while it serves
     /// sessions.
     fn leave(&self, me: DeskNo) -> Stored<'_, ()>;
-    /// The desk ends: its lease and its duties are free at once.
+    /// The server ends: its lease and its duties are free at once.
     fn resign(&self, me: DeskNo) -> Stored<'_, ()>;
-    /// Stores what the desk reports of itself, for requests at other desks.
+    /// Stores what the server reports of itself, for requests at other servers.
     fn put_report(&self, me: DeskNo, report: String) -> Stored<'_, ()>;
-    /// Desks whose lease expired within the last [`ABSENT_MS`], with the milliseconds since then: the last one of each
-    /// name, unless a desk of that name is live.
+    /// Servers whose lease expired within the last [`ABSENT_MS`], with the milliseconds since then: the last one of each
+    /// name, unless a server of that name is live.
     fn absent(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, u64)>>;
-    /// The live desks, by the clock of the store.
+    /// The live servers, by the clock of the store.
     fn desks(&self, now_ms: u64) -> Stored<'_, Vec<(DeskRecord, Vec<String>)>>;
 }

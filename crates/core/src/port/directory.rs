@@ -1,4 +1,4 @@
-//! Tenants, gateways and the like as records under one version: every commit raises it, and many desks may write.
+//! Tenants, gateways and the like as records under one version: every commit raises it, and many servers may write.
 
 use super::stored::Stored;
 

@@ -8,7 +8,7 @@ use super::stored::Stored;
 /// What is known of an instance's sessions. Every verb below writes its own columns only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Presence {
-    /// The desk that has its session; 0 is none. A desk that crashed may still be named.
+    /// The server that has its session; 0 is none. A server that crashed may still be named.
     pub served_by: DeskNo,
     pub session: SessionNo,
     /// The gateway of the current or last session. Empty in a store of one server, which knows its sockets.
@@ -37,7 +37,7 @@ pub trait Sessions: Send + Sync {
     fn attach(&self, instance: InstanceNo, me: DeskNo, gateway: GatewayId, now_ms: u64) -> Stored<'_, Attached>;
     /// The session ends. False: another one serves the instance already, and nothing was written.
     fn detach(&self, instance: InstanceNo, session: SessionNo, never_acks: bool, now_ms: u64) -> Stored<'_, bool>;
-    /// A desk that lost its lease continues under this number, with those of its sessions that were not replaced
+    /// A server that lost its lease continues under this number, with those of its sessions that were not replaced
     /// meanwhile. Returns the instances of these.
     fn adopt(&self, me: DeskNo, sessions: Vec<(InstanceNo, SessionNo)>) -> Stored<'_, Vec<InstanceNo>>;
     /// With a session: has an effect only while that session serves the instance.

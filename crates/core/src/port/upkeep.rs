@@ -51,7 +51,7 @@ pub trait Upkeep: Send + Sync {
     /// A real write: it fails where an accept would fail.
     fn health(&self) -> Stored<'_, ()>;
     fn report(&self) -> Stored<'_, StoreReport>;
-    /// A consistent copy, made while the desk works.
+    /// A consistent copy, made while the server works.
     fn backup<'a>(&'a self, to: &'a Path) -> Stored<'a, u64>;
     /// One small step that deletes what is old. Call it until it says that there is no more.
     fn purge(&self, retention: Retention) -> Stored<'_, Purged>;

@@ -1,4 +1,4 @@
-//! Capabilities that never leave the desk.
+//! Capabilities that never leave the server.
 
 use frontdesk_wire::{BotId, ChatId, SessionKey, TenantId};
 

@@ -324,7 +324,7 @@ impl Source {
                 let _ = write!(text, r#","scope_id":"{}""#, tenant_of(person));
             }
             text.push_str(r#"},"text":""#);
-            // The text is padded until the event has its size; the desk adds the fields that it always sends.
+            // The text is padded until the event has its size; the server adds the fields that it always sends.
             let length = text.len() - start + end.len();
             text.push_str(&padding[length.min(self.bytes)..]);
             text.push_str(&end);

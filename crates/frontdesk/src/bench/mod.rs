@@ -1,4 +1,4 @@
-//! Benches: a desk in this process, the load in another on the same machine, figures as text or JSON.
+//! Benches: a server in this process, the load in another on the same machine, figures as text or JSON.
 //!
 //! Nothing is skipped for speed: events are parsed, judged, written with an fsync, pushed and acked.
 

@@ -38,7 +38,7 @@ pub(super) async fn declare(desk: Arc<Desk>, tracker: TaskTracker, stop: Cancell
         declaring.store_offers(&desk).await;
         declaring.look(&desk).await;
         if !desk.lease().is_good() {
-            continue; // another desk may declare them by now
+            continue; // another server may declare them by now
         }
         for due in declaring.begin(&desk).await {
             let (desk, tracker, done, stop) = (desk.clone(), tracker.clone(), done.clone(), stop.clone());
@@ -89,7 +89,7 @@ impl Declaring {
         }
     }
 
-    /// The calls that are due and assigned to this desk.
+    /// The calls that are due and assigned to this server.
     async fn begin(&mut self, desk: &Desk) -> Vec<Due> {
         let mut ours = Vec::new();
         for due in self.plan.due(desk.env().steady_ms(), CALLS_MAX - self.in_flight) {

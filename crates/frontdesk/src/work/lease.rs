@@ -1,4 +1,4 @@
-//! Keeps the lease of this desk, and reads changes of others.
+//! Keeps the lease of this server, and reads changes of others.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) async fn keep_lease(desk: &Desk) -> Infallible {
     }
 }
 
-/// Reads the changes of others after each renewal, and takes over from desks that are gone.
+/// Reads the changes of others after each renewal, and takes over from servers that are gone.
 async fn follow(desk: &Desk, mut renewed: watch::Receiver<Option<(u64, Vec<DeskNo>)>>) -> Infallible {
     loop {
         if renewed.changed().await.is_err() {
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Keeps the lease for half a minute, and renews it besides that every two seconds, as for changes of other desks. Returns
+    /// Keeps the lease for half a minute, and renews it besides that every two seconds, as for changes of other servers. Returns
     /// for how much of that time the directory was known to be current.
     async fn current_ms(latency: Duration) -> u64 {
         const STEP_MS: u64 = 10;

@@ -1,4 +1,4 @@
-//! One listener per bot and part, started again when it ends. The parts of a bot are shared among the live desks.
+//! One listener per bot and part, started again when it ends. The parts of a bot are shared among the live servers.
 
 mod coordinator;
 mod duties;
@@ -24,19 +24,19 @@ use self::duties::Duties;
 use self::inlet::TrackedInlet;
 use self::listener::Listener;
 
-/// How often the listeners are compared with the bots, and with the duties of this desk.
+/// How often the listeners are compared with the bots, and with the duties of this server.
 const TICK: Duration = Duration::from_secs(1);
 /// Delay between listeners that are started together, up to `STAGGER_MAX` in total.
 const STAGGER: Duration = Duration::from_millis(100);
 const STAGGER_MAX: Duration = Duration::from_secs(5);
 
-/// A running listener, with the version of its bot and the desk number under which it was started.
+/// A running listener, with the version of its bot and the server number under which it was started.
 struct Running {
     bot: Arc<Bot>,
     desk: DeskNo,
     stop: CancellationToken,
     task: JoinHandle<()>,
-    /// It is stopping so that another desk can take it over.
+    /// It is stopping so that another server can take it over.
     is_given: bool,
 }
 
@@ -79,7 +79,7 @@ impl Listeners {
         loop {
             let mut wanted = match self.desk.lease().is_good() {
                 true => bots(&self.desk),
-                false => Bots::new(), // another desk may run them by now
+                false => Bots::new(), // another server may run them by now
             };
             self.add_parts(&mut wanted).await;
             self.release_surplus(&wanted);
@@ -96,7 +96,7 @@ impl Listeners {
         // Each listener has a child token of `stop`. After this function returns, the caller may give up the duties.
         for (name, listener) in self.running {
             let _ = listener.task.await; // also after a panic
-            listener::note(&self.desk, &name, None); // the next listener, at another desk, reports its own state
+            listener::note(&self.desk, &name, None); // the next listener, at another server, reports its own state
         }
     }
 
@@ -130,7 +130,7 @@ impl Listeners {
         self.running.keys().filter(move |it| it.is_same_bot(name) && !it.part.is_whole())
     }
 
-    /// A desk that has more parts of a bot than its share, for a while, stops one: another one is free to take it.
+    /// A server that has more parts of a bot than its share, for a while, stops one: another one is free to take it.
     fn release_surplus(&mut self, wanted: &Bots) {
         let live = self.desk.lease().sharers();
         self.share.forget_others(|name| wanted.contains_key(name));
@@ -156,13 +156,13 @@ impl Listeners {
         }
     }
 
-    /// Ends the listeners of bots that were changed or removed, or that another desk has. Those that have ended are
+    /// Ends the listeners of bots that were changed or removed, or that another server has. Those that have ended are
     /// forgotten, so that they are started again.
     fn stop_unwanted(&mut self, wanted: &Bots) {
         let Self { desk, running, leaving, duties, .. } = self;
         for (name, listener) in running.iter_mut() {
             let is_wanted = wanted.get(name).is_some_and(|(_, bot)| Arc::ptr_eq(bot, &listener.bot));
-            // Under a new desk number the duty is lost. If it is still free, a new listener takes it with a new token and
+            // Under a new server number the duty is lost. If it is still free, a new listener takes it with a new token and
             // continues at the saved cursor.
             if !is_wanted || listener.is_given || listener.desk != desk.lease().me() {
                 listener.stop.cancel();
@@ -177,7 +177,7 @@ impl Listeners {
                 desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
                 tracing::error!(platform, bot = bot.as_str(), %part, "the listener of a bot panicked; it is started again");
             }
-            listener::note(desk, name, None); // the next listener, here or at another desk, reports its own state
+            listener::note(desk, name, None); // the next listener, here or at another server, reports its own state
             if listener.is_given || !wanted.contains_key(name) {
                 leaving.push(name.clone());
             } else {
@@ -187,7 +187,7 @@ impl Listeners {
         });
     }
 
-    /// Gives up duties that are not wanted any more. Retries until the store confirms, because other desks may wait.
+    /// Gives up duties that are not wanted any more. Retries until the store confirms, because other servers may wait.
     async fn leave(&mut self) {
         let mut is_away = false;
         self.leaving.extend(self.duties.abandoned());
@@ -245,7 +245,7 @@ impl Listeners {
     }
 
     /// Takes the duty. Returns our server number at the time of the request, and the token of the duty. `None`: another
-    /// desk has it.
+    /// server has it.
     async fn take(&mut self, name: &PartName, bot: &Bot) -> Option<(DeskNo, u64)> {
         let (platform, part) = (&name.platform, name.part);
         let taken = match tokio::time::timeout(TICK, self.duties.take(name)).await {
@@ -259,7 +259,7 @@ impl Listeners {
         if part.is_whole() {
             return Some(taken);
         }
-        // The number of parts may have changed before this desk had the duty. From now on only its holder changes it.
+        // The number of parts may have changed before this server had the duty. From now on only its holder changes it.
         match tokio::time::timeout(TICK, self.desk.inbound().layout(platform, bot)).await {
             Ok(Ok(layout)) if layout.has(part) => Some(taken),
             _ => {

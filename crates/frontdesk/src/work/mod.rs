@@ -1,7 +1,7 @@
-//! The loops of the desk: waking, alarms, typing, listeners, fragments, lists of commands, retention. They spawn and wait; the
-//! rules are in the core.
+//! The loops of the server: waking, alarms, typing, listeners, fragments, lists of commands, retention. They spawn and
+//! wait; the rules are in the core.
 //!
-//! Each task is tracked and ends when the desk stops.
+//! Each task is tracked and ends when the server stops.
 
 mod agents;
 mod alarms;

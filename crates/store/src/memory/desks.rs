@@ -1,4 +1,4 @@
-//! The desks that share this memory.
+//! The servers that share this memory.
 
 use frontdesk_core::port::store::{ABSENT_MS, DeskNo, DeskRecord, Desks, LEASE_MS, Renewal, StoreError, Stored};
 

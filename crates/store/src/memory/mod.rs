@@ -90,7 +90,7 @@ struct State {
     last_claim: u64,
     desks: BTreeMap<DeskNo, DeskRecord>,
     last_desk: DeskNo,
-    /// The desk that has each duty (0: none), and its token.
+    /// The server that has each duty (0: none), and its token.
     duties: BTreeMap<String, (DeskNo, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! The desks on this file. The lock of the folder admits one process, so leases live in its memory; numbers and tokens
+//! The servers on this file. The lock of the folder admits one process, so leases live in its memory; numbers and tokens
 //! are in the file, for they must never be reused.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use super::threads::Books;
 use super::{SqliteStore, fault, signed, unsigned};
 use crate::read_queue::SERVER;
 
-/// The desks of this process.
+/// The servers of this process.
 #[derive(Clone, Default)]
 pub(super) struct Leases(Arc<Mutex<Vec<DeskRecord>>>);
 

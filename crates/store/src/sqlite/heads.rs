@@ -28,7 +28,7 @@ const SESSIONS_RESERVED: u64 = 1_000;
 pub(super) struct Head {
     pub(super) last_seq: Seq,
     pub(super) position: Position,
-    /// The desk and the session that serve the instance; 0 is none.
+    /// The server and the session that serve the instance; 0 is none.
     pub(super) served_by: DeskNo,
     pub(super) session: SessionNo,
 }

@@ -501,7 +501,7 @@ impl Session {
         delivery.publish_rows(&self.caller, "sent", rows.iter().map(|(_, row)| &**row));
     }
 
-    /// Result of saving what was settled. False: another desk serves the instance now.
+    /// Result of saving what was settled. False: another server serves the instance now.
     pub fn saved(&mut self, saved: Result<bool, StoreError>) {
         self.saving.is_running = false;
         let Some(serving) = &mut self.serving else { return };

@@ -73,7 +73,7 @@ pub enum LookFault {
     /// The platform did not say. Who can see the chat is not known then, which counts as no.
     #[error("{0}")]
     Platform(String),
-    /// The desk's own store did not answer: nothing can be decided, and an event that needs it is not accepted.
+    /// The server's own store did not answer: nothing can be decided, and an event that needs it is not accepted.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -186,7 +186,7 @@ pub trait Platform: Send + Sync {
     }
 
     /// Listens as this bot until the future is dropped; returns only if it cannot continue. One call per bot and part
-    /// runs in all desks together. Must not block: events wait in `inlet`, not here.
+    /// runs in all servers together. Must not block: events wait in `inlet`, not here.
     fn listen<'a>(
         &'a self,
         _bot: &'a Bot,
@@ -239,7 +239,7 @@ pub trait Platform: Send + Sync {
         None
     }
 
-    /// How long the vendor shows a typing indicator. Where it is known, the desk repeats it while the agent works.
+    /// How long the vendor shows a typing indicator. Where it is known, the server repeats it while the agent works.
     fn typing_lasts_ms(&self) -> Option<u64> {
         None
     }
@@ -269,7 +269,7 @@ pub trait Platform: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// A notice of the desk itself to the people in a chat, not from an agent.
+    /// A notice of the server itself to the people in a chat, not from an agent.
     fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a ChatId, text: &'a str)
     -> BoxFuture<'a, ActionResult>;
 
@@ -317,7 +317,7 @@ pub async fn notice_in_time(
     tokio::time::timeout(NOTICE_LIMIT, platform.notice(acting_as, chat_id, text)).await.unwrap_or_else(|_| late())
 }
 
-/// The platforms that this desk runs, by name.
+/// The platforms that this server runs, by name.
 #[derive(Default)]
 pub struct Platforms(HashMap<String, Arc<dyn Platform>>);
 

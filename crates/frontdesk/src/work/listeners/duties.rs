@@ -1,4 +1,4 @@
-//! The duties that this desk has, each for one use. The store grants a desk a duty that it already has, so a listener
+//! The duties that this server has, each for one use. The store grants a server a duty that it already has, so a listener
 //! and a task that waits for its end must be kept apart here.
 
 use std::collections::HashSet;
@@ -41,7 +41,7 @@ impl Duties {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of this desk and the token. `None`: another desk has it, or this one uses it.
+    /// The number of this server and the token. `None`: another server has it, or this one uses it.
     pub(super) async fn take(&self, name: &PartName) -> Result<Option<(DeskNo, u64)>, StoreError> {
         if !self.held().insert(name.clone()) {
             return Ok(None);
@@ -56,7 +56,7 @@ impl Duties {
         Ok(token.map(|token| (me, token)))
     }
 
-    /// The duty is not used here any more, but is still held by this desk in the store.
+    /// The duty is not used here any more, but is still held by this server in the store.
     pub(super) fn release(&self, name: &PartName) {
         self.held().remove(name);
     }
