@@ -4,7 +4,7 @@ import { FrontdeskError } from "./errors.js";
 
 export type Json = Record<string, unknown>;
 
-/** Receives what happens without a caller who could be told. Secrets are never in it. */
+/** Receives log messages. They never contain secrets. */
 export type Log = (level: "info" | "warn" | "error", text: string, cause?: unknown) => void;
 
 interface Process {

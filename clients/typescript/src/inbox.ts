@@ -10,26 +10,26 @@ const RETRY_FIRST_MS = 250;
 const RETRY_MAX_MS = 15_000;
 const EXCHANGE_TIMEOUT_S = 30;
 const SILENCE_MAX_MS = 60_000;
-/** Handled messages of the inbox whose copy on the socket may not be acked yet: the loop may be far ahead of the socket. */
+/** Remembered inbox messages whose copies on the socket may still arrive: the loop may be far ahead of the socket. */
 const REMEMBERED_MAX = 4096;
-/** How long the copy of a message waits while the inbox has nothing. Then its message is not there any more. */
+/** How long the copy of a message waits while the inbox is quiet. After that the inbox no longer has the message. */
 const COPY_TIME_MS = 30_000;
 const LOOK_EVERY_MS = 1_000;
-/** A message of 1 MiB, escaped. */
+/** Enough for a message of 1 MiB with escapes. */
 const EVENT_MAX_CHARS = 8 << 20;
 
 export interface DeliverOptions {
   /** `augment` is context to absorb, `template` a playbook to execute. */
   kind?: "augment" | "template";
   eventType?: string;
-  /** The same id is delivered once, also when it is sent again. */
+  /** Repeating a message with the same id delivers it once. */
   dispatchId?: string;
 }
 
-/** What the server did with a message. It is durable. */
+/** What the server did with a message, which is stored durably. */
 export interface Receipt {
   readonly deliveryId: string | undefined;
-  /** Nobody took it yet: it waits in the inbox. */
+  /** No session or connector has taken the message yet; it waits in the inbox. */
   readonly waits: boolean;
   readonly warnings: readonly string[];
 }
@@ -40,10 +40,10 @@ export interface Answer {
   readonly sentAt: Date;
 }
 
-/** What came for this agent from another one, or from a program. */
+/** A message from another agent or a program. */
 export class InboxMessage {
   readonly #inbox: AgentInbox;
-  /** Its place in the inbox. */
+  /** Its position in the inbox. */
   readonly seq: number;
   readonly id: string;
   /** `augment`, `template`, `wake` or `wake_degraded`. */
@@ -70,12 +70,12 @@ export class InboxMessage {
     this.#question = this.eventType === "exchange.late_reply" ? undefined : text(meta.correlation_id);
   }
 
-  /** Somebody may wait for `reply`. */
+  /** Whether the message is a question, so that a caller may wait for `reply`. */
   get expectsReply(): boolean {
     return this.#question !== undefined;
   }
 
-  /** Answers an exchange. Fails with `gone` if nobody waits any more and the answer could not be kept either. */
+  /** Answers an exchange. Fails with `gone` if no caller waits any more and no agent asked, or the question was answered. */
   async reply(content: string): Promise<void> {
     if (this.#question === undefined) throw new FrontdeskError("this message expects no reply", "bad_request");
     await this.#inbox.reply(this.#question, content);
@@ -91,9 +91,9 @@ export class AgentInbox {
   /** Copies on the socket that wait for their message to be handled. */
   readonly #waiting = new Map<string, (handled: boolean) => void>();
   #readers = 0;
-  /** Since when the stream of the inbox is open and has nothing for the loop. */
+  /** Since when the inbox stream is open and has no message for the loop. */
   #quietSinceMs: number | undefined;
-  /** Messages that the loop has and has not given back. */
+  /** Messages that the loop is handling. */
   #open = 0;
 
   constructor(base: string, token: string | undefined, name: string, state: Remembered, log: Log) {
@@ -162,7 +162,7 @@ export class AgentInbox {
     return await request<Json>(`${this.#base}/v1/notify`, { ...this.#ask(), json });
   }
 
-  /** Asked again under the same id while the server is away, so that the question is put once. */
+  /** Retries under the same id while the server is unavailable, so that the question is asked once. */
   async exchange(agent: string, content: string, options: DeliverOptions & { timeoutS?: number } = {}): Promise<Answer> {
     const timeoutMs = (options.timeoutS ?? EXCHANGE_TIMEOUT_S) * 1000;
     const json = { ...this.#payload(content, options, { correlation_id: crypto.randomUUID() }), timeout_ms: timeoutMs };
@@ -177,8 +177,8 @@ export class AgentInbox {
   // ---- inbox -------------------------------------------------------------------------------
 
   /**
-   * Waits until the loop over the inbox is done with the message of which this is the copy on the socket. Undefined: the inbox
-   * does not have the message.
+   * Called for the copy of an inbox message on the socket: waits until the loop over the inbox has handled the message.
+   * Undefined: the inbox does not have the message.
    */
   async isHandled(deliveryId: string, stopped: AbortSignal): Promise<boolean | undefined> {
     const before = (await this.#state.get()).handled ?? [];
@@ -198,7 +198,7 @@ export class AgentInbox {
     return stopped.aborted ? (handled ?? false) : handled;
   }
 
-  /** From the remembered place on. It moves on when the loop asks for the next message. */
+  /** Messages from the saved position on. The position is saved when the loop requests the next message. */
   read(stopped: AbortSignal): AsyncGenerator<InboxMessage, void, void> {
     this.#ask();
     this.#readers++; // now, and not when the first message is asked for
@@ -226,7 +226,7 @@ export class AgentInbox {
           const mayMend =
             error instanceof FrontdeskError && ["unavailable", "timeout", "rate_limited", "unknown"].includes(error.code);
           if (!mayMend && !stopped.aborted) throw error;
-          if (!stopped.aborted) this.#log("info", `the inbox is read again: ${errorText(error)}`);
+          if (!stopped.aborted) this.#log("info", `reading the inbox failed, trying again: ${errorText(error)}`);
         }
         await pause(wait, stopped);
         wait = Math.min(wait * 2, RETRY_MAX_MS);
@@ -234,7 +234,7 @@ export class AgentInbox {
     } finally {
       this.#readers--;
       if (this.#readers === 0) {
-        // Nobody will handle them now. The server keeps what is not acked.
+        // No loop handles these messages any more. The server keeps what is not acked.
         for (const resolve of this.#waiting.values()) resolve(false);
         this.#waiting.clear();
       }
@@ -250,7 +250,7 @@ export class AgentInbox {
     this.#waiting.delete(message.id);
   }
 
-  /** One connection. What is not asked for is not read, so the server waits. */
+  /** One connection. Messages are read only when the loop requests them, so the server waits. */
   async *#stream(stopped: AbortSignal): AsyncGenerator<InboxMessage, void, void> {
     const { inbox: place = 0 } = await this.#state.get();
     const closed = new AbortController();
@@ -270,11 +270,11 @@ export class AgentInbox {
     }
   }
 
-  /** A place above the newest message is one of a server that was since restored from an older backup. */
+  /** A saved position above the newest message means that the server was restored from an older backup. */
   async #comparePlace(newest: number): Promise<void> {
     const { inbox: place = 0 } = await this.#state.get();
     if (place <= newest) return;
-    this.#log("warn", `the inbox ends at ${newest}, before the remembered place ${place}: the server was restored from a backup`);
+    this.#log("warn", `the saved position ${place} is beyond the end of the inbox (${newest}): the server was restored from a backup`);
     await this.#state.change((state) => void (state.inbox = newest));
   }
 }

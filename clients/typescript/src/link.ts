@@ -11,14 +11,14 @@ const OPEN_TIME_MS = 20_000;
 const CLOSE_TIME_MS = 2_000;
 /** How long an action waits for a connection. */
 const UP_TIME_MS = 30_000;
-/** The server takes what is neither acked nor said to be handled for lost, the call of an alarm after 10 s for delivered. */
+/** Interval of `inbound_working`. Without it the server sends unacked deliveries again, and after 10 s settles alarm calls. */
 const WORKING_EVERY_MS = 5_000;
 const BACKOFF_FIRST_MS = 1_000;
 const BACKOFF_MAX_MS = 30_000;
 const FRAME_MAX_BYTES = 1 << 20;
-/** Of a message that is still incomplete. The server sends at most one frame's worth. */
+/** Limit for an incomplete frame. */
 const PARTIAL_MAX_CHARS = 4 << 20;
-/** Written and not yet taken by the network. */
+/** Limit for data that was written and is not sent yet. */
 const UNSENT_MAX_BYTES = 16 << 20;
 /** Actions that wait for their results. */
 const WAITING_MAX = 1024;
@@ -31,7 +31,7 @@ const FOREIGN_PLATFORM = 4403;
 /** The reason of a close with 1000. */
 const REPLACED = "replaced by a newer socket of this gateway";
 
-/** Something that the server hands over until it is acked. */
+/** A message or a forwarded request. The server delivers it again until it is acked. */
 export interface Delivery {
   readonly id: string;
   readonly event?: Json;
@@ -49,7 +49,7 @@ export interface Dial {
 }
 
 export interface Receiver {
-  /** Gets each delivery once; what became of it is told by `done`. */
+  /** Gets each delivery once. `done` reports its result. */
   take(delivery: Delivery): void;
   interrupt(session: string): void;
 }
@@ -60,7 +60,7 @@ interface Ended {
   code: number;
   reason: string;
   failure: string | undefined;
-  /** By this side, for another one. */
+  /** Closed by this side to open another connection. */
   isHungUp: boolean;
 }
 
@@ -69,17 +69,17 @@ interface Waiting {
   reject(error: Error): void;
 }
 
-/** Dials, and dials again. */
+/** Connects and reconnects. */
 export class Link {
   readonly #dial: Dial;
   readonly #receiver: Receiver;
   readonly #log: Log;
-  /** Set while it is up. */
+  /** Set while the connection is up. */
   #socket: WebSocket | undefined;
-  /** What handlers have. It may come again on the next connection meanwhile. */
+  /** Deliveries in handlers. They may be repeated on the next connection. */
   readonly #held = new Set<string>();
   readonly #seen = new Set<string>();
-  /** What failed for good here. The server keeps it, and reports it after some repetitions. */
+  /** Deliveries that failed finally. The server keeps them, and gives them up after some repetitions. */
   readonly #givenUp = new Set<string>();
   readonly #waiting = new Map<string, Waiting>();
   readonly #requests = randomHex(4);
@@ -87,15 +87,15 @@ export class Link {
   #idleAck: (() => void) | undefined;
   /** The connection on which the server was asked to keep messages. */
   #idle: WebSocket | undefined;
-  /** Ends the connection, so that there is another one at once. */
+  /** Ends the connection, so that a new one is opened immediately. */
   #hangUp: (() => void) | undefined;
   /** Actions that wait for a connection. */
   readonly #waitingForUp = new Set<() => void>();
-  /** What each platform can do. */
+  /** Descriptors by platform. */
   readonly #descriptors = new Map<string, Json>();
-  /** When something last happened, for an agent that sleeps. */
+  /** Time of the last activity, which decides when the agent sleeps. */
   lastMs = steadyMs();
-  /** When the present connection was up. */
+  /** Start of the current connection. */
   upMs = steadyMs();
 
   constructor(dial: Dial, receiver: Receiver, log: Log) {
@@ -108,17 +108,17 @@ export class Link {
     return this.#socket !== undefined;
   }
 
-  /** The server was asked to keep messages, and there was no other connection since. */
+  /** Whether the server was asked on this connection to keep messages. */
   get isIdle(): boolean {
     return this.#socket !== undefined && this.#socket === this.#idle;
   }
 
-  /** Actions have no result yet. */
+  /** Whether actions wait for a result or a connection. */
   get isActing(): boolean {
     return this.#waiting.size > 0 || this.#waitingForUp.size > 0;
   }
 
-  /** Returns when the signal is aborted. Throws if dialling again is of no use. */
+  /** Returns when the signal is aborted. Throws if a reconnect cannot help. */
   async keep(signal: AbortSignal): Promise<void> {
     let backoff = BACKOFF_FIRST_MS;
     let wasReplaced = false;
@@ -231,7 +231,7 @@ export class Link {
     });
   }
 
-  /** False: there is no room for it. It comes again on the next connection. */
+  /** False: too many deliveries are unacked. The server repeats this one on the next connection. */
   #frame(socket: WebSocket, frame: Json): boolean {
     if (frame.type === "inbound" || frame.type === "passthrough_forward") {
       this.lastMs = steadyMs();
@@ -270,7 +270,7 @@ export class Link {
     if (bufferIds.length > 0) this.#socket?.send(`${JSON.stringify({ type: "inbound_working", bufferIds })}\n`);
   }
 
-  /** The next connection that is up, if there is none now. */
+  /** Waits for the next connection. */
   async #whenUp(): Promise<WebSocket> {
     if (this.#waitingForUp.size >= WAITING_MAX) throw new Closed();
     const limit = new AbortController();
@@ -340,7 +340,7 @@ export class Link {
     if (this.isIdle) this.#hangUp?.();
   }
 
-  /** No more connections. What was sent may have happened. */
+  /** Ends the link. Actions that were sent may have been carried out. */
   #fail<E extends FrontdeskError>(error: E): E {
     const unanswered = new FrontdeskError(`no answer: ${error.message}`, error.code, true);
     for (const waiting of this.#waiting.values()) waiting.reject(unanswered);
@@ -354,12 +354,12 @@ function parsed(line: string): Json | undefined {
   try {
     return JSON.parse(line) as Json;
   } catch {
-    return undefined; // not a frame; what it was about comes again
+    return undefined; // not a frame; the server repeats its delivery
   }
 }
 
 function ack(socket: WebSocket, bufferId: string): void {
-  // On a closed socket this does nothing: it comes again, and is acked then.
+  // On a closed socket this has no effect: the delivery is repeated and acked then.
   socket.send(`${JSON.stringify({ type: "inbound_ack", bufferId })}\n`);
 }
 

@@ -27,11 +27,11 @@ from ._peers import EXCHANGE_TIME_S, PASSING, InboxMessage, Peers, Reply
 from ._state import State, state_path
 from ._turns import Turns, attempts
 
-# Between the attempts to set an alarm.
+# Pauses between attempts to set an alarm.
 ARM_PAUSES_S = (0.5, 2.0, 5.0, 15.0)
-# What waits at the server comes within this time after a connect. Before that the agent does not sleep.
+# Waiting messages arrive within this time after a connect, so the agent does not go to sleep before.
 COMES_S = 5.0
-# A platform may take its time to hand over a file.
+# Fetching a file from its platform may take long.
 FILE_TIME_S = 120.0
 FILE_TOKEN_S = 300
 
@@ -125,7 +125,7 @@ class Agent:
         return work
 
     def on_alarm(self, handler: FireHandler) -> FireHandler:
-        """For what `alarm` has set."""
+        """Sets the handler of alarms that `alarm` has set."""
         self._alarm_handler = handler
         return handler
 
@@ -149,20 +149,20 @@ class Agent:
     # ---- running ---------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serves until the agent sleeps or is revoked. Ctrl-C ends it; what is not acked comes again."""
+        """Serves until the agent sleeps or is revoked. Ctrl-C ends it; unacked messages are delivered again."""
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(self.serve())
 
     async def serve(self) -> None:
         if self._handler is None and not self._jobs and not self._starts:
             raise FrontdeskError("the agent has no handler: decorate one with @agent.on_message", "bad_request")
-        _ = self._state.inbox  # one that cannot be read is told now, and not in the middle of the work
+        _ = self._state.inbox  # fails now if the state file cannot be read, not in the middle of the work
         self._failure = asyncio.get_running_loop().create_future()
         link = self._link = Link(*self._dial, self._platforms)
         turns = Turns(self._concurrency, self._is_handled, self._handle, link.done, self._fail)
         link.take, link.interrupt = turns.take, turns.interrupt
         tasks = [asyncio.ensure_future(link.keep())]
-        # Without a token there is nothing that could have been armed.
+        # Without a token no alarm can have been armed.
         if self._jobs or self._identity or os.environ.get("FRONTDESK_IDENTITY_TOKEN"):
             tasks.append(asyncio.ensure_future(self._arm_all()))
         tasks += [asyncio.ensure_future(_run(work)) for work in self._starts]
@@ -188,7 +188,7 @@ class Agent:
             self._link = None
 
     async def _idle(self, link: Link, turns: Turns) -> None:
-        """Returns once nothing has happened for `sleep_after` seconds, and the connection is not new."""
+        """Returns after `sleep_after` seconds without activity, unless the connection is new."""
         if self._sleep_after is None:
             await asyncio.Event().wait()
         wait_s = float(self._sleep_after or 0)
@@ -214,13 +214,13 @@ class Agent:
         return await self._link.act(action, chat.platform or None)
 
     def descriptor(self, chat: Chat) -> dict[str, Any]:
-        """What the server has said of the platform of a chat, such as `supports_edit`. Empty before there was a connection."""
+        """The descriptor of the platform of a chat, e.g. `supports_edit`. Empty before the first connection."""
         return self._link.descriptors.get(chat.platform, {}) if self._link is not None else {}
 
     async def send(self, chat: Chat | str, text: str, *, reply_to: str | None = None) -> Sent:
-        """A name of a chat alone is one of the built-in chat."""
+        """Sends a text. A chat id as text is a chat of the built-in chat."""
         where = Chat("relay", chat) if isinstance(chat, str) else chat
-        # Other messages in the thread of a question are taken for progress.
+        # Without `notify`, a message in the thread of a question counts as progress, not as the answer.
         metadata = {"notify": True} if where.is_question else None
         result = await self.act("send", where, content=text, reply_to=reply_to, metadata=metadata)
         return Sent(self, where, result.get("message_id"))
@@ -275,7 +275,7 @@ class Agent:
         return await self._peers.exchange(name, text, timeout)
 
     def inbox(self) -> AsyncGenerator[InboxMessage, None]:
-        """The messages of other agents, from the remembered place on. The place moves on when the next one is asked for.
+        """Messages of other agents, from the saved position on. The position is saved when the next message is requested.
 
         While there is such a loop, `on_message` does not get them.
         """
@@ -304,10 +304,10 @@ class Agent:
         except FrontdeskError as error:
             if self._jobs:
                 raise
-            log.info("jobs of earlier versions of this agent were not looked for: %s", error)  # the token may be for other things
+            log.info("alarms of removed jobs were not cancelled: %s", error)  # the token may be for other purposes
 
     async def _arm(self, arm: Work) -> None:
-        """Until the server has accepted it. The agent must not sleep before."""
+        """Retries until the server has accepted the alarm. The agent must not sleep before."""
         pauses = iter(ARM_PAUSES_S)
         self._arming += 1
         try:
@@ -323,7 +323,7 @@ class Agent:
             self._arming -= 1
 
     async def _fire(self, job_id: str, at: dt.datetime) -> bool:
-        """The next time is armed before the ack, and also if the handler fails."""
+        """Runs a due job. Its next alarm is armed before the ack, even if the handler fails."""
         if job_id.startswith(ALARM):
             name = job_id[len(ALARM):]
             handled = await attempts(self._alarm_handler, Fire(name, at, self._state.payload(name, to_text(at))), f"the alarm {name!r}")
@@ -340,7 +340,7 @@ class Agent:
             handled = await attempts(job.handler, Fire(name, at), f"the job {name!r}")
             await asyncio.shield(arming)
         except FrontdeskError as error:
-            self._fail(error)  # the job would never run again, and nobody would know
+            self._fail(error)  # otherwise the job would silently never run again
             return False
         finally:
             arming.cancel()
@@ -349,7 +349,7 @@ class Agent:
     # ---- receiving -------------------------------------------------------------------------
 
     async def _is_handled(self, delivery: Delivery) -> bool:
-        """A message of an agent that is read in the inbox."""
+        """Whether this delivery is the copy of an inbox message that a loop over the inbox has handled."""
         message: dict[str, Any] = (delivery.event or {}).get("delivery") or {}
         return bool(message) and await self._peers.is_handled(str(message.get("delivery_id")))
 
@@ -364,7 +364,7 @@ class Agent:
         fire = fire_of(delivery.forward or {})
         if fire is not None:
             return await self._fire(*fire)
-        log.warning("a request that is passed on as it is needs a handler that knows the vendor; it is not acked")
+        log.warning("a forwarded vendor request was not handled: this client does not support it; it is not acked")
         return False
 
     def _fail(self, error: BaseException) -> None:

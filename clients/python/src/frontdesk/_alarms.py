@@ -13,16 +13,16 @@ from ._cron import Schedule
 from ._errors import FrontdeskError
 from ._http import Http, Json
 
-# Alarms with other beginnings are not ours, and are left alone.
+# Prefixes of our own alarms. Others are not touched.
 CRON = "cron:"
 ALARM = "alarm:"
-# As the address of an agent: its own connection.
+# Callback for alarms through the agent's own connection.
 BY_RELAY = "relay:"
 
 
 @dataclass(frozen=True)
 class Fire:
-    """A job is due: its name, the time for which it was planned, in UTC, and what was given to `alarm`."""
+    """A due job: its name, its planned time in UTC, and the payload given to `alarm`."""
 
     name: str
     at: dt.datetime
@@ -39,7 +39,7 @@ class Job:
 
 
 def to_text(time: dt.datetime) -> str:
-    """The server gives it back as it is, so it can be compared."""
+    """The time as text. The server returns it unchanged, so texts can be compared."""
     if time.tzinfo is None:
         raise FrontdeskError(f"the time {time.isoformat()} has no time zone", "bad_request")
     return time.astimezone(dt.timezone.utc).isoformat().replace("+00:00", "Z")
@@ -50,7 +50,7 @@ def from_text(text: str) -> dt.datetime:
 
 
 def fire_of(forward: Json) -> tuple[str, dt.datetime] | None:
-    """The id of the job and its time. None: the forward is something else. The connection is proof enough of who sent it."""
+    """Id and time of a due job; None for other forwards. Not signed: it comes over the authenticated connection."""
     if (forward.get("platform"), forward.get("path")) != ("cron", "/api/cron/fire"):
         return None
     try:

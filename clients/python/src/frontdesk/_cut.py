@@ -1,8 +1,8 @@
-"""The beginning of a text that is too long for one message."""
+"""Splits a text that is too long for one message."""
 
 from __future__ import annotations
 
-# For the line that closes a code block.
+# Characters reserved for the line that closes a code block.
 CLOSING_ROOM = 10
 
 
@@ -11,7 +11,7 @@ def _length(text: str, unit: str) -> int:
 
 
 def _fence(text: str) -> tuple[str, str]:
-    """The line that opens the code block in which the text ends, and its marks; empty outside of one."""
+    """Opening line and fence of the code block that is still open at the end of the text; empty if there is none."""
     opening = marks = ""
     for line in text.split("\n"):
         bare = line.strip()
@@ -25,7 +25,7 @@ def _fence(text: str) -> tuple[str, str]:
 
 
 def cut(text: str, limit: int, unit: str) -> tuple[str, str]:
-    """What fits into one message, and the rest. A code block that is cut is closed in the first and opened again in the rest."""
+    """The first part, which fits into one message, and the rest. A code block that is cut is closed and opened again."""
     if _length(text, unit) <= limit:
         return text, ""
     room = limit - CLOSING_ROOM if limit > 4 * CLOSING_ROOM else limit

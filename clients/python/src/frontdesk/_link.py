@@ -37,7 +37,7 @@ WORKING_EVERY_S = 5.0
 SEEN_MAX = 4096
 UNAUTHORIZED = 4401
 NO_SUCH_BOT = 4403
-# The reason of a close with 1000 begins with it where another connection of the gateway took over.
+# Beginning of the close reason (code 1000) after another connection of the gateway took over.
 REPLACED = "replaced"
 
 log = logging.getLogger("frontdesk")
@@ -70,14 +70,14 @@ def line_of(frame: Json) -> str:
 
 
 class Delivery:
-    """Something that the server hands over until it is acked: a message, or a request that it passes on."""
+    """A message or a forwarded request. The server delivers it again until it is acked."""
 
     def __init__(self, ident: str, event: Json | None, forward: Json | None) -> None:
         self.ident, self.event, self.forward = ident, event, forward
 
 
 class Lines:
-    """Frames are lines: a message may have several, and one may go on in the next message."""
+    """Splits messages into frames. A frame is a line: a message may have several, and a frame may span messages."""
 
     def __init__(self) -> None:
         self._rest = ""
@@ -94,7 +94,7 @@ class Lines:
 
 
 class Link:
-    """Dials, and dials again. `take` gets each delivery once; what became of it is told by `done`."""
+    """Connects and reconnects. `take` gets each delivery once, and `done` reports its result."""
 
     take: Callable[[Delivery], None]
     interrupt: Callable[[str], None]
@@ -103,23 +103,23 @@ class Link:
         self.url, self.gateway_id, self.secret, self.platforms = relay_url(url), gateway_id, secret, platforms
         self.socket: ClientConnection | None = None
         self.waiting: dict[str, asyncio.Future[Json]] = {}
-        # Actions without a result, also those that wait for a connection.
+        # Number of actions without a result, including those that wait for a connection.
         self.acting = 0
-        # By platform: what it can do, such as to edit messages.
+        # Descriptors by platform, e.g. whether messages can be edited.
         self.descriptors: dict[str, Json] = {}
         self.idle_ack: asyncio.Future[None] | None = None
         self.up = asyncio.Event()
         self.was_replaced = False
         self.last_s = self.up_s = time.monotonic()
-        # What handlers have, and since when. It may come again on the next connection meanwhile.
+        # Deliveries in handlers, and since when. They may be repeated on the next connection.
         self.held: dict[str, float] = {}
-        # What failed for good here. The server keeps it, and reports it after some repetitions.
+        # Deliveries that failed finally. The server keeps them, and gives them up after some repetitions.
         self.given_up: set[str] = set()
         self.seen: collections.OrderedDict[str, None] = collections.OrderedDict()
         self.requests = secrets.randbits(32)
 
     async def keep(self) -> None:
-        """Until the agent is revoked or this task is cancelled."""
+        """Keeps a connection until the agent is revoked or this task is cancelled."""
         backoff = BACKOFF_FIRST_S
         while True:
             try:
@@ -136,7 +136,7 @@ class Link:
             backoff = min(backoff * 2, BACKOFF_MAX_S)
 
     async def _run(self) -> bool:
-        """One connection. Returns whether it had been up and nobody took over: two processes would do that by turns, each second."""
+        """One connection. True resets the reconnect delay: it was up, and no other process with this gateway id took over."""
         was_up = False
         async with connect(self.url, additional_headers={"Authorization": f"Bearer {self.token()}"}, max_size=FRAME_MAX_BYTES * 4,
                            proxy=None) as socket:
@@ -216,7 +216,7 @@ class Link:
                 await self._write(self.socket, {"type": "inbound_ack", "bufferId": delivery.ident})
 
     async def _tell_of_work(self, socket: ClientConnection) -> None:
-        """So that the server does not take what is being handled for lost."""
+        """Reports deliveries in progress, so that the server does not send them again."""
         while True:
             await asyncio.sleep(WORKING_EVERY_S)
             slow = [ident for ident, since_s in self.held.items() if time.monotonic() - since_s >= WORKING_EVERY_S / 2]

@@ -17,13 +17,13 @@ from ._errors import FrontdeskError
 if TYPE_CHECKING:
     from ._agent import Agent
 
-# Platforms show a typing indicator for some seconds only.
+# Platforms show a typing indicator only for some seconds.
 TYPING_EVERY_S = 4.0
 # Platforms limit how often a message may be edited.
 EDIT_EVERY_S = 1.0
-# Between the attempts to write the last text.
+# Pauses between attempts to write the final text.
 EDIT_PAUSES_S = (1.0, 2.0, 3.0)
-# Length of a message where the platform does not say it.
+# Assumed message length if the platform reports none.
 LENGTH_MAX = 2000
 # The server's own limit, unless its operator changed it.
 FILE_MAX_BYTES = 25 << 20
@@ -43,7 +43,7 @@ class Chat:
 
     @property
     def is_question(self) -> bool:
-        """Another agent waits for one answer here: the first message is it."""
+        """True if another agent waits for an answer here; the first message counts as the answer."""
         return self.platform == "relay" and self.id.startswith("agent:") and self.thread is not None
 
     def __str__(self) -> str:
@@ -90,8 +90,8 @@ class Sent:
 
 
 class Stream:
-    """A text that grows in front of the reader, where the platform can edit messages. Its last form is certain: it is written when
-    the stream ends."""
+    """A text that is shown while it grows, if the platform can edit messages. The complete text is written when the stream
+    ends."""
 
     def __init__(self, agent: Agent, chat: Chat, reply_to: str | None) -> None:
         self._agent, self._chat, self._reply_to = agent, chat, reply_to
@@ -122,7 +122,7 @@ class Stream:
         except FrontdeskError as error:
             if self.sent is None:
                 raise
-            log.warning("showing a part of a text failed; the last edit makes up for it: %s", error)
+            log.warning("showing a part of a text failed; the final edit shows all of it: %s", error)
         self._shown_s = time.monotonic()
 
     async def finish(self) -> None:
@@ -143,7 +143,7 @@ class Stream:
         return await self._agent.send(self._chat, text, reply_to=self._reply_to)
 
     async def _edit_last(self, sent: Sent, text: str) -> bool:
-        """False: it was certainly not carried out."""
+        """False: the edit was certainly not carried out."""
         for pause_s in (*EDIT_PAUSES_S, None):
             try:
                 await sent.edit(text)

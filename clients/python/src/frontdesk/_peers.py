@@ -20,7 +20,7 @@ from ._state import State
 from ._wait import within
 
 EXCHANGE_TIME_S = 30.0
-# The server closes an exchange first.
+# Added to the time limit of an exchange, so that the server ends it first.
 EXCHANGE_SLACK_S = 5.0
 REPEAT_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 PAUSE_FIRST_S = 0.25
@@ -28,10 +28,10 @@ PAUSE_MAX_S = 15.0
 # The server sends something at least every 15 s.
 SILENCE_MAX_S = 60.0
 EVENT_MAX_BYTES = 4 << 20
-# What comes on the socket is in the inbox already.
+# How long the copy of a message on the socket waits for the inbox, which normally has it before.
 COPY_TIME_S = 30.0
 LATE_REPLY = "exchange.late_reply"
-# A later attempt may succeed.
+# Error codes for which a later attempt may succeed.
 PASSING = ("unavailable", "unknown", "rate_limited", "timeout")
 
 log = logging.getLogger("frontdesk")
@@ -70,9 +70,9 @@ class InboxMessage:
         return self.correlation_id is not None and self.event_type != LATE_REPLY
 
     async def reply(self, text: str) -> None:
-        """Answers an exchange. After its time is over the answer goes to the inbox of the asking agent."""
+        """Answers an exchange. After its time limit the answer goes to the inbox of the asking agent."""
         if self.correlation_id is None:
-            raise FrontdeskError("nobody waits for an answer to this message: use deliver", "bad_request")
+            raise FrontdeskError("this message is not a question, so it cannot be answered: use deliver", "bad_request")
         await self.peers.answer(self.correlation_id, text)
 
 
@@ -81,12 +81,12 @@ class Peers:
 
     def __init__(self, http: Http, name: str, token: Callable[[], str], state: State) -> None:
         self._http, self._name, self._token, self._state = http, name, token, state
-        # The loops over the inbox, and whether they have something to do.
+        # Running loops over the inbox, and whether each is handling a message.
         self.readers: dict[object, bool] = {}
         self._moved = asyncio.Event()
 
     async def _post(self, path: str, body: Json, timeout_s: float, is_repeatable: bool) -> Json:
-        """Repeated where it did not arrive, and where the server recognises the repetition."""
+        """Retries if the request did not arrive, or if the server detects repetitions."""
         end_s = time.monotonic() + timeout_s
         for pause_s in (*REPEAT_PAUSES_S, None):
             try:
@@ -137,7 +137,7 @@ class Peers:
                     async for name, data in events:
                         pause_s = PAUSE_FIRST_S
                         if name == "ready" and int(data.get("newest", self._state.inbox)) < self._state.inbox:
-                            log.warning("the inbox ends before the remembered place: the server was restored from an older backup")
+                            log.warning("the saved position is beyond the end of the inbox: the server was restored from an older backup")
                             self._state.handled(int(data["newest"]), "")
                         elif name == "message" and int(data["seq"]) > self._state.inbox:
                             self._note(reader, True)
@@ -148,7 +148,7 @@ class Peers:
                 except FrontdeskError as error:
                     if error.code not in PASSING:
                         raise
-                    log.info("the inbox cannot be read, trying again: %s", error)
+                    log.info("reading the inbox failed, trying again: %s", error)
                 finally:
                     await events.aclose()
                 self._note(reader, True)
@@ -163,8 +163,8 @@ class Peers:
         self._moved.set()
 
     async def is_handled(self, message: str) -> bool:
-        """Waits until a loop over the inbox is done with the message of which this is the copy on the socket. False: nobody
-        reads the inbox, or it does not have the message any more."""
+        """Called for the copy of an inbox message on the socket: waits until a loop over the inbox has handled the message.
+        False: no loop is running, or the inbox no longer has the message."""
         end_s = time.monotonic() + COPY_TIME_S
         while self.readers and not self._state.has_handled(message):
             if any(self.readers.values()):

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 from ._errors import FrontdeskError
 
-# Handled messages of the inbox whose copies on the socket may be still to come: a loop over the inbox reads ahead of the socket, and a copy that
-# is not recognised is handled again.
+# Remembered inbox messages whose copies on the socket may still arrive: a loop over the inbox reads ahead of the socket,
+# and a copy that is not recognised would be handled again.
 HANDLED_MAX = 4096
 
 
 def state_path(given: str | os.PathLike[str] | None, base: str, name: str) -> Path:
-    """Two agents, or one at two servers, have different files."""
+    """Path of the state file; different for each agent and server."""
     if given is not None:
         return Path(given)
     root = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")

@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 async def within(limit_s: float | None, work: Awaitable[T]) -> T:
-    """Raises asyncio.TimeoutError. Before Python 3.12 `asyncio.wait_for` drops a cancellation that comes together with the
-    result, and what was to end goes on."""
+    """Raises asyncio.TimeoutError. Used instead of `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
+    arrives together with the result."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task}, timeout=limit_s)
