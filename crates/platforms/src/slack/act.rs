@@ -159,7 +159,7 @@ impl Slack {
         })
     }
 
-    /// A command may be used in a chat that the app is not a member of. The answer then goes to its response_url.
+    /// A command may be used in a chat that the app is not a member of. The answer then goes to its `response_url`.
     async fn send(
         &self,
         bot: &Bot,

@@ -22,7 +22,7 @@ pub(super) struct Watched {
     identity: Identity,
     /// The file never shrinks, because it is never vacuumed.
     length: u64,
-    /// Identity and length of the log, which the first write creates. It never shrinks either, because SQLite reuses it from
+    /// Identity and length of the log, which the first write creates. It never shrinks either, because `SQLite` reuses it from
     /// the start.
     known_log: Option<(Identity, u64)>,
 }
