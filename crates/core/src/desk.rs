@@ -10,7 +10,7 @@ use crate::delivery::DeliveryPlane;
 use crate::directory::{DirectoryPlane, Management, ProvenInstance};
 use crate::env::Env;
 use crate::error::DeskError;
-use crate::inbound::InboundPlane;
+use crate::inbound::{Explanations, InboundPlane};
 use crate::lease::Lease;
 use crate::media::MediaPlane;
 use crate::meters::Meters;
@@ -32,6 +32,7 @@ pub struct Desk {
     management: Arc<Management>,
     delivery: Arc<DeliveryPlane>,
     inbound: Arc<InboundPlane>,
+    explanations: Explanations,
     outbound: Arc<OutboundPlane>,
     cron: Arc<CronPlane>,
     agents: Arc<AgentsPlane>,
@@ -88,6 +89,7 @@ impl Desk {
         let delivery = Arc::new(DeliveryPlane::open(&base, &stores, &directory, &platforms, &outcall).await?);
         let inbound = InboundPlane::new(&base, &stores, &directory, &management, &delivery, &sealer, &platforms);
         let inbound = Arc::new(inbound);
+        let explanations = Explanations::new(&stores, &directory, &platforms);
         let outbound = OutboundPlane::open(&base, &stores, &directory, &delivery, &sealer, &platforms).await?;
         let outbound = Arc::new(outbound);
         let cron = Arc::new(CronPlane::open(&base, &stores, &directory, &sealer, &outcall).await?);
@@ -137,6 +139,7 @@ impl Desk {
             management,
             delivery,
             inbound,
+            explanations,
             outbound,
             cron,
             agents,
@@ -180,6 +183,10 @@ impl Desk {
 
     pub fn inbound(&self) -> &Arc<InboundPlane> {
         &self.inbound
+    }
+
+    pub fn explanations(&self) -> &Explanations {
+        &self.explanations
     }
 
     pub fn outbound(&self) -> &OutboundPlane {

@@ -261,15 +261,9 @@ impl Exchanges {
             }
         };
         let outcome = tokio::time::timeout(Duration::from_millis(timeout_ms), outcome).await;
-        let is_late = outcome.is_err();
-        let outcome = outcome.unwrap_or_else(|_| Err(no_answer(&to.agent.id, timeout_ms)));
-        let answered = self.or_last_moment(token, outcome).await;
-        let why = match &answered {
-            Ok(_) => "answered",
-            Err(_) if is_late => "unanswered",
-            Err(_) => "exchange_failed",
-        };
-        self.meters.agent_messages.get_or_create(&Why { why }).inc();
+        let (is_late, late) = (outcome.is_err(), || no_answer(&to.agent.id, timeout_ms));
+        let answered = self.or_last_moment(token, outcome.unwrap_or_else(|_| Err(late()))).await;
+        self.count(&answered, is_late);
         let is_answered = answered.is_ok();
         let mut is_settled = is_answered;
         let unsent = line.take().and_then(|line| line.send(answered.map(|it| reply_of(to, correlation_id, it))).err());
@@ -296,6 +290,15 @@ impl Exchanges {
             let _ = question.await; // a failure is in the receipts; the asker has its answer
         }
         Ok(())
+    }
+
+    fn count(&self, answered: &Result<StoredAnswer, Fault>, is_late: bool) {
+        let why = match answered {
+            Ok(_) => "answered",
+            Err(_) if is_late => "unanswered",
+            Err(_) => "exchange_failed",
+        };
+        self.meters.agent_messages.get_or_create(&Why { why }).inc();
     }
 
     /// A new exchange with this agent; the caller fills in the asker.

@@ -2,6 +2,7 @@
 //! after the commit.
 
 mod context;
+mod explain;
 mod files;
 mod joining;
 mod listening;
@@ -15,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_wire::api::{Explanation, VerdictBrief};
+use frontdesk_wire::api::VerdictBrief;
 use frontdesk_wire::event::ContextLine;
 use frontdesk_wire::{
     BotId, ChatId, DeskNo, EventId, InstanceId, InstanceNo, MessageEvent, MessageId, Source, TenantId, UserId,
@@ -23,6 +24,7 @@ use frontdesk_wire::{
 };
 use tokio::sync::Notify;
 
+pub use self::explain::Explanations;
 pub use self::listening::BotInlet;
 pub use self::requests::{DoorResponse, TakenRequest};
 
@@ -32,7 +34,7 @@ use crate::base::Base;
 use crate::delivery::DeliveryPlane;
 use crate::delivery::interrupt::LiveTurns;
 use crate::directory::facts::Instance;
-use crate::directory::{self, ChatLocation, DeskCommand, DirectoryPlane, Management, ProvenInstance, View, check_id};
+use crate::directory::{self, ChatLocation, DeskCommand, DirectoryPlane, Management, View};
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::gate::visibility::{Spot, VisibilityCache};
@@ -44,8 +46,8 @@ use crate::meters::{Meters, VerdictLabels, Why};
 use crate::port::BoxFuture;
 use crate::port::platform::{ActingAs, LOOK_LIMIT, LOOK_LIMIT_OF_INTERACTION, LookFault, Platforms, notice_in_time};
 use crate::port::store::{
-    Acceptance, ChatWrite, Cursors, Delivery, EventFile, EventRecord, Events, Fragments, Journal, KEYS_MAX, Ledger,
-    Named, SealedCapability, StoreError,
+    Acceptance, ChatWrite, Cursors, Delivery, EventFile, Events, Fragments, Journal, Ledger, SealedCapability,
+    StoreError,
 };
 use crate::port::stores::Stores;
 use crate::prompts;
@@ -500,80 +502,6 @@ impl InboundPlane {
             }
         }
         answer
-    }
-
-    pub async fn explain(&self, id: &str) -> Result<Explanation, DeskError> {
-        let absent = || DeskError::NotFound(format!("event {id:?} not found, or no longer stored"));
-        let event = EventId::parse(id).ok_or_else(absent)?;
-        let record = self.events.event(event).await?.ok_or_else(absent)?;
-        let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
-        let (outcome, instances) = (read.outcome, read.instances);
-        Ok(Explanation { event_id: event, tenant: record.tenant, outcome, instances })
-    }
-
-    /// Why this instance did or did not get a message: its own line only.
-    pub async fn why(
-        &self,
-        who: &ProvenInstance,
-        message_id: &MessageId,
-        chat_id: Option<&ChatId>,
-    ) -> Result<Explanation, DeskError> {
-        check_id("message_id", message_id)?;
-        let absent = || {
-            let but = "not found, or no longer stored; a press is found with its chat_id only";
-            DeskError::NotFound(format!("message {message_id:?} {but}"))
-        };
-        let mut found = self.named(who, dedup_prefix(message_id), message_id, chat_id).await?;
-        if let (None, Some(chat_id)) = (&found, chat_id) {
-            found = self.named(who, answers_in(chat_id), message_id, Some(chat_id)).await?;
-        }
-        let record = found.ok_or_else(absent)?;
-        let read = gate::read_verdict(&record.verdict, &record.tenant).ok_or_else(absent)?;
-        let line = read.for_instance(&who.instance.name);
-        Ok(Explanation {
-            event_id: record.event,
-            tenant: record.tenant,
-            outcome: line.outcome.clone(),
-            instances: vec![line],
-        })
-    }
-
-    async fn named(
-        &self,
-        who: &ProvenInstance,
-        prefix: Vec<u8>,
-        message_id: &MessageId,
-        chat_id: Option<&ChatId>,
-    ) -> Result<Option<EventRecord>, DeskError> {
-        match self.events.event_named(&who.tenant, prefix, message_id, chat_id).await? {
-            Named::Event(record) => return Ok(Some(record)),
-            Named::Absent => return Ok(None),
-            Named::TooMany => {}
-        }
-        let Some(chat_id) = chat_id else {
-            let text = format!(
-                "more than {KEYS_MAX} stored messages have this id or one that begins with it; name the chat_id of the message"
-            );
-            return Err(DeskError::BadRequest(text));
-        };
-        // By their whole keys, which contain the chat: not edits, and at most so many bots.
-        let keys = self.keys_in(&who.tenant, chat_id, message_id);
-        let records = self.events.events_marked(&who.tenant, keys).await?;
-        Ok(records.into_iter().flatten().find(|it| it.tenant == who.tenant && it.message_id == *message_id))
-    }
-
-    /// The dedup keys that this message can have in this chat: one for each bot whose events the tenant may get.
-    fn keys_in(&self, tenant: &TenantId, chat_id: &ChatId, message_id: &MessageId) -> Vec<Vec<u8>> {
-        let mut keys = Vec::new();
-        for platform in self.platforms.all() {
-            let name = &platform.descriptor().platform;
-            let source = Source { platform: name.clone(), chat_id: chat_id.clone(), ..Source::default() };
-            for (bot, tenant_source) in self.directory.bots().sources(&**platform, tenant) {
-                keys.push(Marks { tenant_source: &tenant_source, bot: &bot, mark: "" }.dedup(&source, message_id, ""));
-            }
-        }
-        keys.truncate(KEYS_MAX);
-        keys
     }
 
     fn count(&self, verdict: &Verdict) {

@@ -443,7 +443,7 @@ async fn rotate_signing_key(_: Admin, State(app): State<App>) -> Answer<Value> {
 }
 
 async fn explain(_: Admin, State(app): State<App>, Path(id): Path<String>) -> Answer<Explanation> {
-    Ok(Reply(app.desk.inbound().explain(&id).await?))
+    Ok(Reply(app.desk.explanations().explain(&id).await?))
 }
 
 async fn journal(_: Admin, State(app): State<App>, Query(of): Query<Of>) -> Answer<Value> {

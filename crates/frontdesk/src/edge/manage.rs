@@ -106,5 +106,5 @@ pub(crate) async fn why(
     if which.message_id.is_empty() {
         return Err(Refusal::new(Code::BadRequest, "the query parameter message_id is missing").plain());
     }
-    app.desk.inbound().why(&who, &which.message_id, which.chat_id.as_ref()).await.map(Reply).map_err(plain)
+    app.desk.explanations().why(&who, &which.message_id, which.chat_id.as_ref()).await.map(Reply).map_err(plain)
 }

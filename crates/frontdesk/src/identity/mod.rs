@@ -105,6 +105,19 @@ enum Kind {
 /// Claims of a token or an account.
 type Claims = Map<String, Value>;
 
+/// What the account URL said about a token.
+type Account = Result<Claims, Invalid>;
+
+/// The account URL does not know the token.
+#[derive(Clone, Copy)]
+struct Invalid;
+
+impl From<Invalid> for Unknown {
+    fn from(_: Invalid) -> Self {
+        Self::Nobody
+    }
+}
+
 struct Introspect {
     url: String,
     /// The claims that are kept of an account.
@@ -112,8 +125,8 @@ struct Introspect {
     env: Arc<dyn Env>,
     outcall: Arc<dyn Outcall>,
     calls: Semaphore,
-    /// By token hash, until when: the claims of an account, or `None` for a token that is not valid.
-    known: Mutex<HashMap<String, (Option<Claims>, u64)>>,
+    /// By token hash, until when: the claims of an account, or that the token is not valid.
+    known: Mutex<HashMap<String, (Account, u64)>>,
 }
 
 impl Verifier {
@@ -193,7 +206,7 @@ impl Introspect {
     async fn ask(&self, bearer: &str) -> Result<Claims, Unknown> {
         let hash = sha256_hex(bearer);
         if let Some(known) = self.known(&hash) {
-            return known.ok_or(Unknown::Nobody);
+            return Ok(known?);
         }
         // Anybody can send bearers that nobody knows.
         let Ok(Ok(_call)) = timeout(CALL_WAIT, self.calls.acquire()).await else {
@@ -201,12 +214,12 @@ impl Introspect {
             return Err(Unknown::Down);
         };
         if let Some(known) = self.known(&hash) {
-            return known.ok_or(Unknown::Nobody); // another request has asked meanwhile
+            return Ok(known?); // another request has asked meanwhile
         }
         let asked = self.call(bearer).await;
         let (claims, life_ms) = match &asked {
-            Ok(claims) => (Some(claims.clone()), ACCOUNT_LIFE_MS),
-            Err(Unknown::Nobody) => (None, REFUSAL_LIFE_MS),
+            Ok(claims) => (Ok(claims.clone()), ACCOUNT_LIFE_MS),
+            Err(Unknown::Nobody) => (Err(Invalid), REFUSAL_LIFE_MS),
             Err(_) => return asked,
         };
         let until_ms = self.env.steady_ms() + life_ms;
@@ -218,7 +231,7 @@ impl Introspect {
         asked
     }
 
-    fn known(&self, hash: &str) -> Option<Option<Claims>> {
+    fn known(&self, hash: &str) -> Option<Account> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (claims, until_ms) = known.get(hash)?;
         (*until_ms > self.env.steady_ms()).then(|| claims.clone())

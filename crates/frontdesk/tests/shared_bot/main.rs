@@ -162,7 +162,7 @@ impl Scene {
     }
 
     async fn explained(&self, receipt: &Receipt) -> Value {
-        serde_json::to_value(self.desk.inbound().explain(&receipt.event_id.to_string()).await.unwrap()).unwrap()
+        serde_json::to_value(self.desk.explanations().explain(&receipt.event_id.to_string()).await.unwrap()).unwrap()
     }
 
     async fn act(&self, caller: &Caller, action: Value) -> ActionResult {

@@ -6,6 +6,7 @@
 //! next session. A peer that does not read is not read from.
 
 mod actions;
+mod effects;
 mod ending;
 mod hello;
 mod incoming;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use frontdesk_wire::frame::{DeskFrame, push_delivery};
 use frontdesk_wire::lines::Lines;
-use frontdesk_wire::{Close, GatewayFrame, InstanceNo, Seq};
+use frontdesk_wire::{Close, GatewayFrame, Seq};
 use tokio::sync::Semaphore;
 
 use self::actions::JOBS_MAX_BYTES;
@@ -656,31 +657,6 @@ impl Session {
             let mailbox = serving.mailbox.clone();
             self.effects.push_back(Effect::GiveUp { rows: overdue.given_up, mailbox });
         }
-    }
-}
-
-impl DeliveryPlane {
-    /// Unsettled rows of an instance after this one.
-    pub async fn read_rows(&self, instance: InstanceNo, after: Seq, limit: usize) -> Result<Vec<Row>, StoreError> {
-        self.ledger.pending(instance, after, limit).await
-    }
-
-    /// Stores what was settled.
-    pub async fn settle(&self, instance: InstanceNo, settlement: Settlement) -> Result<bool, StoreError> {
-        self.ledger.settle(instance, settlement).await
-    }
-
-    /// Stores that messages are only buffered from now on; the ack is sent afterwards.
-    pub async fn go_idle(&self, caller: &Caller, mailbox: &Mailbox) {
-        if mailbox.go_idle() {
-            self.sockets.note_unserved(caller.instance.no, Unserved::NewMail); // some wait already
-        }
-        let flipped = self.going_idle(caller, mailbox.session()).await;
-        if let Err(error) = &flipped {
-            // No ack, because it is not durable; the client closes anyway.
-            tracing::error!(%error, "storing the idle state of a gateway failed");
-        }
-        mailbox.order(Order::IdleDone(flipped == Ok(true)));
     }
 }
 
