@@ -12,7 +12,7 @@ use frontdesk_core::{Desk, DeskError, Rules};
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
 use frontdesk_wire::agents::{AgentPut, DeliveryPayload};
-use frontdesk_wire::api::{GatewayNew, LinkAsk, ProvisionRequest};
+use frontdesk_wire::api::{GatewayNew, LinkAsk, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::token::mint;
 use frontdesk_wire::{BotId, Close, InboxSeq, InstanceNo, Secret, TenantId};
 
@@ -25,6 +25,7 @@ over_each_store!(
     a_rotated_key_is_known_at_both_servers,
     a_start_deletes_no_inbox_of_an_agent_created_at_another_server,
     only_the_actions_of_a_dead_server_become_unknown,
+    a_stale_release_leaves_the_channel_of_another_agent,
     a_change_at_one_server_is_read_with_the_next_renewal_at_the_other,
     expired_tokens_of_the_chat_page_are_removed_in_steps,
     expired_link_codes_are_removed_in_steps,
@@ -196,6 +197,32 @@ async fn only_the_actions_of_a_dead_server_become_unknown(store: Arc<dyn Store>)
     let before = one.lease().me();
     one.lease().renew().await.unwrap();
     assert!(one.lease().is_good() && one.lease().me() > before, "it goes on under another number");
+}
+
+/// Versions of a record must not begin again after its deletion: a release that was decided before would delete what came
+/// later.
+async fn a_stale_release_leaves_the_channel_of_another_agent(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
+    one.directory().create_tenant(&"acme".into()).await.unwrap();
+    let route = RouteNew { platform: "guild".into(), key: "g1".into(), tenant: "acme".into() };
+    one.directory().add_route(route).await.unwrap();
+    for name in ["alice", "bob"] {
+        one.directory().add_gateway(gateway(name, "acme")).await.unwrap();
+    }
+    let channel = || ScopeAsk { platform: "guild".into(), scope_id: "g1".into(), channel_id: "c1".into() };
+    let who = |desk: &Desk, name: &str| desk.directory().prove_instance(&name.into(), None).unwrap();
+    one.management().claim_scope(&who(&one, "alice"), channel()).await.unwrap();
+    other.directory().refresh().await.unwrap();
+    one.management().release_scope(&who(&one, "alice"), channel()).await.unwrap();
+    one.management().claim_scope(&who(&one, "bob"), channel()).await.unwrap();
+    // The other server still knows the channel as that of alice.
+    let released = other.management().release_scope(&who(&other, "alice"), channel()).await;
+    assert!(matches!(released, Err(DeskError::Conflict(_))), "{released:?}");
+    for desk in [&one, &other] {
+        let holders: Vec<String> =
+            desk.directory().read(|view| view.grants().map(|grant| grant.instance.to_string()).collect());
+        assert_eq!(holders, ["bob"]);
+    }
 }
 
 /// The version of the directory travels with the lease.

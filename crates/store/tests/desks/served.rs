@@ -19,6 +19,7 @@ use serde_json::json;
 over_each_store!(
     mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket,
     mail_of_a_server_that_is_gone_is_taken_over,
+    a_start_leaves_the_session_of_a_live_server,
     an_idle_session_at_another_server_serves_nobody,
     a_suspended_server_infers_nothing_about_a_replaced_session,
     an_ack_at_a_replaced_session_counts,
@@ -90,6 +91,21 @@ async fn mail_of_a_server_that_is_gone_is_taken_over(store: Arc<dyn Store>) {
         pair.one.lease().renew().await.unwrap();
     }
     assert_eq!(pokes(&pair.one).await, 1);
+}
+
+/// Regression: a starting server took all presences for those of a process that had ended.
+async fn a_start_leaves_the_session_of_a_live_server(store: Arc<dyn Store>) {
+    let pair = Pair::open(store).await;
+    let no = pair.caller.instance.no;
+    let mut session = serving(&pair.other, &pair.caller, 0).await;
+    let before = pair.store.presence(no).await.unwrap();
+    assert_eq!(before.served_by, pair.other.lease().me());
+    let third = desk_over(pair.store.clone(), pair.env.clone(), Rules::default()).await;
+    assert_eq!(pair.store.presence(no).await.unwrap(), before);
+    pair.accept(1).await;
+    assert_eq!(pokes(&third).await, 0);
+    carry_out(&pair.other, &mut session, 10).await;
+    assert_eq!(written(&mut session, 10)[0]["type"], "inbound", "its session goes on");
 }
 
 /// An agent that said `going_idle` at the other server is woken by the server that accepts its mail.

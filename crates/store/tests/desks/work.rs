@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use frontdesk_core::Desk;
 use frontdesk_core::agents::AgentsCaller;
 use frontdesk_core::directory::Identity;
 use frontdesk_core::port::alarms::{Alarm, Concluded, Conclusion};
 use frontdesk_core::port::store::Store;
+use frontdesk_core::{Desk, Rules};
+use frontdesk_testkit::TestEnv;
+use frontdesk_testkit::desk::desk_over;
 use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, Origin};
 use frontdesk_wire::cron::ProvisionAlarm;
 use frontdesk_wire::{InboxSeq, TenantId};
@@ -16,19 +18,40 @@ use crate::changes::two_desks;
 
 over_each_store!(
     a_slow_server_does_not_arm_again_what_another_one_fired,
+    a_start_leaves_claimed_alarms,
     a_reader_misses_nothing_that_two_servers_write_to_one_inbox,
 );
 
-async fn a_slow_server_does_not_arm_again_what_another_one_fired(store: Arc<dyn Store>) {
-    let (one, other) = two_desks(store).await;
-    one.directory().create_tenant(&"acme".into()).await.unwrap();
+/// An alarm of a new agent.
+async fn armed(desk: &Desk) -> Alarm {
+    desk.directory().create_tenant(&"acme".into()).await.unwrap();
     let who = Identity { tenant: "acme".into(), instance: Some("sleeper".into()) };
-    let proven = one.directory().proven_instance(&who).await.unwrap();
+    let proven = desk.directory().proven_instance(&who).await.unwrap();
     let ask: ProvisionAlarm =
         serde_json::from_str(r#"{"job_id":"tea","fire_at":"2030-01-01T00:00:00Z","agent_callback_url":"relay:"}"#)
             .unwrap();
-    one.cron().provision_alarm(&proven, ask).await.unwrap();
-    let armed = one.stores().alarms.armed(proven.instance.no, &"".into(), 9).await.unwrap().alarms.remove(0);
+    desk.cron().provision_alarm(&proven, ask).await.unwrap();
+    desk.cron().armed(proven.instance.no, 9).await.unwrap().remove(0)
+}
+
+/// A starting server must not fire what a live one is firing.
+async fn a_start_leaves_claimed_alarms(store: Arc<dyn Store>) {
+    let env = Arc::new(TestEnv::default());
+    let one = desk_over(store.clone(), env.clone(), Rules::default()).await;
+    let due_ms = armed(&one).await.next_ms;
+    let claim = async |desk: &Desk, id: u64, now_ms: u64| {
+        desk.stores().alarms.claim_alarms(vec![id], now_ms, now_ms, now_ms + 1_000).await.unwrap().len()
+    };
+    let id = one.stores().alarms.next_alarms((0, 0), due_ms, 9).await.unwrap()[0].id;
+    assert_eq!(claim(&one, id, due_ms).await, 1);
+    let other = desk_over(store, env, Rules::default()).await;
+    assert_eq!(claim(&other, id, due_ms + 500).await, 0, "the first server is still at it");
+    assert_eq!(claim(&other, id, due_ms + 1_000).await, 1, "its claim ends by itself");
+}
+
+async fn a_slow_server_does_not_arm_again_what_another_one_fired(store: Arc<dyn Store>) {
+    let (one, other) = two_desks(store).await;
+    let armed = armed(&one).await;
     let claim = async |desk: &Desk, now_ms: u64| -> Vec<Alarm> {
         let due_ms = armed.next_ms.max(now_ms);
         desk.stores().alarms.claim_alarms(vec![armed.id], due_ms, now_ms, now_ms + 1_000).await.unwrap()
@@ -45,8 +68,8 @@ async fn a_slow_server_does_not_arm_again_what_another_one_fired(store: Arc<dyn 
     assert_eq!(conclude(&other, &quick, fired()).await, Concluded::Ended);
     assert_eq!(conclude(&one, &slow, retry()).await, Concluded::Stale);
     for desk in [&one, &other] {
-        assert_eq!(desk.stores().alarms.armed(proven.instance.no, &"".into(), 9).await.unwrap().alarms, []);
-        assert_eq!(desk.stores().alarms.ended_alarms(proven.instance.no, None, 9).await.unwrap().len(), 1);
+        assert_eq!(desk.stores().alarms.armed(armed.instance, &"".into(), 9).await.unwrap().alarms, []);
+        assert_eq!(desk.stores().alarms.ended_alarms(armed.instance, None, 9).await.unwrap().len(), 1);
     }
 }
 
