@@ -31,7 +31,7 @@ use crate::port::stores::Stores;
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
 
 /// It is in memory as long as the caller waits, which may be ten minutes.
-const CORRELATION_ID_MAX_BYTES: usize = 1024;
+const CORRELATION_ID_MAX_BYTES: usize = 4096;
 /// Attempts to put an accepted answer into the inbox of an asker that disconnected, with a pause before each further one.
 const UNDELIVERED_TRIES: u32 = 30;
 const UNDELIVERED_PAUSE: Duration = Duration::from_secs(1);

@@ -1,6 +1,8 @@
 //! Identity of bearer tokens: tokens of an issuer, and accounts.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -134,6 +136,42 @@ async fn account(State(accounts): State<Arc<Accounts>>, headers: HeaderMap) -> (
     (StatusCode::from_u16(status).unwrap(), axum::Json(body))
 }
 
+/// The most requests that were at the account URL together.
+#[derive(Default)]
+struct Crowd {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// Anybody can send bearers that nobody knows, and each is one call.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_the_account_url_are_bounded() {
+    let crowd = Arc::new(Crowd::default());
+    let slow = |State(crowd): State<Arc<Crowd>>| async move {
+        crowd.most.fetch_max(crowd.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        crowd.now.fetch_sub(1, Ordering::SeqCst);
+        StatusCode::UNAUTHORIZED
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/me", listener.local_addr().unwrap());
+    let router = Router::new().route("/me", get(slow)).with_state(crowd.clone());
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let harness = Harness::with(|config| {
+        config.identity.verifier = VerifierKind::Introspect;
+        config.identity.url.clone_from(&url);
+    })
+    .await;
+    let bearers: Vec<String> = (0..200).map(|number| format!("bearer-{number}")).collect();
+    let all = bearers.iter().map(|bearer| listed(&harness, bearer));
+    let statuses = futures_util::future::join_all(all).await;
+    assert!(statuses.iter().all(|status| *status == 401), "{statuses:?}");
+    let most = crowd.most.load(Ordering::SeqCst);
+    assert!((2..=32).contains(&most), "{most} at a time");
+    serving.abort();
+    harness.finish().await;
+}
+
 #[tokio::test]
 async fn an_account_is_asked_with_the_bearer_and_cached() {
     let accounts = Arc::new(Accounts::default());
@@ -161,7 +199,14 @@ async fn an_account_is_asked_with_the_bearer_and_cached() {
     assert_eq!(*accounts.asked.lock().unwrap(), 1, "the response is cached");
     assert_eq!(listed(&harness, "agentless").await, 403);
     assert_eq!(listed(&harness, "over").await, 401);
+    let asked = *accounts.asked.lock().unwrap();
+    for _ in 0..3 {
+        assert_eq!(listed(&harness, "unknown").await, 401);
+    }
+    assert_eq!(*accounts.asked.lock().unwrap(), asked + 1, "a refusal is remembered for a moment");
+    harness.pass(&clock, 5_000).await;
     assert_eq!(listed(&harness, "unknown").await, 401);
+    assert_eq!(*accounts.asked.lock().unwrap(), asked + 2);
     assert_eq!(listed(&harness, "broken").await, 503, "a failure of the account URL is not a refusal");
     assert_eq!(listed(&harness, "odd").await, 503);
     serving.abort();

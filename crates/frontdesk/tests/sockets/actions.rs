@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{GatewayAccount, Harness, Socket, Source};
+use crate::harness::{GatewayAccount, Harness, Socket, Source, outbound};
 
 /// A server, a gateway that may send to the chat `c`, and its socket.
 async fn talking() -> (Harness, GatewayAccount, Socket) {
@@ -51,6 +51,25 @@ async fn send_edit_and_delete_show_in_the_chat() {
     assert_eq!(absent["success"], true);
     let edit = |id: &str| json!({ "op": "edit", "chat_id": "c", "message_id": id, "content": "mine" });
     refused(&socket.act(edit("never")).await, "not_found");
+    harness.finish().await;
+}
+
+/// A result has the id of its request, and may have to be kept for the next socket.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_with_a_long_request_id_is_refused() {
+    let (harness, account, mut socket) = talking().await;
+    for (length, is_sent) in [(1_024, true), (1_025, false)] {
+        let request = "r".repeat(length);
+        socket.frame(&outbound(&request, json!({ "op": "send", "chat_id": "c", "content": "x" }))).await;
+        let result = socket.result(&request).await.json["result"].clone();
+        if is_sent {
+            id_of(&result);
+        } else {
+            refused(&result, "bad_request");
+        }
+    }
+    let sent = harness.history(&account, "c").await.into_iter().filter(|line| line["direction"] == "out").count();
+    assert_eq!(sent, 1);
     harness.finish().await;
 }
 

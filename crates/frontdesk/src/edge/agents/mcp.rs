@@ -342,7 +342,11 @@ async fn run(
         "cron_list" => {
             let (armed, more) = desk.agents().armed(who.as_caller()).await?;
             let show = |(name, alarm): &(InstanceId, frontdesk_core::port::alarms::Alarm)| json!({ "agent_id": name, "job_id": alarm.job_id, "fire_at": alarm.fire_at, "attempts": alarm.attempts });
-            Ok(json!({ "armed": armed.iter().map(show).collect::<Vec<_>>(), "more": more }))
+            let mut list = json!({ "armed": armed.iter().map(show).collect::<Vec<_>>() });
+            if more {
+                list["more"] = true.into();
+            }
+            Ok(list)
         }
         _ => Err(Fault::new(Class::NotFoundError, format!("unknown tool {tool:?}"))),
     }
