@@ -1,11 +1,12 @@
 //! Texts of agents as Discord takes them.
 
+use frontdesk_wire::ActionResult;
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::{ActionResult, Code};
 use serde_json::{Value, json};
 
 use crate::shared::fit::split_to_fit;
 use crate::shared::markdown::{Dialect, Unit, render};
+use crate::shared::text;
 
 pub(super) const MESSAGE_MAX: usize = 2_000;
 const PART_MIN: usize = 64;
@@ -31,13 +32,7 @@ pub(super) fn allowed_mentions() -> Value {
 }
 
 pub(super) fn not_one_message(content: &str) -> ActionResult {
-    if is_blank(content) {
-        return ActionResult::refused(
-            Code::BadRequest,
-            "the text has no visible characters; send a text that has some",
-        );
-    }
-    ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} characters"))
+    text::not_one_message(is_blank(content), MESSAGE_MAX, "characters")
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Texts that go out: markup, mentions and length.
 
+use frontdesk_wire::ActionResult;
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::{ActionResult, Code};
 use serde_json::{Value, json};
 
 use super::account::is_id;
 use crate::shared::fit::split_to_fit;
 use crate::shared::markdown::{Dialect, Unit, render};
+use crate::shared::text;
 
 /// Of one message.
 pub(super) const MESSAGE_MAX: usize = 8_000;
@@ -53,16 +54,9 @@ pub(super) fn parts(text: &str) -> Vec<String> {
     split_to_fit(text, MESSAGE_MAX, PART_MIN, LenUnit::Chars, &fits)
 }
 
-pub(super) fn not_one_message(text: &str) -> ActionResult {
-    if is_blank(text) {
-        return ActionResult::refused(
-            Code::BadRequest,
-            "the text has no visible characters; send a text that has some",
-        );
-    }
-    let why =
-        format!("the text does not fit into one message of {MESSAGE_MAX} characters or {CONTENT_MAX_BYTES} bytes");
-    ActionResult::refused(Code::TooLarge, why)
+pub(super) fn not_one_message(content: &str) -> ActionResult {
+    let unit = format!("characters or {CONTENT_MAX_BYTES} bytes");
+    text::not_one_message(is_blank(content), MESSAGE_MAX, &unit)
 }
 
 /// Blocks of code have rows of their own: some clients do not show what follows one in the same row.

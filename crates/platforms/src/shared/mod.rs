@@ -11,6 +11,7 @@ pub(crate) mod refusal;
 pub mod sample;
 pub(crate) mod source_file;
 pub mod standard_webhooks;
+pub(crate) mod text;
 pub(crate) mod tokens;
 pub(crate) mod transfers;
 pub(crate) mod undelivered;

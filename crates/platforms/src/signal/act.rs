@@ -9,6 +9,7 @@ use super::api::{Daemon, RpcError};
 use super::ids::{MessageRef, recipient};
 use super::text::one_message;
 use super::{MESSAGE_MAX, PLATFORM, Signal};
+use crate::shared::text::{nothing_visible, too_long};
 
 /// The result of a message, for each recipient.
 #[derive(Deserialize)]
@@ -39,8 +40,7 @@ impl Signal {
         Ok(match &action.act {
             Act::Send { chat_id, content, reply_to } => {
                 if content.trim().is_empty() {
-                    let text = "the text has no visible characters; send a text that has some";
-                    return Err(ActionResult::refused(Code::BadRequest, text));
+                    return Err(nothing_visible());
                 }
                 sent(daemon.rpc("send", target(&daemon, chat_id, content, reply_to.as_deref())?).await)
             }
@@ -98,11 +98,7 @@ pub(super) fn target(
     let mut params = recipient(chat_id);
     params["message"] = "".into();
     if !content.trim().is_empty() {
-        let too_long = || {
-            let text = format!("the text does not fit into one message of {MESSAGE_MAX} units");
-            ActionResult::refused(Code::TooLarge, text)
-        };
-        let styled = one_message(content).ok_or_else(too_long)?;
+        let styled = one_message(content).ok_or_else(|| too_long(MESSAGE_MAX, "units"))?;
         params["message"] = styled.text.into();
         if !styled.styles.is_empty() {
             params["textStyles"] = json!(styled.styles);

@@ -1,10 +1,11 @@
 //! Texts: mentions and commands in what comes in, markup and length of what goes out.
 
+use frontdesk_wire::ActionResult;
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::{ActionResult, Code};
 
 use crate::shared::fit::split_to_fit;
 use crate::shared::markdown::{Dialect, Rendered, Unit, render};
+use crate::shared::text;
 
 /// Of one message. Slack takes 40,000 characters.
 pub(super) const MESSAGE_MAX: usize = 39_000;
@@ -139,15 +140,8 @@ pub(super) fn sections(text: &str) -> Vec<String> {
     parts.into_iter().map(|part| with_mentions(&part.markup)).collect()
 }
 
-pub(super) fn not_one_message(text: &str) -> ActionResult {
-    if is_blank(text) {
-        return ActionResult::refused(
-            Code::BadRequest,
-            "the text has no visible characters; send a text that has some",
-        );
-    }
-    let why = format!("the text does not fit into one message of {MESSAGE_MAX} characters");
-    ActionResult::refused(Code::TooLarge, why)
+pub(super) fn not_one_message(content: &str) -> ActionResult {
+    text::not_one_message(is_blank(content), MESSAGE_MAX, "characters")
 }
 
 /// `<@U1>` and `<#C1>` of an agent name people and channels. Mentions of a whole channel stay text.

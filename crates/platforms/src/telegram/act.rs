@@ -13,6 +13,7 @@ use super::text::{MESSAGE_MAX, is_blank, one_message, parts};
 use super::update::Chat;
 use super::{GENERAL_TOPIC, PLATFORM, Telegram, is_group};
 use crate::shared::markdown::literal;
+use crate::shared::text;
 
 /// More options are shown as a numbered list.
 const BUTTONS_MAX: usize = 32;
@@ -263,13 +264,7 @@ pub(super) async fn send_plainly(api: &Api<'_>, target: &Target<'_>, text: &str)
 }
 
 fn not_one_message(content: &str) -> ActionResult {
-    if is_blank(content) {
-        return ActionResult::refused(
-            Code::BadRequest,
-            "the text has no visible characters; send a text that has some",
-        );
-    }
-    ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} units"))
+    text::not_one_message(is_blank(content), MESSAGE_MAX, "units")
 }
 
 async fn edit(api: &Api<'_>, chat_id: &str, message_id: &str, content: &str) -> Result<Acted, ActionResult> {

@@ -6,6 +6,7 @@ use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
 use super::api::{Api, ApiError, Message, OPTED_OUT};
 use super::text::{MESSAGE_MAX, is_blank, one_message, parts};
 use super::{SERVICE_PREFIX, Sms};
+use crate::shared::text::not_one_message;
 
 /// How long this server itself obeys a STOP. Twilio keeps its own list for good. The limit is there because a START may
 /// go to another server.
@@ -27,7 +28,8 @@ impl Sms {
         match &action.act {
             Act::Send { chat_id, content, .. } => {
                 self.check(acting_as.bot, chat_id)?;
-                let body = one_message(content).ok_or_else(|| not_one_message(content))?;
+                let refused = || not_one_message(is_blank(content), MESSAGE_MAX, "units");
+                let body = one_message(content).ok_or_else(refused)?;
                 self.send(acting_as, chat_id, Some(&body), None).await
             }
             Act::SendMedia { chat_id, source_url, content, .. } => {
@@ -135,16 +137,6 @@ fn partial(first: Acted, failed: Acted) -> Acted {
         ..first.result
     };
     Acted { result: result.worded(), ..first }
-}
-
-fn not_one_message(content: &str) -> ActionResult {
-    if is_blank(content) {
-        return ActionResult::refused(
-            Code::BadRequest,
-            "the text has no visible characters; send a text that has some",
-        );
-    }
-    ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} units"))
 }
 
 #[cfg(test)]

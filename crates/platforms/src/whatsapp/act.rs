@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::api::{Api, ApiError, OF_CHAT};
 use super::text::{MESSAGE_MAX, PARAMETER_MAX, is_blank, one_message, parameter, reason};
 use super::{WINDOW_CLOSED, WhatsApp, chat_bucket, is_number, is_user_id};
+use crate::shared::text;
 
 /// How long the window of a chat counts as closed after Meta has said so. It opens when the person writes, perhaps to
 /// another server.
@@ -217,11 +218,5 @@ async fn send_template(
 }
 
 pub(super) fn not_one_message(content: &str) -> ActionResult {
-    if is_blank(content) {
-        return ActionResult::refused(
-            Code::BadRequest,
-            "the text has no visible characters; send a text that has some",
-        );
-    }
-    ActionResult::refused(Code::TooLarge, format!("the text does not fit into one message of {MESSAGE_MAX} units"))
+    text::not_one_message(is_blank(content), MESSAGE_MAX, "units")
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::App;
 use super::account::member_of;
 use super::api::Api;
-use super::text::{not_one_message, one_message};
+use super::text::{MESSAGE_MAX_BYTES, is_blank, one_message};
+use crate::shared::text::not_one_message;
 
 /// The result of a message.
 #[derive(Default, Deserialize)]
@@ -51,7 +52,8 @@ impl App {
 }
 
 pub(super) async fn send_text(api: &Api<'_>, member: &str, content: &str) -> Result<Acted, ActionResult> {
-    let text = one_message(content).ok_or_else(|| not_one_message(content))?;
+    let refused = || not_one_message(is_blank(content), MESSAGE_MAX_BYTES, "bytes");
+    let text = one_message(content).ok_or_else(refused)?;
     Ok(send(api, member, "text", json!({ "content": text })).await)
 }
 

@@ -1,7 +1,6 @@
 //! Texts: the length of what goes out, which `WeCom` counts in bytes.
 
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::{ActionResult, Code};
 
 use crate::shared::fit::split_to_fit;
 use crate::shared::markdown::{Dialect, Unit, render};
@@ -28,18 +27,6 @@ pub(super) fn is_blank(text: &str) -> bool {
 pub(super) fn parts(text: &str) -> Vec<String> {
     let fits = |part: &str| one_message(part).is_some() || is_blank(part);
     split_to_fit(text, MESSAGE_MAX_BYTES, PART_MIN, LenUnit::Chars, &fits)
-}
-
-pub(super) fn not_one_message(text: &str) -> ActionResult {
-    match is_blank(text) {
-        true => {
-            ActionResult::refused(Code::BadRequest, "the text has no visible characters; send a text that has some")
-        }
-        false => ActionResult::refused(
-            Code::TooLarge,
-            format!("the text does not fit into one message of {MESSAGE_MAX_BYTES} bytes"),
-        ),
-    }
 }
 
 #[cfg(test)]

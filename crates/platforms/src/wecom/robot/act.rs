@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::frame::{RESPOND, SEND};
 use super::link::LinkError;
 use super::{MESSAGE_MAX, Robot};
+use crate::shared::text::not_one_message;
 use crate::wecom::errors::code_of;
 
 impl Robot {
@@ -101,17 +102,11 @@ fn is_of_request(code: i64) -> bool {
 
 #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
 fn check_text(content: &str) -> Result<(), ActionResult> {
-    if content.trim().is_empty() {
-        return Err(ActionResult::refused(
-            Code::BadRequest,
-            "the text has no visible characters; send a text that has some",
-        ));
+    let is_blank = content.trim().is_empty();
+    match is_blank || LenUnit::Chars.measure(content) > MESSAGE_MAX {
+        true => Err(not_one_message(is_blank, MESSAGE_MAX, "characters")),
+        false => Ok(()),
     }
-    if LenUnit::Chars.measure(content) > MESSAGE_MAX {
-        let text = format!("the text does not fit into one message of {MESSAGE_MAX} characters");
-        return Err(ActionResult::refused(Code::TooLarge, text));
-    }
-    Ok(())
 }
 
 /// Some parts were sent: that is reported, and the action is not retried as a whole.

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::link::LinkError;
 use super::{MESSAGE_MAX, Robot};
 use crate::shared::draft::completes;
+use crate::shared::text::nothing_visible;
 
 /// `WeCom` ends a stream after ten minutes.
 const STREAM_MS: u64 = 9 * 60_000;
@@ -90,10 +91,7 @@ impl Robot {
         }
         if content.trim().is_empty() && open.is_none() {
             return match sealed {
-                true => Err(ActionResult::refused(
-                    Code::BadRequest,
-                    "the text has no visible characters; send a text that has some",
-                )),
+                true => Err(nothing_visible()),
                 false => Ok(ActionResult::done().into()),
             };
         }
