@@ -17,7 +17,7 @@ use super::refusals::{OF_ANCHOR, OF_CHAT, OF_TOKEN};
 use super::send::{Sending, partial};
 use super::text::{one_message, parts};
 use super::value::text_of;
-use crate::shared::source_file::SourceFile;
+use crate::shared::source_file::{self, SourceFile};
 use crate::shared::transfers::{Transfer, Transfers};
 
 const IMAGE_MAX_BYTES: usize = 10 << 20;
@@ -225,16 +225,8 @@ async fn whole(mut body: MediaBody) -> Result<Bytes, ActionResult> {
 
 fn default_name(mime: &str) -> &'static str {
     match mime {
-        "image/png" => "file.png",
-        "image/jpeg" => "file.jpg",
-        "image/webp" => "file.webp",
-        "image/gif" => "file.gif",
-        "audio/ogg" | "audio/opus" => "file.opus",
-        "audio/mpeg" => "file.mp3",
-        "video/mp4" => "file.mp4",
-        "application/pdf" => "file.pdf",
-        "text/plain" => "file.txt",
-        _ => "file.bin",
+        "audio/ogg" | "audio/opus" => "file.opus", // as Feishu calls both
+        _ => source_file::default_name(mime),
     }
 }
 

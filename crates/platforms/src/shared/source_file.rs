@@ -23,6 +23,22 @@ pub(crate) struct SourceFile {
     pub(crate) body: MediaBody,
 }
 
+/// A name for a file that has none, by its type.
+pub(crate) fn default_name(mime: &str) -> &'static str {
+    match mime {
+        "image/png" => "file.png",
+        "image/jpeg" => "file.jpg",
+        "image/webp" => "file.webp",
+        "image/gif" => "file.gif",
+        "audio/ogg" => "file.ogg",
+        "audio/mpeg" => "file.mp3",
+        "video/mp4" => "file.mp4",
+        "application/pdf" => "file.pdf",
+        "text/plain" => "file.txt",
+        _ => "file.bin",
+    }
+}
+
 /// Where such files are.
 pub(crate) struct SourceFiles {
     env: Arc<dyn Env>,

@@ -15,7 +15,7 @@ use super::act::{Target, partial, post_text, sent};
 use super::api::{Api, ApiError, no_answer};
 use super::rich::{list_of, text_of};
 use super::text::{one_message, parts};
-use crate::shared::source_file::SourceFile;
+use crate::shared::source_file::{SourceFile, default_name};
 
 /// As large as the files that gateways can hand over. Slack takes more.
 const UPLOAD_MAX_BYTES: usize = 25 << 20;
@@ -45,6 +45,7 @@ impl Slack {
         if file.size.is_some_and(|size| size > UPLOAD_MAX_BYTES as u64) {
             return Err(too_large());
         }
+        // Slack derives the kind of a file from its name.
         let name = filename.map(str::to_owned).or_else(|| file.filename.clone());
         let name = name.unwrap_or_else(|| default_name(&file.mime).to_owned());
         let (body, length) = sized(file, too_large).await?;
@@ -194,20 +195,4 @@ async fn sized<'a>(file: SourceFile, too_large: impl Fn() -> ActionResult) -> Re
 fn shared_in(file: &Value, chat_id: &str) -> Option<String> {
     let of = |kind: &str| list_of(&file["shares"][kind], chat_id).first().map(|share| text_of(share, "ts").to_owned());
     of("public").or_else(|| of("private")).filter(|ts| !ts.is_empty())
-}
-
-/// Slack derives the kind of a file from its name.
-fn default_name(mime: &str) -> &'static str {
-    match mime {
-        "image/png" => "file.png",
-        "image/jpeg" => "file.jpg",
-        "image/webp" => "file.webp",
-        "image/gif" => "file.gif",
-        "audio/ogg" => "file.ogg",
-        "audio/mpeg" => "file.mp3",
-        "video/mp4" => "file.mp4",
-        "application/pdf" => "file.pdf",
-        "text/plain" => "file.txt",
-        _ => "file.bin",
-    }
 }

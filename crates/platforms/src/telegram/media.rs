@@ -10,7 +10,7 @@ use super::act::{Partial as _, Sent, Target};
 use super::api::Api;
 use super::text::{CAPTION_MAX, one_message};
 use super::{DOWNLOAD_MAX_BYTES, Telegram};
-use crate::shared::source_file::SourceFile;
+use crate::shared::source_file::{SourceFile, default_name};
 
 /// The Bot API takes no larger uploads, and shows no larger pictures.
 const UPLOAD_MAX_BYTES: usize = 50 << 20;
@@ -65,7 +65,8 @@ impl Telegram {
         let mut parts: Vec<Part<'_>> =
             texts.iter().map(|(name, text)| Part { name, value: PartValue::Text(text) }).collect();
         let SourceFile { mime, filename: known, size, body } = file;
-        let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime));
+        // Telegram shows a name with every document.
+        let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime).to_owned());
         parts.push(Part {
             name: field,
             value: PartValue::File { filename: &filename, mime: &mime, length: size, body },
@@ -115,21 +116,4 @@ impl Telegram {
             status => Err(MediaFault::Unavailable(format!("status {status}"))),
         }
     }
-}
-
-/// Telegram shows a name with every document.
-fn default_name(mime: &str) -> String {
-    let ending = match mime {
-        "image/png" => "png",
-        "image/jpeg" => "jpg",
-        "image/webp" => "webp",
-        "image/gif" => "gif",
-        "audio/ogg" => "ogg",
-        "audio/mpeg" => "mp3",
-        "video/mp4" => "mp4",
-        "application/pdf" => "pdf",
-        "text/plain" => "txt",
-        _ => "bin",
-    };
-    format!("file.{ending}")
 }

@@ -10,7 +10,7 @@ use super::WhatsApp;
 use super::act::{Target, acted, partial};
 use super::api::Api;
 use super::text::{SHORT_MAX, one_message};
-use crate::shared::source_file::SourceFile;
+use crate::shared::source_file::{SourceFile, default_name};
 
 /// Of any file, and so of a document.
 const DOCUMENT_MAX_BYTES: u64 = 100 << 20;
@@ -61,7 +61,7 @@ impl WhatsApp {
             let text = format!("WhatsApp takes files of at most {DOCUMENT_MAX_BYTES} bytes");
             return Err(ActionResult::refused(Code::TooLarge, text));
         }
-        let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime));
+        let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime).to_owned());
         let parts = vec![
             Part { name: "messaging_product", value: PartValue::Text("whatsapp") },
             Part { name: "type", value: PartValue::Text(&mime) },
@@ -148,23 +148,6 @@ fn is_of_meta(url: &str, own_base: Option<&str>) -> bool {
         let is_plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
         is_plain && [".fbsbx.com", ".facebook.com", ".whatsapp.net", ".fbcdn.net"].iter().any(|end| host.ends_with(end))
     })
-}
-
-/// A document is shown with its name.
-fn default_name(mime: &str) -> String {
-    let ending = match mime {
-        "image/png" => "png",
-        "image/jpeg" => "jpg",
-        "image/webp" => "webp",
-        "image/gif" => "gif",
-        "audio/ogg" => "ogg",
-        "audio/mpeg" => "mp3",
-        "video/mp4" => "mp4",
-        "application/pdf" => "pdf",
-        "text/plain" => "txt",
-        _ => "bin",
-    };
-    format!("file.{ending}")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::act::{partial, send, send_text};
 use super::api::Api;
 use super::failed::ApiError;
 use super::text::parts;
-use crate::shared::source_file::SourceFile;
+use crate::shared::source_file::{self, SourceFile};
 use crate::wecom::errors::FILE_GONE;
 
 /// Of any file.
@@ -40,20 +40,13 @@ fn kind_of(asked: &str, mime: &str, size: u64) -> &'static str {
     if size <= max { kind } else { "file" }
 }
 
-/// A file is shown with its name.
-fn default_name(mime: &str) -> String {
-    let ending = match mime {
-        "image/png" => "png",
-        "image/jpeg" => "jpg",
-        "audio/amr" => "amr",
-        "audio/ogg" => "ogg",
-        "audio/mpeg" => "mp3",
-        "video/mp4" => "mp4",
-        "application/pdf" => "pdf",
-        "text/plain" => "txt",
-        _ => "bin",
-    };
-    format!("file.{ending}")
+/// A file is shown with its name. AMR is a voice message; WebP and GIF are no pictures here.
+fn default_name(mime: &str) -> &'static str {
+    match mime {
+        "audio/amr" => "file.amr",
+        "image/webp" | "image/gif" => "file.bin",
+        _ => source_file::default_name(mime),
+    }
 }
 
 impl App {
@@ -121,7 +114,7 @@ impl App {
                 return Err(ActionResult::refused(Code::TooLarge, text));
             }
             let kind = kind_of(asked, &mime, size);
-            let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime));
+            let filename = filename.map(str::to_owned).or(known).unwrap_or_else(|| default_name(&mime).to_owned());
             let value = PartValue::File { filename: &filename, mime: &mime, length: Some(size), body };
             match api.upload::<Uploaded>(&token, kind, Part { name: "media", value }).await {
                 Ok(Uploaded { media_id }) => return Ok(Ok((kind, media_id))),
