@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::invalid::InvalidRequests;
+use crate::shared::unanswered;
 
 pub(super) const BASE_URL: &str = "https://discord.com/api/v10";
 /// A page of 100 messages with the longest texts.
@@ -83,12 +84,8 @@ impl From<ApiError> for Acted {
                 };
                 ActionResult::refused(code, text).into()
             }
-            ApiError::NoAnswer { may_be_done: true, .. } => {
-                ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
-            }
-            ApiError::NoAnswer { may_be_done: false, .. } | ApiError::TooManyRefused => {
-                ActionResult::refused(Code::Unavailable, text).into()
-            }
+            ApiError::NoAnswer { may_be_done, .. } => unanswered::result(may_be_done, text).into(),
+            ApiError::TooManyRefused => ActionResult::refused(Code::Unavailable, text).into(),
         }
     }
 }

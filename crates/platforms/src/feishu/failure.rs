@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::refusals::{NO_MESSAGE, OF_APP, OF_RATE, OF_TOKEN, UNKNOWN_OUTCOME, code_of, remedy};
 use super::value::{list_of, text_of};
+use crate::shared::unanswered;
 
 /// If Feishu limits us and does not say for how long.
 const LIMITED_S: u64 = 2;
@@ -94,10 +95,7 @@ impl From<ApiError> for Acted {
             }
             ApiError::Refused { code, .. } => ActionResult::refused(code_of(code), text).into(),
             ApiError::Elsewhere | ApiError::Absent => ActionResult::refused(Code::NotFound, text).into(),
-            ApiError::NoAnswer { may_be_done: true, .. } => {
-                ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
-            }
-            ApiError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text).into(),
+            ApiError::NoAnswer { may_be_done, .. } => unanswered::result(may_be_done, text).into(),
         }
     }
 }
@@ -108,15 +106,13 @@ pub(super) fn no_answer(error: &OutcallError) -> ApiError {
 
 /// The whole answer, if it says that it was done.
 pub(super) fn read(answer: &HttpAnswer) -> Result<Value, ApiError> {
-    // A proxy that refuses has passed nothing on.
-    let may_be_done = answer.status < 400 || answer.status >= 500;
+    let may_be_done = unanswered::may_be_done(answer.status);
     let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
     let Some(code) = value["code"].as_i64() else {
         if answer.status == 429 {
             return Err(limited(answer));
         }
-        let why = format!("status {} without a readable body", answer.status);
-        return Err(ApiError::unusable(may_be_done, &why));
+        return Err(ApiError::unusable(may_be_done, &unanswered::without_body(answer.status)));
     };
     if code == 0 && answer.status < 400 {
         return Ok(value);

@@ -14,4 +14,5 @@ pub mod standard_webhooks;
 pub(crate) mod text;
 pub(crate) mod tokens;
 pub(crate) mod transfers;
+pub(crate) mod unanswered;
 pub(crate) mod undelivered;

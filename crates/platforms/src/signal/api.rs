@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::shared::unanswered;
+
 /// A list of groups with all their members.
 const ANSWER_MAX_BYTES: usize = 8 << 20;
 /// Sending waits for Signal's servers.
@@ -56,7 +58,6 @@ impl RpcError {
 impl From<RpcError> for Acted {
     fn from(error: RpcError) -> Self {
         let text = error.text();
-        let unknown = |text| ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) };
         match error {
             RpcError::Refused { code: RATE_LIMIT, retry_after_s, .. } => {
                 let retry_after_ms = retry_after_s.map(|seconds| seconds.saturating_mul(1_000));
@@ -64,9 +65,7 @@ impl From<RpcError> for Acted {
                 Self { result: ActionResult::refused(Code::RateLimited, text), pace, receipt_id: None }
             }
             // The connection broke while it was sent: some recipients may have it.
-            RpcError::Refused { code: IO_ERROR, .. } | RpcError::NoAnswer { may_be_done: true, .. } => {
-                unknown(text).into()
-            }
+            RpcError::Refused { code: IO_ERROR, .. } => unanswered::result(true, text).into(),
             RpcError::Refused { code, .. } => {
                 let code = match code {
                     UNTRUSTED_KEY => Code::Forbidden,
@@ -76,7 +75,7 @@ impl From<RpcError> for Acted {
                 };
                 ActionResult::refused(code, text).into()
             }
-            RpcError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text).into(),
+            RpcError::NoAnswer { may_be_done, .. } => unanswered::result(may_be_done, text).into(),
         }
     }
 }
@@ -163,11 +162,8 @@ pub(super) fn no_answer(error: &OutcallError) -> RpcError {
 pub(super) fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, RpcError> {
     let envelope = serde_json::from_slice::<Envelope>(&answer.body);
     let Some(envelope) = envelope.ok().filter(|it| it.result.is_some() || it.error.is_some()) else {
-        let may_be_done = answer.status < 400 || answer.status >= 500; // a proxy that refuses has passed nothing on
-        return Err(RpcError::NoAnswer {
-            may_be_done,
-            why: format!("status {} without a readable body", answer.status),
-        });
+        let why = unanswered::without_body(answer.status);
+        return Err(RpcError::NoAnswer { may_be_done: unanswered::may_be_done(answer.status), why });
     };
     if let Some(Failure { code, message, data }) = envelope.error {
         let retry_after_s = retry_after_s(&data);

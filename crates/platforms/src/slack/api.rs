@@ -7,6 +7,8 @@ use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code, Secret};
 use serde_json::Value;
 
+use crate::shared::unanswered;
+
 pub(super) const BASE_URL: &str = "https://slack.com/api";
 /// The longest answers are pages of members, and messages with their blocks.
 const ANSWER_MAX_BYTES: usize = 2 << 20;
@@ -120,10 +122,7 @@ impl From<ApiError> for Acted {
                 };
                 ActionResult::refused(code, text).into()
             }
-            ApiError::NoAnswer { may_be_done: true, .. } => {
-                ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
-            }
-            ApiError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text).into(),
+            ApiError::NoAnswer { may_be_done, .. } => unanswered::result(*may_be_done, text).into(),
         }
     }
 }
@@ -197,9 +196,8 @@ fn read(answer: &HttpAnswer) -> Result<Value, ApiError> {
         });
     }
     let Ok(value) = serde_json::from_slice::<Value>(&answer.body) else {
-        let may_be_done = answer.status < 400 || answer.status >= 500; // a proxy that refuses has passed nothing on
-        let why = format!("status {} without a readable body", answer.status);
-        return Err(ApiError::NoAnswer { may_be_done, why });
+        let why = unanswered::without_body(answer.status);
+        return Err(ApiError::NoAnswer { may_be_done: unanswered::may_be_done(answer.status), why });
     };
     if value["ok"].as_bool() == Some(true) {
         return Ok(value);
@@ -216,7 +214,7 @@ fn read(answer: &HttpAnswer) -> Result<Value, ApiError> {
             Err(ApiError::Refused { error: plain(error), needed })
         }
         None => Err(ApiError::NoAnswer {
-            may_be_done: answer.status < 400 || answer.status >= 500,
+            may_be_done: unanswered::may_be_done(answer.status),
             why: format!("status {} without a known answer", answer.status),
         }),
     }

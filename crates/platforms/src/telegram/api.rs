@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::update::User;
+use crate::shared::unanswered;
 
 pub(super) const BASE_URL: &str = "https://api.telegram.org";
 /// A page of 100 updates with the longest texts.
@@ -74,10 +75,8 @@ impl From<ApiError> for Acted {
                 };
                 ActionResult::refused(code, text).into()
             }
-            ApiError::NoAnswer { may_be_done: true, .. } | ApiError::TooLarge => {
-                ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
-            }
-            ApiError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text).into(),
+            ApiError::NoAnswer { may_be_done, .. } => unanswered::result(*may_be_done, text).into(),
+            ApiError::TooLarge => unanswered::result(true, text).into(),
         }
     }
 }
@@ -198,9 +197,8 @@ impl<'a> Api<'a> {
 fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
     let unreadable = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     let Ok(envelope) = serde_json::from_slice::<Envelope>(&answer.body) else {
-        let may_be_done = answer.status < 400 || answer.status >= 500; // a proxy that refuses has passed nothing on
-        let why = format!("status {} without a readable body", answer.status);
-        return Err(ApiError::NoAnswer { may_be_done, why });
+        let why = unanswered::without_body(answer.status);
+        return Err(ApiError::NoAnswer { may_be_done: unanswered::may_be_done(answer.status), why });
     };
     if envelope.ok {
         return serde_json::from_value(envelope.result)

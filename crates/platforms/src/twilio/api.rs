@@ -10,6 +10,8 @@ use frontdesk_wire::{ActionResult, Code, Secret};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::shared::unanswered;
+
 pub(super) const BASE_URL: &str = "https://api.twilio.com";
 const ANSWER_MAX_BYTES: usize = 1 << 20;
 const CALL_TIME: Duration = Duration::from_secs(20);
@@ -83,10 +85,7 @@ impl From<ApiError> for Acted {
                 };
                 ActionResult::refused(code, text).into()
             }
-            ApiError::NoAnswer { may_be_done: true, .. } => {
-                ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
-            }
-            ApiError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text).into(),
+            ApiError::NoAnswer { may_be_done, .. } => unanswered::result(may_be_done, text).into(),
         }
     }
 }
@@ -200,8 +199,7 @@ fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
     let status = answer.status;
     let unknown_outcome = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     match status {
-        200..300 => serde_json::from_slice(&answer.body)
-            .map_err(|_| unknown_outcome(format!("status {status} without a readable body"))),
+        200..300 => serde_json::from_slice(&answer.body).map_err(|_| unknown_outcome(unanswered::without_body(status))),
         400..500 => {
             // A proxy that refuses has passed nothing on.
             let problem: Problem = serde_json::from_slice(&answer.body).unwrap_or_default();

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::WINDOW_CLOSED;
 use super::text::reason;
+use crate::shared::unanswered;
 
 pub(super) const BASE_URL: &str = "https://graph.facebook.com";
 pub(super) const VERSION: &str = "v23.0";
@@ -89,10 +90,7 @@ impl From<ApiError> for Acted {
                 };
                 ActionResult::refused(code, text).into()
             }
-            ApiError::NoAnswer { may_be_done: true, .. } => {
-                ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into()
-            }
-            ApiError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text).into(),
+            ApiError::NoAnswer { may_be_done, .. } => unanswered::result(may_be_done, text).into(),
         }
     }
 }
@@ -209,8 +207,7 @@ fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {
     let status = answer.status;
     let unknown_outcome = |why: String| ApiError::NoAnswer { may_be_done: true, why };
     match status {
-        200..300 => serde_json::from_slice(&answer.body)
-            .map_err(|_| unknown_outcome(format!("status {status} without a readable body"))),
+        200..300 => serde_json::from_slice(&answer.body).map_err(|_| unknown_outcome(unanswered::without_body(status))),
         400..500 => {
             // A proxy that refuses has passed nothing on.
             let problem = serde_json::from_slice::<Envelope>(&answer.body).unwrap_or_default().error;

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::failed::ApiError;
 use super::tokens::{Granted, Tokens};
+use crate::shared::unanswered;
 
 pub(super) const BASE_URL: &str = "https://qyapi.weixin.qq.com";
 const ANSWER_MAX_BYTES: usize = 1 << 20;
@@ -193,7 +194,7 @@ fn is_text(mime: Option<&str>) -> bool {
 }
 
 fn unreadable(status: u16) -> ApiError {
-    ApiError::NoAnswer { may_be_done: true, why: format!("status {status} without a readable body") }
+    ApiError::NoAnswer { may_be_done: true, why: unanswered::without_body(status) }
 }
 
 fn read<T: DeserializeOwned>(answer: &HttpAnswer) -> Result<T, ApiError> {

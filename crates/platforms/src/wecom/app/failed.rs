@@ -3,6 +3,7 @@
 use frontdesk_core::port::platform::{Acted, Pace};
 use frontdesk_wire::{ActionResult, Code};
 
+use crate::shared::unanswered;
 use crate::wecom::errors::{TOKEN, code_of, error_text, retry_after_ms};
 
 /// Why a call has no result.
@@ -51,10 +52,7 @@ impl From<ApiError> for Acted {
         let result = match &error {
             ApiError::Refused { code, .. } => ActionResult::refused(code_of(*code), text),
             ApiError::Status(_) => ActionResult::refused(Code::PlatformFailed, text),
-            ApiError::NoAnswer { may_be_done: true, .. } => {
-                ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }
-            }
-            ApiError::NoAnswer { may_be_done: false, .. } => ActionResult::refused(Code::Unavailable, text),
+            ApiError::NoAnswer { may_be_done, .. } => unanswered::result(*may_be_done, text),
         };
         let retry_after_ms = error.code().and_then(retry_after_ms);
         Self { pace: Pace { retry_after_ms, ..Pace::default() }, ..result.into() }

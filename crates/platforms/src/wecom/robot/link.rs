@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use frontdesk_core::port::platform::{Acted, Pace};
-use frontdesk_wire::{ActionResult, Code};
+use frontdesk_wire::ActionResult;
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::frame::{Frame, written};
+use crate::shared::unanswered;
 use crate::wecom::errors::{code_of, error_text, retry_after_ms};
 
 /// Requests that wait for the task, for each robot.
@@ -72,8 +73,8 @@ impl From<LinkError> for Acted {
                 let pace = Pace { retry_after_ms: retry_after_ms(code), ..Pace::default() };
                 Self { pace, ..ActionResult::refused(code_of(code), text).into() }
             }
-            LinkError::NotSent(_) => ActionResult::refused(Code::Unavailable, text).into(),
-            LinkError::Lost(_) => ActionResult { ambiguous: true, ..ActionResult::refused(Code::Unknown, text) }.into(),
+            LinkError::NotSent(_) => unanswered::result(false, text).into(),
+            LinkError::Lost(_) => unanswered::result(true, text).into(),
         }
     }
 }
