@@ -13,6 +13,7 @@ use super::prompts::prompt;
 use super::snowflake::is_id;
 use super::text::{allowed_mentions, is_blank, not_one_message, rendered};
 use super::{Discord, PLATFORM};
+use crate::shared::missing_bot;
 use crate::shared::source_file::SourceFile;
 
 /// Upload limit of a Discord server without boosts.
@@ -64,8 +65,7 @@ impl Discord {
         capability: Option<&Secret>,
     ) -> Acted {
         let Some(api) = self.api(acting_as.bot) else {
-            let text = format!("bot {:?} was not added", acting_as.bot.id);
-            return ActionResult::refused(Code::UnknownIdentity, text).into();
+            return missing_bot::refused(acting_as.bot).into();
         };
         let (bot, now_ms) = (&acting_as.bot.id, self.env.steady_ms());
         let place = self.buckets.of(bot, action);

@@ -59,6 +59,7 @@ use self::invalid::{Forbidden, InvalidRequests};
 use self::places::User;
 use self::starts::Gateways;
 use self::text::MESSAGE_MAX;
+use crate::shared::missing_bot;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -259,10 +260,7 @@ impl Platform for Discord {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        let received = match bot {
-            Some(bot) => self.handle_request(bot, request),
-            None => Err(Reply::text(404, "no such bot")),
-        };
+        let received = missing_bot::or_not_found(bot).and_then(|bot| self.handle_request(bot, request));
         Box::pin(std::future::ready(received))
     }
 

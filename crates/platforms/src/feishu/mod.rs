@@ -56,6 +56,7 @@ use self::mentions::Me;
 use self::normalize::{Chat, Parent};
 use self::text::MESSAGE_MAX;
 use crate::shared::bounded_cache::BoundedCache;
+use crate::shared::missing_bot;
 use crate::shared::source_file::SourceFiles;
 use crate::shared::tokens::Tokens;
 use crate::shared::transfers::Transfers;
@@ -212,12 +213,7 @@ impl Platform for Feishu {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        Box::pin(async move {
-            match bot {
-                Some(bot) => self.handle_request(bot, request).await,
-                None => Err(Reply::text(404, "no such bot")),
-            }
-        })
+        Box::pin(async move { self.handle_request(missing_bot::or_not_found(bot)?, request).await })
     }
 
     fn act<'a>(&'a self, acting_as: ActingAs<'a>, action: &'a Action, _: Option<&'a Secret>) -> BoxFuture<'a, Acted> {

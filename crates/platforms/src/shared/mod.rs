@@ -6,6 +6,7 @@ pub(crate) mod draft;
 pub(crate) mod fit;
 pub(crate) mod form;
 pub mod markdown;
+pub(crate) mod missing_bot;
 pub(crate) mod recent;
 pub(crate) mod refusal;
 pub mod sample;

@@ -9,6 +9,7 @@ use super::api::{Daemon, RpcError};
 use super::ids::{MessageRef, recipient};
 use super::text::one_message;
 use super::{MESSAGE_MAX, PLATFORM, Signal};
+use crate::shared::missing_bot;
 use crate::shared::text::{nothing_visible, too_long};
 
 /// The result of a message, for each recipient.
@@ -35,8 +36,7 @@ impl Signal {
 
     async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
         let bot = acting_as.bot;
-        let missing = || ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id));
-        let daemon = Daemon::of(&*self.outcall, bot).ok_or_else(missing)?;
+        let daemon = Daemon::of(&*self.outcall, bot).ok_or_else(|| missing_bot::refused(bot))?;
         Ok(match &action.act {
             Act::Send { chat_id, content, reply_to } => {
                 if content.trim().is_empty() {

@@ -45,6 +45,7 @@ use self::draft::{Draft, DraftKey};
 use self::normalize::Me;
 use self::text::MESSAGE_MAX;
 use crate::shared::bounded_cache::BoundedCache;
+use crate::shared::missing_bot;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -194,12 +195,7 @@ impl Platform for Slack {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        Box::pin(async move {
-            match bot {
-                Some(bot) => self.handle_request(bot, request).await,
-                None => Err(Reply::text(404, "no such bot")),
-            }
-        })
+        Box::pin(async move { self.handle_request(missing_bot::or_not_found(bot)?, request).await })
     }
 
     fn act<'a>(

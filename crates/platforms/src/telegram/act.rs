@@ -13,6 +13,7 @@ use super::text::{MESSAGE_MAX, is_blank, one_message, parts};
 use super::update::Chat;
 use super::{GENERAL_TOPIC, PLATFORM, Telegram, is_group};
 use crate::shared::markdown::literal;
+use crate::shared::missing_bot;
 use crate::shared::text;
 
 /// More options are shown as a numbered list.
@@ -183,8 +184,7 @@ impl Telegram {
 
     #[allow(clippy::result_large_err)] // a refusal is rare, and what the caller answers with
     pub(super) fn api<'a>(&'a self, bot: &'a Bot) -> Result<Api<'a>, ActionResult> {
-        let missing = || ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id));
-        Api::of(&*self.outcall, bot).ok_or_else(missing)
+        Api::of(&*self.outcall, bot).ok_or_else(|| missing_bot::refused(bot))
     }
 
     /// The query of a button must be answered, or the button keeps spinning. The prompt is closed once a press was

@@ -35,6 +35,7 @@ use self::normalize::{Meaning, merge, unreadable};
 use self::poll::Read;
 use self::text::MESSAGE_MAX;
 use self::update::{ALLOWED_UPDATES, Chat, User};
+use crate::shared::missing_bot;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -376,12 +377,7 @@ impl Platform for Telegram {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        Box::pin(async move {
-            match bot {
-                Some(bot) => self.handle_request(bot, request).await,
-                None => Err(Reply::text(404, "no such bot")),
-            }
-        })
+        Box::pin(async move { self.handle_request(missing_bot::or_not_found(bot)?, request).await })
     }
 
     fn join<'a>(&'a self, bot: &'a Bot, fragments: &'a [Secret]) -> BoxFuture<'a, Result<Vec<Intake>, String>> {

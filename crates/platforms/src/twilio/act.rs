@@ -6,6 +6,7 @@ use frontdesk_wire::{Act, Action, ActionResult, ChatInfo, Code};
 use super::api::{Api, ApiError, Message, OPTED_OUT};
 use super::text::{MESSAGE_MAX, is_blank, one_message, parts};
 use super::{SERVICE_PREFIX, Sms};
+use crate::shared::missing_bot;
 use crate::shared::text::not_one_message;
 
 /// How long this server itself obeys a STOP. Twilio keeps its own list for good. The limit is there because a START may
@@ -91,7 +92,7 @@ impl Sms {
         media_url: Option<&str>,
     ) -> Result<Acted, ActionResult> {
         let bot = acting_as.bot;
-        let missing = || ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id));
+        let missing = || missing_bot::refused(bot);
         let api = Api::of(&*self.outcall, bot).ok_or_else(missing)?;
         let from = bot.setting("from").ok_or_else(missing)?;
         let callback = self.status_url(bot, acting_as.idempotency_key);

@@ -11,6 +11,7 @@ use frontdesk_wire::{ActionResult, Code, Secret, TenantId};
 
 use super::Sms;
 use super::api::{Api, BASE_URL, tokens_of};
+use crate::shared::missing_bot;
 
 /// Larger files are refused by Twilio.
 const UPLOAD_MAX_BYTES: usize = 5 << 20;
@@ -39,9 +40,8 @@ impl Sms {
             let text = format!("Twilio takes files of at most {UPLOAD_MAX_BYTES} bytes");
             return Err(ActionResult::refused(Code::TooLarge, text));
         }
-        let missing = || ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id));
         let link = Link { tenant, id, until_s: self.env.now_ms() / 1_000 + LINK_TTL_S };
-        let token = link.token(bot).ok_or_else(missing)?;
+        let token = link.token(bot).ok_or_else(|| missing_bot::refused(bot))?;
         Ok(format!("{}/twilio/{}/media/{token}", self.public_url, bot.id))
     }
 

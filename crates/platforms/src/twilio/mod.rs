@@ -33,6 +33,7 @@ use self::normalize::{Fields, Said};
 use self::signature::{Forged, Signed, verify};
 use self::text::{Keyword, MESSAGE_MAX};
 use crate::shared::form::{fields_of, first};
+use crate::shared::missing_bot;
 use crate::shared::recent::Recent;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
@@ -229,7 +230,7 @@ impl Platform for Sms {
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
         Box::pin(async move {
-            let bot = bot.ok_or_else(|| Reply::text(404, "no such bot"))?;
+            let bot = missing_bot::or_not_found(bot)?;
             match request.door {
                 STATUSES => self.note_status(bot, request),
                 FILES => {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::api::{Api, ApiError, OF_CHAT};
 use super::text::{MESSAGE_MAX, PARAMETER_MAX, is_blank, one_message, parameter, reason};
 use super::{WINDOW_CLOSED, WhatsApp, chat_bucket, is_number, is_user_id};
+use crate::shared::missing_bot;
 use crate::shared::text;
 
 /// How long the window of a chat counts as closed after Meta has said so. It opens when the person writes, perhaps to
@@ -93,8 +94,7 @@ impl WhatsApp {
 
     async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
         let bot = acting_as.bot;
-        let missing = || ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id));
-        let api = Api::of(&*self.outcall, bot).ok_or_else(missing)?;
+        let api = Api::of(&*self.outcall, bot).ok_or_else(|| missing_bot::refused(bot))?;
         Ok(match &action.act {
             Act::Send { chat_id, content, reply_to } => {
                 let target = Target::of(chat_id, reply_to.as_deref(), acting_as)?;

@@ -35,6 +35,7 @@ use self::normalize::{Meaning, meaning_of, payload_of};
 use self::signature::verify;
 use self::text::MESSAGE_MAX;
 use crate::shared::form::{fields_of, first};
+use crate::shared::missing_bot;
 use crate::shared::recent::Recent;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
@@ -238,10 +239,7 @@ impl Platform for WhatsApp {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        let received = match bot {
-            Some(bot) => self.handle_request(bot, request),
-            None => Err(Reply::text(404, "no such bot")),
-        };
+        let received = missing_bot::or_not_found(bot).and_then(|bot| self.handle_request(bot, request));
         Box::pin(std::future::ready(received))
     }
 

@@ -9,6 +9,7 @@ use super::App;
 use super::account::member_of;
 use super::api::Api;
 use super::text::{MESSAGE_MAX_BYTES, is_blank, one_message};
+use crate::shared::missing_bot;
 use crate::shared::text::not_one_message;
 
 /// The result of a message.
@@ -28,8 +29,7 @@ impl App {
 
     async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
         let bot = acting_as.bot;
-        let missing = || ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id));
-        let api = Api::of(self, bot).ok_or_else(missing)?;
+        let api = Api::of(self, bot).ok_or_else(|| missing_bot::refused(bot))?;
         Ok(match &action.act {
             Act::Send { chat_id, content, .. } => send_text(&api, member_of(bot, chat_id)?, content).await?,
             Act::SendMedia { chat_id, media_kind, source_url, content, filename, .. } => {

@@ -34,6 +34,7 @@ use serde::Deserialize;
 use self::account::member_of;
 use self::text::MESSAGE_MAX_BYTES;
 use self::tokens::Tokens;
+use crate::shared::missing_bot;
 use crate::shared::source_file::SourceFiles;
 use crate::{Kit, Listed, SettingsError};
 
@@ -134,10 +135,7 @@ impl Platform for App {
         bot: Option<&'a Bot>,
         request: &'a RawRequest,
     ) -> BoxFuture<'a, Result<ReceivedRequest, Reply>> {
-        let received = match bot {
-            Some(bot) => Self::handle_request(bot, request),
-            None => Err(Reply::text(404, "no such bot")),
-        };
+        let received = missing_bot::or_not_found(bot).and_then(|bot| Self::handle_request(bot, request));
         Box::pin(std::future::ready(received))
     }
 

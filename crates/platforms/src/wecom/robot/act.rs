@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::frame::{RESPOND, SEND};
 use super::link::LinkError;
 use super::{MESSAGE_MAX, Robot};
+use crate::shared::missing_bot;
 use crate::shared::text::not_one_message;
 use crate::wecom::errors::code_of;
 
@@ -24,7 +25,7 @@ impl Robot {
     async fn try_act(&self, acting_as: ActingAs<'_>, action: &Action) -> Result<Acted, ActionResult> {
         let bot = acting_as.bot;
         if bot.setting("bot_id").is_none() {
-            return Err(ActionResult::refused(Code::UnknownIdentity, format!("bot {:?} was not added", bot.id)));
+            return Err(missing_bot::refused(bot));
         }
         if action.act.chat_id().is_none_or(|id| id.is_empty()) {
             return Err(ActionResult::refused(Code::BadRequest, "chat_id is empty"));
