@@ -26,7 +26,7 @@ use frontdesk_core::port::platform::{
     RemoteMedia,
 };
 use frontdesk_wire::descriptor::LenUnit;
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, Secret, UserId};
+use frontdesk_wire::{Action, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -227,16 +227,6 @@ impl Platform for Signal {
         viewer: Option<&'a UserId>,
     ) -> BoxFuture<'a, Result<Option<Look>, LookFault>> {
         Box::pin(self.look_at(acting_as.bot, chat_id, viewer.map(UserId::as_str)))
-    }
-
-    fn notice<'a>(
-        &'a self,
-        acting_as: ActingAs<'a>,
-        chat_id: &'a ChatId,
-        text: &'a str,
-    ) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
-        Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 
     fn fetch_media<'a>(&'a self, bot: &'a Bot, handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {

@@ -24,7 +24,7 @@ use frontdesk_core::port::platform::{
     Method, Part, Platform, Rate, RawRequest, ReceivedRequest, RemoteMedia, Reply,
 };
 use frontdesk_core::{Env, media as files};
-use frontdesk_wire::{Act, Action, ActionResult, ChatId, ChatInfo, Descriptor, Secret, UserId};
+use frontdesk_wire::{Act, Action, ChatId, ChatInfo, Descriptor, Secret, UserId};
 use serde::Deserialize;
 
 use self::act::is_number;
@@ -260,16 +260,6 @@ impl Platform for Sms {
             ..Look::default()
         });
         Box::pin(std::future::ready(Ok(look)))
-    }
-
-    fn notice<'a>(
-        &'a self,
-        acting_as: ActingAs<'a>,
-        chat_id: &'a ChatId,
-        text: &'a str,
-    ) -> BoxFuture<'a, ActionResult> {
-        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
-        Box::pin(async move { self.act_once(acting_as, &send.into()).await.result })
     }
 
     fn fetch_media<'a>(&'a self, bot: &'a Bot, handle: &'a Secret) -> BoxFuture<'a, Result<RemoteMedia, MediaFault>> {

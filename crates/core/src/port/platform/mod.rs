@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frontdesk_wire::{
-    Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, MessageEvent, MessageId, Secret, TenantId, UserId,
+    Act, Action, ActionResult, ChatId, ChatInfo, Code, Descriptor, MessageEvent, MessageId, Secret, TenantId, UserId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -129,8 +129,8 @@ pub enum MediaFault {
 }
 
 /// Duties of a platform. There is no method per feature: an action that `supported_ops` does not name is refused
-/// before it gets here. Only `descriptor`, `act`, `look` and `notice` must be written; a platform adds the duties that
-/// its vendor needs.
+/// before it gets here. Only `descriptor`, `act` and `look` must be written; a platform adds the duties that its
+/// vendor needs.
 pub trait Platform: Send + Sync {
     fn descriptor(&self) -> &Descriptor;
 
@@ -269,9 +269,16 @@ pub trait Platform: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// A notice of the server itself to the people in a chat, not from an agent.
-    fn notice<'a>(&'a self, acting_as: ActingAs<'a>, chat_id: &'a ChatId, text: &'a str)
-    -> BoxFuture<'a, ActionResult>;
+    /// A notice of the server itself to the people in a chat, not from an agent. By default it is sent as a message.
+    fn notice<'a>(
+        &'a self,
+        acting_as: ActingAs<'a>,
+        chat_id: &'a ChatId,
+        text: &'a str,
+    ) -> BoxFuture<'a, ActionResult> {
+        let send = Act::Send { chat_id: chat_id.clone(), content: text.to_owned(), reply_to: None };
+        Box::pin(async move { self.act(acting_as, &send.into(), None).await.result })
+    }
 
     /// Whether it has a list of commands of its own. Only then is `declare_commands` called.
     fn declares_commands(&self) -> bool {
