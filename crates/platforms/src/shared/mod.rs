@@ -17,3 +17,4 @@ pub(crate) mod tokens;
 pub(crate) mod transfers;
 pub(crate) mod unanswered;
 pub(crate) mod undelivered;
+pub(crate) mod vendor_url;

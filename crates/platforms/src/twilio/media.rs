@@ -12,6 +12,7 @@ use frontdesk_wire::{ActionResult, Code, Secret, TenantId};
 use super::Sms;
 use super::api::{Api, BASE_URL, tokens_of};
 use crate::shared::missing_bot;
+use crate::shared::vendor_url::is_of_vendor;
 
 /// Larger files are refused by Twilio.
 const UPLOAD_MAX_BYTES: usize = 5 << 20;
@@ -97,14 +98,8 @@ fn shown(answer: OpenAnswer) -> RemoteMedia {
 
 /// Whether the credentials may be sent there: to the API, or to the address that the operator set instead.
 fn is_of_twilio(url: &str, own_base: Option<&str>) -> bool {
-    if let Some(base) = own_base {
-        let rest = url.strip_prefix(base.trim_end_matches('/'));
-        return rest.is_some_and(|rest| rest.starts_with('/'));
-    }
-    let host = url.strip_prefix("https://").and_then(|rest| rest.split(['/', '?', '#', '\\']).next());
-    host.is_some_and(|host| {
-        let is_plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
-        is_plain && (host == "api.twilio.com" || (host.starts_with("api.") && host.ends_with(".twilio.com")))
+    is_of_vendor(url, own_base, |host| {
+        host == "api.twilio.com" || (host.starts_with("api.") && host.ends_with(".twilio.com"))
     })
 }
 

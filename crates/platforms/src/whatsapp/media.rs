@@ -11,6 +11,7 @@ use super::act::{Target, acted, partial};
 use super::api::Api;
 use super::text::{SHORT_MAX, one_message};
 use crate::shared::source_file::{SourceFile, default_name};
+use crate::shared::vendor_url::is_of_vendor;
 
 /// Of any file, and so of a document.
 const DOCUMENT_MAX_BYTES: u64 = 100 << 20;
@@ -139,14 +140,8 @@ fn unsent(mut acted: Acted) -> Acted {
 
 /// Whether the token may be sent there.
 fn is_of_meta(url: &str, own_base: Option<&str>) -> bool {
-    if let Some(base) = own_base {
-        let rest = url.strip_prefix(base.trim_end_matches('/'));
-        return rest.is_some_and(|rest| rest.starts_with('/'));
-    }
-    let host = url.strip_prefix("https://").and_then(|rest| rest.split(['/', '?', '#', '\\']).next());
-    host.is_some_and(|host| {
-        let is_plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
-        is_plain && [".fbsbx.com", ".facebook.com", ".whatsapp.net", ".fbcdn.net"].iter().any(|end| host.ends_with(end))
+    is_of_vendor(url, own_base, |host| {
+        [".fbsbx.com", ".facebook.com", ".whatsapp.net", ".fbcdn.net"].iter().any(|end| host.ends_with(end))
     })
 }
 
