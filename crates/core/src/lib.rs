@@ -1,9 +1,8 @@
 //! Use cases and rules of the server, and the ports to stores, platforms, agents and other servers.
 //!
-//! One module per plane, whose structs have only the ports that they need. From low to high: `port`, `vault`,
-//! `directory`, `media`, `gate`, `delivery`, `inbound`, `outbound`, `cron`, `agents`, `cluster`; `upkeep` uses `port`
-//! only. A plane calls those below it and never those above. [`Desk`] puts them together. All other modules are
-//! shared: every plane may import them.
+//! One module per plane, whose structs have only the ports that they need. From low to high: `port`, `upkeep`, `vault`,
+//! `directory`, `media`, `gate`, `delivery`, `inbound`, `outbound`, `cron`, `agents`, `cluster`. A plane calls those below
+//! it and never those above. [`Desk`] puts them together. All other modules are shared: every plane may import them.
 //!
 //! No HTTP, no SQL, no vendor code, and neither clock nor randomness but through [`env::Env`].
 

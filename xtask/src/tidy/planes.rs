@@ -10,8 +10,9 @@ const CRATE: &str = "core";
 
 /// The planes from low to high, each a module of `crates/core/src` (file or folder; it need not exist). Modules in one
 /// row form one plane and may import each other.
-const PLANES: [&[&str]; 13] = [
+const PLANES: [&[&str]; 14] = [
     &["port"],
+    &["upkeep"],
     &["env"],
     &["seal", "vault"],
     &["directory"],
