@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use frontdesk_core::delivery::sockets::{GivenUp, Mailbox, Order, Sockets, Unserved};
+use frontdesk_core::delivery::sockets::{GivenUp, Mailbox, Order, Sockets};
+use frontdesk_core::delivery::unserved::Unserved;
 use frontdesk_core::delivery::window::Acks;
 use frontdesk_core::port::store::{Delivery, MadeRow, NewRow, Presence, SentTurn};
 use frontdesk_wire::{Close, DeskNo, EventId, GatewayId, InstanceNo, Seq};
@@ -128,11 +129,11 @@ fn a_notification_reaches_only_its_instance() {
     sockets.take_rows(&added.map(|(instance, seq, key)| row(instance, seq, delivery(key))), |_| false);
     assert_eq!((rows(&seven, 0), rows(&eight, 3)), (Some(vec![1, 2]), Some(vec![4])));
     assert_eq!(
-        sockets.take_unserved(),
+        sockets.unserved().take(),
         [(InstanceNo(9), Unserved::NewMail)].into(),
         "no socket serves it, so it must be woken"
     );
-    assert!(sockets.take_unserved().is_empty(), "reported once");
+    assert!(sockets.unserved().take().is_empty(), "reported once");
 }
 
 #[test]
@@ -161,7 +162,7 @@ async fn the_newest_socket_wins_and_the_old_one_is_closed() {
     let old = served(&sockets, 7);
     let (new, replaced) = sockets.attach(InstanceNo(7), &"gw".into(), &"acme".into());
     let replaced = replaced.expect("the old mailbox is returned, to be waited for");
-    assert!(Arc::ptr_eq(&old, &replaced) && new.order > old.order);
+    assert!(Arc::ptr_eq(&old, &replaced) && new.number() > old.number());
     assert!(matches!(old.take_orders().pop_front(), Some(Order::Close(Close::Replaced))));
     assert!(!sockets.detach(InstanceNo(7), &old), "detaching the old one changes nothing");
     assert!(sockets.is_live(InstanceNo(7)) && sockets.open_sockets() == 1);
@@ -213,11 +214,11 @@ fn orders_and_rows_are_bounded_in_bytes() {
 #[test]
 fn the_unserved_reason_is_reported_once_and_new_mail_takes_precedence() {
     let sockets = Sockets::default();
-    sockets.note_unserved(InstanceNo(7), Unserved::Look);
+    sockets.unserved().note(InstanceNo(7), Unserved::Look);
     add_rows(&sockets, 7, [1]);
-    sockets.note_unserved(InstanceNo(7), Unserved::Look);
-    assert_eq!(sockets.take_unserved(), [(InstanceNo(7), Unserved::NewMail)].into());
-    assert!(sockets.take_unserved().is_empty());
+    sockets.unserved().note(InstanceNo(7), Unserved::Look);
+    assert_eq!(sockets.unserved().take(), [(InstanceNo(7), Unserved::NewMail)].into());
+    assert!(sockets.unserved().take().is_empty());
 }
 
 #[test]

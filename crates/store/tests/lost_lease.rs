@@ -190,9 +190,9 @@ async fn mail_of_an_instance_without_its_socket_is_found() {
     let no = caller(&one).await.instance.no;
     cluster.store.attach(no, other.lease().me(), "gw".into(), 0).await.unwrap();
     cluster.store.accept(vec![acceptance(1, &[no.0])]).await.unwrap();
-    other.delivery().sockets().take_unserved(); // as if the hint was lost
+    other.delivery().sockets().unserved().take(); // as if the hint was lost
     other.cluster().sweep().await.unwrap();
-    assert!(other.delivery().sockets().take_unserved().contains_key(&no));
+    assert!(other.delivery().sockets().unserved().take().contains_key(&no));
 }
 
 /// Regression: a server that did not know of others woke an agent without a claim, and so did one that had just begun.

@@ -187,7 +187,7 @@ async fn rows_read_while_going_idle_wait_for_the_next_session() {
     let rows = scene.desk.delivery().read_rows(scene.caller.instance.no, Seq(after), limit).await;
     assert_eq!(rows.as_ref().unwrap().len(), 1);
     session.read(rows, limit, 3);
-    let waits = scene.desk.delivery().sockets().take_unserved();
+    let waits = scene.desk.delivery().sockets().unserved().take();
     assert!(waits.contains_key(&scene.caller.instance.no), "the instance must be woken");
     scene.carry_out(&mut session, 3).await;
     assert_eq!(kinds(&mut session), ["going_idle_ack"]);

@@ -66,14 +66,14 @@ impl LiveSession {
     fn session(&self) -> Option<&str> {
         match self {
             Self::Stream(stream) => stream.session.as_deref(),
-            Self::Socket(mailbox, _) => Some(&mailbox.gateway),
+            Self::Socket(mailbox, _) => Some(mailbox.gateway().as_str()),
         }
     }
 
     fn order(&self) -> u64 {
         match self {
             Self::Stream(stream) => stream.order,
-            Self::Socket(mailbox, _) => mailbox.order,
+            Self::Socket(mailbox, _) => mailbox.number(),
         }
     }
 }
@@ -400,7 +400,7 @@ async fn took(session: &LiveSession, place: InboxSeq, rows: &[MadeRow]) -> bool 
         match session {
             LiveSession::Stream(stream) => stream.delivered.reached(place).await,
             LiveSession::Socket(mailbox, instance) => match rows.iter().find(|row| row.instance == instance.no) {
-                Some(row) => mailbox.delivered.reached(row.seq).await,
+                Some(row) => mailbox.delivered(row.seq).await,
                 None => false,
             },
         }

@@ -73,7 +73,7 @@ pub struct AlarmClock {
     /// Serializes the first count of armed alarms. Holds the time (steady clock) and error of the last failed count.
     counting: tokio::sync::Mutex<Option<(u64, StoreError)>>,
     /// Notified when an alarm may be due earlier than expected.
-    pub notify: Notify,
+    notify: Notify,
 }
 
 impl Default for AlarmClock {

@@ -10,6 +10,7 @@ pub mod served;
 pub mod session;
 pub mod sockets;
 mod turns;
+pub mod unserved;
 pub mod wake;
 mod waking;
 pub mod window;
@@ -34,7 +35,8 @@ use crate::tail::Tail;
 use interrupt::Interrupts;
 use reports::Reports;
 use served::Served;
-use sockets::{Order, Sockets, Unserved};
+use sockets::{Order, Sockets};
+use unserved::Unserved;
 
 /// Passes new rows to the sockets of this server.
 struct SwitchboardListener {
@@ -160,7 +162,7 @@ impl DeliveryPlane {
                     mailbox.order(Order::Close(Close::TryLater));
                 }
             }
-            Effect::WakeUrlChanged(no) => self.sockets.note_unserved(*no, Unserved::NewUrl),
+            Effect::WakeUrlChanged(no) => self.sockets.unserved().note(*no, Unserved::NewUrl),
             Effect::AgentRemoved(no) => self.note_wake_failure(*no, None),
             Effect::SigningKeysChanged | Effect::BotChanged { .. } => {}
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use frontdesk_wire::{Close, InstanceNo, Seq, SessionNo};
 
 use super::DeliveryPlane;
-use super::sockets::{GivenUp, Mailbox, Order, Unserved};
+use super::sockets::{GivenUp, Mailbox, Order};
+use super::unserved::Unserved;
 use super::window::{Acks, RESENDS_MAX};
 use crate::directory::Caller;
 use crate::ids::mail_id;
@@ -55,7 +56,7 @@ impl DeliveryPlane {
         if let Err(error) = self.sessions.detach(instance, session, never_acks, seen_ms).await {
             tracing::warn!(%error, "storing the end of a session failed");
         }
-        self.sockets.note_unserved(instance, Unserved::Look); // rows may be waiting already
+        self.sockets.unserved().note(instance, Unserved::Look); // rows may be waiting already
     }
 
     /// The gateway was proven not to ack. Stored at once, so that it does not get the same rows again after a restart.

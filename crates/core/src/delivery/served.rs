@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use frontdesk_wire::frame::DeskFrame;
 use frontdesk_wire::{ChatId, Close, DeskNo, GatewayId, InstanceNo, Seq, SessionKey, TenantId};
 
-use super::sockets::{Order, Sockets, Unserved};
+use super::sockets::{Order, Sockets};
+use super::unserved::Unserved;
 use crate::base::Base;
 use crate::env::Env;
 use crate::lease::Lease;
@@ -107,7 +108,7 @@ impl Served {
     /// Whether the instance is served by this gateway, here or at another server.
     pub fn is_served_by(&self, instance: InstanceNo, gateway: &GatewayId, presence: &Presence) -> bool {
         match self.sockets.socket(instance) {
-            Some(mailbox) => mailbox.gateway == *gateway,
+            Some(mailbox) => mailbox.gateway() == gateway,
             None => self.lease.is_other(presence.served_by) && presence.gateway == *gateway,
         }
     }
@@ -115,7 +116,7 @@ impl Served {
     /// Checks all instances with waiting mail: at the start, and after another server is gone that may have served some.
     pub async fn look_for_unserved(&self) -> Result<(), StoreError> {
         for row in self.ledger.waiting().await? {
-            self.sockets.note_unserved(row.instance, Unserved::NewMail);
+            self.sockets.unserved().note(row.instance, Unserved::NewMail);
         }
         Ok(())
     }
@@ -124,7 +125,7 @@ impl Served {
     pub(crate) fn look_for_rows(&self, instance: InstanceNo) {
         match self.sockets.socket(instance).filter(|mailbox| !mailbox.is_idle()) {
             Some(mailbox) => mailbox.look(),
-            None => self.sockets.note_unserved(instance, Unserved::NewMail),
+            None => self.sockets.unserved().note(instance, Unserved::NewMail),
         }
     }
 
@@ -151,10 +152,10 @@ impl Served {
                 None if newest.is_none() => {}
                 Some(mailbox) if mailbox.is_idle() => {
                     mailbox.note_newest(newest); // so that this is noted once
-                    self.sockets.note_unserved(instance, Unserved::NewMail);
+                    self.sockets.unserved().note(instance, Unserved::NewMail);
                 }
                 Some(mailbox) => mailbox.look(),
-                None => self.sockets.note_unserved(instance, Unserved::Look),
+                None => self.sockets.unserved().note(instance, Unserved::Look),
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! The store notifies it after each commit, in commit order. A mailbox that overflows drops its rows and sets `gap`;
 //! its session then reads them from the ledger. A lost notification delays a message, but never loses it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +13,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::delivered::Delivered;
 use super::memory::{Share, TenantMemory};
 use super::turns::RunningTurns;
+use super::unserved::{Unserved, UnservedInstances};
 use super::window::Acks;
 use crate::port::claims::{PARKED_MAX, PARKED_MAX_BYTES, PARKED_MS};
 use crate::port::store::{Delivery, MadeRow, NewRow, Presence, SentTurn, SessionNo};
@@ -91,19 +92,17 @@ impl Waiting {
 
 /// Queue of one socket.
 pub struct Mailbox {
-    /// Higher is newer, across sockets and streams of this server.
-    pub order: u64,
+    number: u64,
     /// Given by the store when the session began; 0 before.
     session: AtomicU64,
-    pub gateway: GatewayId,
-    pub tenant: TenantId,
+    gateway: GatewayId,
     waiting: Mutex<Waiting>,
     notify: Notify,
     idle: AtomicBool,
     /// The highest row that was queued or read from the ledger.
     newest: AtomicU64,
     /// Rows that were written to the socket.
-    pub delivered: Delivered<Seq>,
+    delivered: Delivered<Seq>,
     /// Time of the last frame in either direction.
     traffic_ms: AtomicU64,
     /// Since when a row is unacked, by the steady clock; 0: none is.
@@ -117,6 +116,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
+    /// Higher is newer, across sockets and streams of this server.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn gateway(&self) -> &GatewayId {
+        &self.gateway
+    }
+
     pub fn session(&self) -> SessionNo {
         SessionNo(self.session.load(Ordering::Acquire))
     }
@@ -135,6 +143,16 @@ impl Mailbox {
     /// Returns when the session has saved its last acks.
     pub async fn finished(&self) {
         let _closed = self.finished.acquire().await;
+    }
+
+    /// Rows up to this one were written to the socket.
+    pub fn note_delivered(&self, seq: Seq) {
+        self.delivered.advance(seq);
+    }
+
+    /// Returns when this row was written to the socket; false: the session ended before.
+    pub async fn delivered(&self, seq: Seq) -> bool {
+        self.delivered.reached(seq).await
     }
 
     pub fn note_traffic(&self, now_ms: u64) {
@@ -300,9 +318,9 @@ impl Mailbox {
 
 /// State of an instance between its sockets. Small, and lost at a restart.
 #[derive(Default)]
-pub struct InstanceMemory {
-    pub acks: Option<Acks>,
-    pub presence: Presence,
+struct InstanceMemory {
+    acks: Option<Acks>,
+    presence: Presence,
     turns: RunningTurns,
     /// Results that came after their socket had closed, for the next one, with the time by the steady clock.
     parked: VecDeque<(u64, String)>,
@@ -333,17 +351,6 @@ pub struct GivenUp {
     pub at_ms: u64,
 }
 
-/// Why an instance without a socket is to be checked; of two reasons the later one here counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Unserved {
-    /// Its socket closed, or the server started: rows may be waiting.
-    Look,
-    /// New mail arrived that no socket of it has received.
-    NewMail,
-    /// The wake URL was set or changed: reset the retry state of the previous URL.
-    NewUrl,
-}
-
 pub struct Sockets {
     mailboxes: papaya::HashMap<InstanceNo, Arc<Mailbox>>,
     memory: papaya::HashMap<InstanceNo, Arc<Mutex<InstanceMemory>>>,
@@ -352,9 +359,7 @@ pub struct Sockets {
     /// Limit for the memory of a tenant, in bytes; 0: none.
     tenant_max: usize,
     orders: AtomicU64,
-    /// Instances to be checked for waiting mail. In order, so that a simulation repeats it.
-    unserved: Mutex<BTreeMap<InstanceNo, Unserved>>,
-    pub unserved_notify: Notify,
+    unserved: UnservedInstances,
     /// When a refused connection of each gateway was last logged; unknown gateways share one entry.
     refused_dials: Mutex<HashMap<GatewayId, u64>>,
 }
@@ -375,8 +380,7 @@ impl Sockets {
             tenants: papaya::HashMap::default(),
             tenant_max,
             orders: AtomicU64::new(0),
-            unserved: Mutex::default(),
-            unserved_notify: Notify::new(),
+            unserved: UnservedInstances::default(),
             refused_dials: Mutex::default(),
         }
     }
@@ -402,10 +406,9 @@ impl Sockets {
             share: Share::new(&self.memory_of(tenant).outgoing),
         };
         let mailbox = Arc::new(Mailbox {
-            order: self.next_order(),
+            number: self.next_order(),
             session: AtomicU64::new(0),
             gateway: gateway.clone(),
-            tenant: tenant.clone(),
             waiting: Mutex::new(waiting),
             notify: Notify::new(),
             idle: AtomicBool::new(false),
@@ -426,10 +429,10 @@ impl Sockets {
     /// True: this was the serving socket, and now the instance has none.
     pub fn detach(&self, instance: InstanceNo, mailbox: &Mailbox) -> bool {
         let sockets = self.mailboxes.pin();
-        if sockets.get(&instance).is_some_and(|current| current.order == mailbox.order) {
+        if sockets.get(&instance).is_some_and(|current| current.number == mailbox.number) {
             lock(&self.memory(instance)).turns.shrink(0); // it may not return
         }
-        sockets.remove_if(&instance, |_, current| current.order == mailbox.order).is_ok_and(|gone| gone.is_some())
+        sockets.remove_if(&instance, |_, current| current.number == mailbox.number).is_ok_and(|gone| gone.is_some())
     }
 
     /// What agents without a socket do not need any more: finished turns, and results that nobody waits for.
@@ -449,7 +452,7 @@ impl Sockets {
 
     /// Whether this is still the socket of the instance.
     pub fn is_serving(&self, instance: InstanceNo, mailbox: &Mailbox) -> bool {
-        self.mailboxes.pin().get(&instance).is_some_and(|current| current.order == mailbox.order)
+        self.mailboxes.pin().get(&instance).is_some_and(|current| current.number == mailbox.number)
     }
 
     pub fn is_live(&self, instance: InstanceNo) -> bool {
@@ -490,32 +493,12 @@ impl Sockets {
         }
     }
 
-    /// Requests a check whether this instance must be woken.
-    pub fn note_unserved(&self, instance: InstanceNo, why: Unserved) {
-        let mut unserved = lock(&self.unserved);
-        let known = unserved.get(&instance).copied();
-        unserved.insert(instance, known.map_or(why, |known| known.max(why)));
-        drop(unserved);
-        if known.is_none() {
-            self.unserved_notify.notify_one();
-        }
+    /// Instances to be checked for waiting mail.
+    pub fn unserved(&self) -> &UnservedInstances {
+        &self.unserved
     }
 
-    /// The check failed and is repeated at the next look. Does not notify the loop, so that a failing store is not queried
-    /// without pause.
-    pub fn keep_unserved(&self, instance: InstanceNo, why: Unserved) {
-        lock(&self.unserved).entry(instance).and_modify(|known| *known = why.max(*known)).or_insert(why);
-    }
-
-    pub fn has_unserved(&self) -> bool {
-        !lock(&self.unserved).is_empty()
-    }
-
-    pub fn take_unserved(&self) -> BTreeMap<InstanceNo, Unserved> {
-        std::mem::take(&mut lock(&self.unserved))
-    }
-
-    pub fn memory(&self, instance: InstanceNo) -> Arc<Mutex<InstanceMemory>> {
+    fn memory(&self, instance: InstanceNo) -> Arc<Mutex<InstanceMemory>> {
         self.memory.pin().get_or_insert_with(instance, Arc::default).clone()
     }
 
@@ -657,7 +640,7 @@ impl Sockets {
 
     /// The socket of the instance, if turns from before it are not known yet.
     pub fn lacks_turns(&self, instance: InstanceNo) -> Option<u64> {
-        let socket = self.socket(instance)?.order;
+        let socket = self.socket(instance)?.number;
         let memory = self.memory(instance);
         let is_complete = lock(&memory).turns.is_complete_for(socket);
         (!is_complete).then_some(socket)
@@ -680,11 +663,11 @@ impl Sockets {
                 Some(mailbox) => {
                     mailbox.push_rows(run);
                     if mailbox.is_idle() {
-                        self.note_unserved(instance, Unserved::NewMail);
+                        self.unserved.note(instance, Unserved::NewMail);
                     }
                 }
                 None if is_other(served_by) => {}
-                None => self.note_unserved(instance, Unserved::NewMail),
+                None => self.unserved.note(instance, Unserved::NewMail),
             }
         }
     }

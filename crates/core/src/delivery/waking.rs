@@ -5,7 +5,7 @@ use std::time::Duration;
 use frontdesk_wire::InstanceNo;
 
 use super::DeliveryPlane;
-use super::sockets::Unserved;
+use super::unserved::Unserved;
 use super::wake::{Waits, WakeOutcome, WakeTask, Waker};
 use crate::meters::Why;
 use crate::port::outcall::OutcallError;
@@ -30,19 +30,19 @@ impl DeliveryPlane {
 
     /// Returns when an instance must be checked for waiting mail.
     pub async fn unserved(&self) {
-        self.sockets.unserved_notify.notified().await;
+        self.sockets.unserved().changed().await;
     }
 
     /// Time until the next task of a waker.
     pub fn pause(&self, waker: &Waker) -> Duration {
         let until = |due_ms: u64| Duration::from_millis(due_ms.saturating_sub(self.env.steady_ms()));
-        let longest = if self.sockets.has_unserved() { RETRY_TIME } else { PAUSE_MAX };
+        let longest = if self.sockets.unserved().is_empty() { PAUSE_MAX } else { RETRY_TIME };
         waker.next_due_ms().map_or(longest, until).min(longest)
     }
 
     /// Passes instances with waiting mail to the waker, and returns the tasks that are due.
     pub async fn due_wake_tasks(&self, waker: &mut Waker) -> Vec<WakeTask> {
-        for (instance, why) in self.sockets.take_unserved() {
+        for (instance, why) in self.sockets.unserved().take() {
             match self.served.unserved_mail(instance).await {
                 Ok(Some(oldest)) => {
                     // A time in the future was stored before the clock was set back; it counts as no wait.
@@ -59,7 +59,7 @@ impl DeliveryPlane {
                 Ok(None) => waker.settled(instance),
                 Err(error) => {
                     tracing::error!(%error, "reading waiting mail failed; retrying");
-                    self.sockets.keep_unserved(instance, why);
+                    self.sockets.unserved().keep(instance, why);
                 }
             }
         }

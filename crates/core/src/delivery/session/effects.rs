@@ -4,7 +4,8 @@ use frontdesk_wire::{InstanceNo, Seq};
 
 use super::Row;
 use crate::delivery::DeliveryPlane;
-use crate::delivery::sockets::{Mailbox, Order, Unserved};
+use crate::delivery::sockets::{Mailbox, Order};
+use crate::delivery::unserved::Unserved;
 use crate::directory::Caller;
 use crate::port::store::{Settlement, StoreError};
 
@@ -22,7 +23,7 @@ impl DeliveryPlane {
     /// Stores that messages are only buffered from now on; the ack is sent afterwards.
     pub async fn go_idle(&self, caller: &Caller, mailbox: &Mailbox) {
         if mailbox.go_idle() {
-            self.sockets.note_unserved(caller.instance.no, Unserved::NewMail); // some wait already
+            self.sockets.unserved().note(caller.instance.no, Unserved::NewMail); // some wait already
         }
         let flipped = self.going_idle(caller, mailbox.session()).await;
         if let Err(error) = &flipped {

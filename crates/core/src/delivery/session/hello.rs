@@ -9,7 +9,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::super::DeliveryPlane;
-use super::super::sockets::{Mailbox, Order, Unserved};
+use super::super::sockets::{Mailbox, Order};
+use super::super::unserved::Unserved;
 use super::super::window::Window;
 use super::{Beginning, Effect, Serving, Session};
 use crate::directory::Caller;
@@ -126,7 +127,7 @@ impl DeliveryPlane {
                 mailbox.finish();
                 if self.sockets.detach(instance, &mailbox) {
                     // Mail may have arrived in the meantime.
-                    self.sockets.note_unserved(instance, Unserved::NewMail);
+                    self.sockets.unserved().note(instance, Unserved::NewMail);
                 }
                 Err(error)
             }

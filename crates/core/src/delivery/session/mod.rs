@@ -32,7 +32,8 @@ use self::outbox::{OUTBOX_MAX_BYTES, Outbox};
 use super::DeliveryPlane;
 use super::interrupt::InterruptRequest;
 use super::memory::{Share, TenantMemory};
-use super::sockets::{Mailbox, Order, Unserved};
+use super::sockets::{Mailbox, Order};
+use super::unserved::Unserved;
 use super::window::{Acks, Health, Window};
 use crate::directory::Caller;
 use crate::env::Env;
@@ -470,7 +471,7 @@ impl Session {
                     self.push_rows(&rows, now_ms);
                 } else if !rows.is_empty() {
                     // It went idle during the read, when no waiting rows were known.
-                    self.delivery.sockets.note_unserved(self.caller.instance.no, Unserved::NewMail);
+                    self.delivery.sockets.unserved().note(self.caller.instance.no, Unserved::NewMail);
                 }
             }
             Err(error) => {
@@ -552,7 +553,7 @@ impl Session {
             self.note_received(now_ms, false); // its pongs are not read; a completed write is a sign of life
         }
         if let Some(serving) = self.serving.as_ref().filter(|_| self.outbox.is_empty()) {
-            serving.mailbox.delivered.advance(serving.window.cursor());
+            serving.mailbox.note_delivered(serving.window.cursor());
         }
     }
 
