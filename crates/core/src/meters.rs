@@ -1,5 +1,6 @@
 //! All metrics, in one place so that each has one name.
 
+use frontdesk_wire::BotId;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,35 +8,37 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::port::platform::Part;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Why {
-    pub why: &'static str,
+pub(crate) struct Why {
+    pub(crate) why: &'static str,
 }
 
 /// A connection of a bot, as `2/4`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ListenerLabels {
-    pub platform: String,
-    pub bot: String,
-    pub connection: String,
+struct ListenerLabels {
+    platform: String,
+    bot: String,
+    connection: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct VerdictLabels {
-    pub verdict: &'static str,
-    pub layer: &'static str,
+pub(crate) struct VerdictLabels {
+    pub(crate) verdict: &'static str,
+    pub(crate) layer: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ActionLabels {
-    pub op: &'static str,
-    pub outcome: &'static str,
+pub(crate) struct ActionLabels {
+    pub(crate) op: &'static str,
+    pub(crate) outcome: &'static str,
 }
 
 /// Buckets for the lateness of alarms, from a millisecond to an hour.
 const LATENESS_S: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 600.0, 3600.0];
 
-pub struct Lateness(Histogram);
+pub(crate) struct Lateness(Histogram);
 
 impl Default for Lateness {
     fn default() -> Self {
@@ -44,67 +47,135 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    pub fn note_ms(&self, late_ms: u64) {
+    pub(crate) fn note_ms(&self, late_ms: u64) {
         #[allow(clippy::cast_precision_loss)] // a measure for people
         self.0.observe(late_ms as f64 / 1000.0);
     }
 }
 
+/// The planes count in the fields; the server calls the methods.
 #[derive(Default)]
 pub struct Meters {
-    pub events_accepted: Counter,
-    pub events_duplicate: Counter,
-    pub events_withheld: Family<Why, Counter>,
-    pub verdicts: Family<VerdictLabels, Counter>,
-    pub links: Family<Why, Counter>,
-    pub context_failed: Counter,
-    pub mail_rows: Counter,
-    pub agent_messages: Family<Why, Counter>,
+    pub(crate) events_accepted: Counter,
+    pub(crate) events_duplicate: Counter,
+    pub(crate) events_withheld: Family<Why, Counter>,
+    pub(crate) verdicts: Family<VerdictLabels, Counter>,
+    pub(crate) links: Family<Why, Counter>,
+    pub(crate) context_failed: Counter,
+    pub(crate) mail_rows: Counter,
+    pub(crate) agent_messages: Family<Why, Counter>,
     /// 1 while the bus does not deliver this server's own echo.
-    pub bus_cut_off: Gauge,
-    pub bus_sweeps: Counter,
-    pub directory_unreadable: Gauge,
-    pub desks_live: Gauge,
-    pub frames_pushed: Counter,
-    pub acks: Counter,
-    pub acks_unknown: Counter,
-    pub rows_settled_without_ack: Counter,
-    pub rows_resent: Counter,
-    pub rows_given_up: Counter,
-    pub frames_bad: Family<Why, Counter>,
-    pub reads_paused: Counter,
-    pub outbox_bytes: Gauge,
-    pub refusals_unnoted: Counter,
-    pub clock_steps: Family<Why, Counter>,
-    pub sockets_open: Gauge,
-    pub sockets_refused: Family<Why, Counter>,
-    pub sockets_closed: Family<Why, Counter>,
-    pub actions: Family<ActionLabels, Counter>,
-    pub actions_delayed: Counter,
-    pub actions_superseded: Counter,
-    pub wakes: Family<Why, Counter>,
-    pub notices: Counter,
-    pub interrupts: Counter,
-    pub interrupts_dropped: Family<Why, Counter>,
-    pub requests_refused: Family<Why, Counter>,
+    pub(crate) bus_cut_off: Gauge,
+    pub(crate) bus_sweeps: Counter,
+    directory_unreadable: Gauge,
+    desks_live: Gauge,
+    pub(crate) frames_pushed: Counter,
+    pub(crate) acks: Counter,
+    pub(crate) acks_unknown: Counter,
+    pub(crate) rows_settled_without_ack: Counter,
+    pub(crate) rows_resent: Counter,
+    pub(crate) rows_given_up: Counter,
+    pub(crate) frames_bad: Family<Why, Counter>,
+    pub(crate) reads_paused: Counter,
+    pub(crate) outbox_bytes: Gauge,
+    pub(crate) refusals_unnoted: Counter,
+    pub(crate) clock_steps: Family<Why, Counter>,
+    sockets_open: Gauge,
+    sockets_refused: Family<Why, Counter>,
+    pub(crate) sockets_closed: Family<Why, Counter>,
+    pub(crate) actions: Family<ActionLabels, Counter>,
+    pub(crate) actions_delayed: Counter,
+    pub(crate) actions_superseded: Counter,
+    pub(crate) wakes: Family<Why, Counter>,
+    pub(crate) notices: Counter,
+    pub(crate) interrupts: Counter,
+    pub(crate) interrupts_dropped: Family<Why, Counter>,
+    requests_refused: Family<Why, Counter>,
     /// Their handlers ran to the end without a client.
-    pub requests_abandoned: Counter,
-    pub connections_refused: Family<Why, Counter>,
-    pub store_faults: Counter,
-    pub media_fetches: Family<Why, Counter>,
-    pub command_lists: Family<Why, Counter>,
-    pub listener_gaps: Counter,
-    pub fragments_refused: Counter,
-    pub listener_ends: Family<Why, Counter>,
+    requests_abandoned: Counter,
+    connections_refused: Family<Why, Counter>,
+    pub(crate) store_faults: Counter,
+    pub(crate) media_fetches: Family<Why, Counter>,
+    command_lists: Family<Why, Counter>,
+    pub(crate) listener_gaps: Counter,
+    pub(crate) fragments_refused: Counter,
+    listener_ends: Family<Why, Counter>,
     /// Only of those that fail now.
-    pub listeners_failing: Family<ListenerLabels, Gauge>,
-    pub alarms_armed: Gauge,
-    pub alarm_lateness: Lateness,
-    pub alarm_tries: Family<Why, Counter>,
-    pub alarms_ended: Family<Why, Counter>,
+    listeners_failing: Family<ListenerLabels, Gauge>,
+    pub(crate) alarms_armed: Gauge,
+    pub(crate) alarm_lateness: Lateness,
+    pub(crate) alarm_tries: Family<Why, Counter>,
+    pub(crate) alarms_ended: Family<Why, Counter>,
+}
+
+/// What is counted when the metrics are read.
+pub struct Levels {
+    /// Relay sockets that serve an instance.
+    pub sockets_open: usize,
+    /// Live servers on the store, this one included.
+    pub desks_live: usize,
+    /// Records of the directory that this version cannot read.
+    pub directory_unreadable: usize,
 }
 
 impl Meters {
+    pub fn set_levels(&self, levels: Levels) {
+        let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        self.sockets_open.set(count(levels.sockets_open));
+        self.desks_live.set(count(levels.desks_live));
+        self.directory_unreadable.set(count(levels.directory_unreadable));
+    }
+
+    pub fn request_refused(&self, why: &'static str) {
+        self.requests_refused.get_or_create(&Why { why }).inc();
+    }
+
+    /// Counter of the requests whose handlers run to the end without a client.
+    pub fn requests_abandoned(&self) -> Counter {
+        self.requests_abandoned.clone()
+    }
+
+    /// Returns how many were refused for this reason, this one included.
+    pub fn connection_refused(&self, why: &'static str) -> u64 {
+        self.connections_refused.get_or_create(&Why { why }).inc() + 1
+    }
+
+    pub fn socket_refused(&self, why: &'static str) {
+        self.sockets_refused.get_or_create(&Why { why }).inc();
+    }
+
+    /// A list of commands was declared at a platform, or could not be.
+    pub fn commands_declared(&self, outcome: &'static str) {
+        self.command_lists.get_or_create(&Why { why: outcome }).inc();
+    }
+
+    pub fn listener_ended(&self, why: &'static str) {
+        self.listener_ends.get_or_create(&Why { why }).inc();
+    }
+
+    /// Whether this connection of a bot fails now.
+    pub fn set_listener_failing(&self, platform: &str, bot: &BotId, part: Part, is_failing: bool) {
+        let labels =
+            ListenerLabels { platform: platform.to_owned(), bot: bot.to_string(), connection: part.to_string() };
+        if is_failing {
+            self.listeners_failing.get_or_create(&labels).set(1);
+        } else {
+            self.listeners_failing.remove(&labels);
+        }
+    }
+
+    pub fn mail_rows(&self) -> u64 {
+        self.mail_rows.get()
+    }
+
+    pub fn frames_pushed(&self) -> u64 {
+        self.frames_pushed.get()
+    }
+
+    pub fn acks(&self) -> u64 {
+        self.acks.get()
+    }
+
     /// Series that alerts compare with earlier values exist from the start: one that appears with its first failure has
     /// not risen.
     fn begin_at_zero(&self) {

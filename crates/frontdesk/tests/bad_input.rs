@@ -81,7 +81,7 @@ impl Scene {
     }
 
     fn stored(&self) -> u64 {
-        self.harness.app.desk.meters().mail_rows.get()
+        self.harness.app.desk.meters().mail_rows()
     }
 
     /// A good message, so that a refusal before was about what was wrong with it.

@@ -218,7 +218,7 @@ async fn rows_read_for_a_finished_session_are_not_counted_as_sent() {
     let (mut session, after, limit) = scene.reading().await;
     session.hang_up();
     session.read(scene.desk.delivery().read_rows(scene.caller.instance.no, Seq(after), limit).await, limit, 2);
-    assert_eq!(scene.desk.meters().frames_pushed.get(), 0);
+    assert_eq!(scene.desk.meters().frames_pushed(), 0);
     let (mut ending, _) = end(&scene.desk, session).await;
     assert!(ending.next_message().is_none());
     let mut next = scene.serving().await;

@@ -9,6 +9,7 @@ pub mod env;
 pub mod fakes;
 pub mod folder;
 pub mod fuzz;
+pub mod metrics;
 pub mod platform_suite;
 pub mod postgres;
 pub mod proxy;

@@ -31,7 +31,7 @@ pub(super) async fn run(messages: u64, rounds: usize) -> anyhow::Result<Value> {
         }
         per_second.push((messages as f64 / began.elapsed().as_secs_f64()).round());
         eprintln!("round {round} of {rounds}: {} events/s", per_second[round - 1]);
-        anyhow::ensure!(stage.app.desk.meters().mail_rows.get() == messages, "some events were not stored");
+        anyhow::ensure!(stage.app.desk.meters().mail_rows() == messages, "some events were not stored");
         stage.close().await;
     }
     Ok(json!({

@@ -107,10 +107,10 @@ async fn one_run(plan: &Plan, messages: u64, rate: Option<u64>) -> anyhow::Resul
     let mut load = LoadProcess::start(&orders).await?;
     let _ready: LoadReady = load.next().await?;
     let done: LoadDone = load.next().await?;
-    let pushed: u64 = desks.iter().map(|desk| desk.meters().frames_pushed.get()).sum();
+    let pushed: u64 = desks.iter().map(|desk| desk.meters().frames_pushed()).sum();
     anyhow::ensure!(pushed == messages, "some events were pushed twice or not at all: {pushed} of {messages}");
     let settled = async {
-        let acks = || desks.iter().map(|desk| desk.meters().acks.get()).sum::<u64>();
+        let acks = || desks.iter().map(|desk| desk.meters().acks()).sum::<u64>();
         while acks() < messages || !desks[0].stores().ledger.waiting().await?.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

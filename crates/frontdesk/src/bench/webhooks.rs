@@ -89,7 +89,7 @@ async fn one_run(plan: &Plan, platforms: &[String]) -> anyhow::Result<LoadDone> 
     let mut load = LoadProcess::start(&orders).await?;
     let _ready: LoadReady = load.next().await?;
     let done: LoadDone = load.next().await?;
-    let stored = stage.app.desk.meters().mail_rows.get();
+    let stored = stage.app.desk.meters().mail_rows();
     anyhow::ensure!(stored == orders.messages, "{stored} of {} messages are stored", orders.messages);
     load.end().await;
     stage.close().await;

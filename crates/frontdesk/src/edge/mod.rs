@@ -29,7 +29,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use frontdesk_core::Desk;
-use frontdesk_core::meters::Why;
 use frontdesk_platforms::chat::BuiltInChat;
 use frontdesk_wire::agents::{Class, Fault};
 use frontdesk_wire::{Code, Secret};
@@ -209,7 +208,7 @@ async fn count_refusal(app: &App, response: Response, form: error::Form) -> Resp
         None if response.status().is_server_error() => "internal",
         None => return response,
     };
-    app.desk.meters().requests_refused.get_or_create(&Why { why }).inc();
+    app.desk.meters().request_refused(why);
     match refused {
         Some(_) => response,
         None => error::in_form(response, form).await, // a refusal by axum itself: an invalid query, a wrong method

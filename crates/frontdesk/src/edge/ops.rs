@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use frontdesk_core::meters::Levels;
 use frontdesk_core::port::store::StoreError;
 use frontdesk_wire::Code;
 use serde_json::{Value, json};
@@ -103,10 +104,11 @@ pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, Refusal>
 }
 
 fn encoded(app: &App) -> Result<Bytes, Refusal> {
-    let (meters, count) = (app.desk.meters(), |number| i64::try_from(number).unwrap_or(i64::MAX));
-    meters.sockets_open.set(count(app.desk.delivery().sockets().open_sockets()));
-    meters.desks_live.set(count(app.desk.lease().live().len()));
-    meters.directory_unreadable.set(count(app.desk.directory().read(|view| view.unreadable().len())));
+    app.desk.meters().set_levels(Levels {
+        sockets_open: app.desk.delivery().sockets().open_sockets(),
+        desks_live: app.desk.lease().live().len(),
+        directory_unreadable: app.desk.directory().read(|view| view.unreadable().len()),
+    });
     let mut text = String::new();
     let encoded = prometheus_client::encoding::text::encode(&mut text, &app.metrics);
     encoded.map_err(|_| Refusal::new(Code::Internal, "encoding the metrics failed"))?;

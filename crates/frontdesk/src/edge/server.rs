@@ -13,7 +13,7 @@ use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
 use axum::http::{HeaderValue, Version, header};
 use axum::response::Response;
-use frontdesk_core::meters::{Meters, Why};
+use frontdesk_core::meters::Meters;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -323,7 +323,7 @@ fn note_refused(meters: &Meters, limit: Limit, peer: IpAddr) {
         Limit::Total => ("total", "server.connections_max"),
         Limit::Peer => ("peer", "server.connections_per_peer"),
     };
-    let count = meters.connections_refused.get_or_create(&Why { why }).inc() + 1;
+    let count = meters.connection_refused(why);
     if count.is_power_of_two() {
         tracing::warn!(%peer, setting, count, "connection refused: too many open connections");
     }

@@ -48,7 +48,7 @@ pub(super) async fn run_to_end(app: &App, mut request: Request, mut routes: Rout
         let text = "internal error while processing this request; it may be partly done, see the server log";
         (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
     };
-    DetachOnDrop::new(&app.sessions, app.desk.meters().requests_abandoned.clone(), work).await
+    DetachOnDrop::new(&app.sessions, app.desk.meters().requests_abandoned(), work).await
 }
 
 fn answered(response: Result<Response, Infallible>) -> Response {

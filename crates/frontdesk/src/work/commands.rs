@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::declarations::{Declarations, Due, Report};
-use frontdesk_core::meters::Why;
 use frontdesk_core::port::platform::{Platform, PlatformBot};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -114,7 +113,7 @@ impl Declaring {
         self.in_flight -= 1;
         let (platform, bot, count) = (&due.name.0, &due.name.1, due.commands.len());
         let outcome = if how.is_ok() { "declared" } else { "failed" };
-        desk.meters().command_lists.get_or_create(&Why { why: outcome }).inc();
+        desk.meters().commands_declared(outcome);
         match (self.plan.ended(&due, how.is_ok(), desk.env().steady_ms()), how) {
             (Some(Report::Declared), _) => {
                 tracing::info!(platform, bot = bot.as_str(), count, "the commands of a bot were declared");

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::inbound::share::{PartName, Share};
-use frontdesk_core::meters::Why;
 use frontdesk_core::port::platform::{Bot, Layout, Part, Platform};
 use frontdesk_wire::DeskNo;
 use tokio::sync::Notify;
@@ -174,7 +173,7 @@ impl Listeners {
             }
             let (platform, bot, part) = (&name.platform, &name.bot, name.part);
             if !listener.stop.is_cancelled() {
-                desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).inc();
+                desk.meters().listener_ended("panicked");
                 tracing::error!(platform, bot = bot.as_str(), %part, "the listener of a bot panicked; it is started again");
             }
             listener::note(desk, name, None); // the next listener, here or at another server, reports its own state

@@ -1,6 +1,7 @@
 //! A `/stop` whose interrupt cannot be sent.
 
 use frontdesk_core::delivery::sockets::Order;
+use frontdesk_testkit::metrics::metric;
 use frontdesk_testkit::store_suite::sent;
 
 use super::*;
@@ -22,7 +23,7 @@ async fn a_stop_that_was_not_sent_is_not_reported_as_sent() {
     assert!(text.starts_with("the turn was not interrupted (") && text.ends_with("send /stop again"), "{text}");
     let notice = watcher.recv().await.unwrap();
     assert_eq!((notice.step, notice.text.as_str()), ("not_interrupted", text));
-    assert_eq!(scene.desk.meters().interrupts.get(), 0);
+    assert_eq!(metric(scene.desk.meters(), "interrupts_total"), Some(0));
 
     mailbox.take_orders();
     let repeated = scene.take(stop).await; // by a client that got no answer

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use frontdesk_core::delivery::interrupt::InterruptRequest;
 use frontdesk_core::delivery::wake::WakeTask;
 use frontdesk_core::directory::Caller;
-use frontdesk_core::meters::Why;
 use frontdesk_core::port::store::{Acceptance, LEASE_MS, Store};
 use frontdesk_core::{Desk, Env as _, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::desk_over;
+use frontdesk_testkit::metrics::metric;
 use frontdesk_testkit::session::{caller, carry_out, end, line, serving, written};
 use frontdesk_testkit::store_suite::{acceptance, delivery, owed};
 use frontdesk_wire::{Close, TenantId};
@@ -175,16 +175,22 @@ async fn an_event_whose_answer_was_lost_is_stored_once() {
     assert_eq!(owed(&*store, caller.instance.no.0).await.len(), 1);
 }
 
+/// Interrupts that were not passed on, by reason.
+fn dropped(pair: &Pair, why: &str) -> u64 {
+    metric(pair.one.meters(), &format!("interrupts_dropped_total{{why=\"{why}\"}}")).unwrap_or(0)
+}
+
 /// Turns that a server found for interrupts of other servers.
 async fn interrupted(pair: &Pair, session_keys: &[&str]) -> u64 {
     let (interrupts, tenant) = (pair.one.delivery().interrupts(), &pair.caller.tenant);
-    let before = pair.one.meters().interrupts.get();
+    let count = || metric(pair.one.meters(), "interrupts_total").unwrap();
+    let before = count();
     for session_key in session_keys {
         if interrupts.ask(tenant, (*session_key).into()) {
             interrupts.work_off(tenant.clone()).await;
         }
     }
-    pair.one.meters().interrupts.get() - before
+    count() - before
 }
 
 /// The ledger has the time at which a row was accepted, which may be long before the agent got it.
@@ -215,20 +221,19 @@ fn asked(pair: &Pair, session_key: &str) -> InterruptRequest {
 async fn interrupts_for_other_servers_are_bounded(store: Arc<dyn Store>) {
     let pair = Pair::open(store).await;
     let interrupts = pair.one.delivery().interrupts();
-    let dropped = |why| pair.one.meters().interrupts_dropped.get_or_create(&Why { why }).get();
     // Of a gateway, in one second: 16 of a tenant are passed to other servers.
     for number in 0..20 {
         assert!(!interrupts.forward(&pair.caller, &asked(&pair, &format!("k-{number}"))).await.unwrap());
     }
-    assert_eq!(dropped("too_many"), 4);
+    assert_eq!(dropped(&pair, "too_many"), 4);
     pair.env.advance_ms(1_000);
     interrupts.forward(&pair.caller, &asked(&pair, "k")).await.unwrap();
-    assert_eq!(dropped("too_many"), 4);
+    assert_eq!(dropped(&pair, "too_many"), 4);
     // Of other servers: 32 of a tenant wait.
     let tenant = &pair.caller.tenant;
     let worked_on = (0..40).filter(|number| interrupts.ask(tenant, format!("k-{number}").into())).count();
     assert!(!interrupts.ask(tenant, "k-1".into()), "it waits already");
-    assert_eq!((worked_on, dropped("queue_full")), (1, 8));
+    assert_eq!((worked_on, dropped(&pair, "queue_full")), (1, 8));
     interrupts.work_off(tenant.clone()).await;
     assert!(interrupts.ask(tenant, "k-1".into()), "the next one is worked on again");
 }
@@ -240,15 +245,15 @@ async fn a_late_interrupt_stops_no_turn(store: Arc<dyn Store>) {
     carry_out(&pair.one, &mut session, 10).await;
     assert_eq!(written(&mut session, 10).len(), 1);
     let (interrupts, tenant) = (pair.one.delivery().interrupts(), &pair.caller.tenant);
-    let (old, meters) = (asked(&pair, "k"), pair.one.meters());
+    let old = asked(&pair, "k");
     assert!(interrupts.ask(tenant, "k".into()) && !interrupts.ask(tenant, "other".into()));
     pair.env.advance_ms(3_001); // reads took long
     assert!(!interrupts.ask(tenant, "other".into()), "asked again, it is a new one");
     interrupts.work_off(tenant.clone()).await;
-    let late = || meters.interrupts_dropped.get_or_create(&Why { why: "late" }).get();
-    assert_eq!((meters.interrupts.get(), late()), (0, 1));
+    let counts = || (metric(pair.one.meters(), "interrupts_total").unwrap(), dropped(&pair, "late"));
+    assert_eq!(counts(), (0, 1));
     assert!(!interrupts.forward(&pair.caller, &old).await.unwrap(), "of a gateway here");
-    assert_eq!((meters.interrupts.get(), late()), (0, 2));
+    assert_eq!(counts(), (0, 2));
     assert!(interrupts.forward(&pair.caller, &asked(&pair, "k")).await.unwrap());
     assert_eq!(interrupted(&pair, &["k"]).await, 1);
 }

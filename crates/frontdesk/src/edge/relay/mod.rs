@@ -10,7 +10,6 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use frontdesk_core::directory::Unproven;
-use frontdesk_core::meters::Why;
 use frontdesk_wire::{Close, Code, token};
 use tokio::time::timeout;
 
@@ -67,7 +66,7 @@ pub(crate) async fn upgrade(
                 Unproven::Unauthorized => Close::Unauthorized,
                 Unproven::Unavailable => Close::TryLater,
             };
-            app.desk.meters().sockets_refused.get_or_create(&Why { why: close.reason() }).inc();
+            app.desk.meters().socket_refused(close.reason());
             log_refused(&app, &headers, close);
             let upgrade = upgrade.max_message_size(STRANGER_MAX_BYTES).max_frame_size(STRANGER_MAX_BYTES);
             upgrade.on_upgrade(move |socket| async move {

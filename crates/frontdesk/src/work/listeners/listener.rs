@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use frontdesk_core::Desk;
 use frontdesk_core::directory::ListenerFailure;
-use frontdesk_core::meters::{ListenerLabels, Why};
 use frontdesk_core::port::platform::{Bot, ListenEnd, Platform};
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
@@ -64,14 +63,13 @@ impl Listener {
                 () = well_after => return, // never
             };
             let lost = if ended.is_ok() { "lost" } else { "panicked" };
-            let count = |why| desk.meters().listener_ends.get_or_create(&Why { why }).inc();
             let pause = match ended.unwrap_or_else(ListenEnd::Lost) {
                 ListenEnd::Never => {
                     self.note(None);
                     std::future::pending().await
                 }
                 ListenEnd::Misconfigured(why) => {
-                    count("misconfigured");
+                    desk.meters().listener_ended("misconfigured");
                     tracing::error!(
                         platform,
                         bot = bot.id.as_str(),
@@ -83,7 +81,7 @@ impl Listener {
                     std::future::pending().await
                 }
                 ListenEnd::Lost(why) => {
-                    count(lost);
+                    desk.meters().listener_ended(lost);
                     let pause = restarts.after(is_well);
                     tracing::warn!(platform, bot = bot.id.as_str(), %part, why, ?pause, "the listener of a bot ended; trying again");
                     self.note(Some((why, false)));
@@ -125,15 +123,7 @@ impl Listener {
 /// Notes the state that `bot check`, `doctor` and the metrics report.
 pub(super) fn note(desk: &Desk, name: &PartName, failure: Option<ListenerFailure>) {
     let PartName { platform, bot, part } = name;
-    let labels = ListenerLabels { platform: platform.clone(), bot: bot.to_string(), connection: part.to_string() };
-    match &failure {
-        Some(_) => {
-            desk.meters().listeners_failing.get_or_create(&labels).set(1);
-        }
-        None => {
-            desk.meters().listeners_failing.remove(&labels);
-        }
-    }
+    desk.meters().set_listener_failing(platform, bot, *part, failure.is_some());
     desk.directory().bots().note_listener(platform, bot, *part, failure);
 }
 

@@ -15,6 +15,7 @@ use frontdesk_core::{Parts, Rules};
 use frontdesk_store::memory::MemoryStore;
 use frontdesk_testkit::TestEnv;
 use frontdesk_testkit::desk::NoWay;
+use frontdesk_testkit::metrics::metric;
 use frontdesk_wire::api::{BindingNew, BotNew, GatewayNew};
 use frontdesk_wire::{Action, ActionResult, ChatId, Descriptor, MessageEvent, Secret, Seq, Source, UserId};
 use tokio::sync::Notify;
@@ -256,7 +257,7 @@ async fn a_listener_that_ends_is_started_again_with_a_growing_pause() {
         scene.pass(1).await;
     }
     assert_eq!(after, [0, 1, 3, 7]);
-    assert_eq!(scene.desk.meters().listener_ends.get_or_create(&Why { why: "lost" }).get(), 3);
+    assert_eq!(metric(scene.desk.meters(), "listener_ends_total{why=\"lost\"}"), Some(3));
     scene.stop.cancel();
 }
 
@@ -275,7 +276,7 @@ async fn a_listener_that_panics_is_started_again_and_one_that_cannot_work_waits_
     assert_eq!(after, [0, 1, 3, 7], "with a growing pause");
     let noted = scene.desk.directory().bots().listener_failure("polled", &"b".into()).unwrap();
     assert!(noted.why.contains("panicked") && noted.why.contains("a listener with a defect") && !noted.is_final);
-    assert_eq!(scene.desk.meters().listener_ends.get_or_create(&Why { why: "panicked" }).get(), 3);
+    assert_eq!(metric(scene.desk.meters(), "listener_ends_total{why=\"panicked\"}"), Some(3));
     *scene.platform.ends.lock().unwrap() = vec![ListenEnd::Misconfigured("the token is not valid".into())];
     scene.add("b", "bad").await;
     scene.pass(100).await;

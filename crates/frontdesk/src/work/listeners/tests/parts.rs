@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use frontdesk_core::meters::ListenerLabels;
 use frontdesk_core::port::platform::Partitioned;
 use frontdesk_wire::{ChatId, UserId};
 use tokio::sync::watch;
@@ -347,8 +346,8 @@ async fn a_part_that_fails_is_named_and_the_others_listen() {
     assert_eq!(two.platform.holders().keys().collect::<Vec<_>>(), ["1/3", "3/3"]);
     let failure = || two.desk("a").directory().bots().listener_failure("polled", &"b".into());
     assert_eq!(failure().unwrap().why, "connection 2 of 3: the connection was closed");
-    let labels = |part: &str| ListenerLabels { platform: "polled".into(), bot: "b".into(), connection: part.into() };
-    let failing = |part| two.desk("a").meters().listeners_failing.get(&labels(part)).map(|it| it.get());
+    let series = |part: &str| format!("listeners_failing{{platform=\"polled\",bot=\"b\",connection=\"{part}\"}}");
+    let failing = |part: &str| metric(two.desk("a").meters(), &series(part));
     assert_eq!((failing("1/3"), failing("2/3")), (None, Some(1)));
     two.platform.state.lock().unwrap().fails = None;
     two.pass(130, &["a"]).await;

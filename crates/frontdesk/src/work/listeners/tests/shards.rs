@@ -167,6 +167,6 @@ async fn nothing_is_lost_or_doubled_when_one_of_two_desks_with_shards_is_gone() 
         (4, moved),
         "no session was lost"
     );
-    assert_eq!(one.desk.meters().listener_gaps.get(), 0);
+    assert_eq!(metric(one.desk.meters(), "listener_gaps_total"), Some(0));
     one.die();
 }
