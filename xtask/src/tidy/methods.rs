@@ -41,9 +41,10 @@ fn methods<'a>(krate: &Crate<'a>) -> BTreeMap<String, Count<'a>> {
     let definitions = definitions(krate);
     let mut found: BTreeMap<String, Count<'a>> = BTreeMap::new();
     for module in &krate.modules {
-        for (at, name, methods) in inherent_impls(module.source) {
+        for Inherent { at, name, body } in inherent_impls(module.source) {
             let key = key(krate, &definitions, module, name);
-            found.entry(key).or_insert(Count { methods: 0, source: module.source, at }).methods += methods;
+            found.entry(key).or_insert(Count { methods: 0, source: module.source, at }).methods +=
+                functions(body).len();
         }
     }
     found
@@ -72,8 +73,15 @@ fn key(krate: &Crate<'_>, definitions: &BTreeMap<&str, Vec<Vec<String>>>, module
     }
 }
 
-/// Place, type name and number of functions of every `impl Type { .. }` outside of tests.
-fn inherent_impls(source: &Source) -> Vec<(usize, &str, usize)> {
+/// An `impl Type { .. }`: its place, the name of the type, and its code with the braces.
+pub(super) struct Inherent<'a> {
+    at: usize,
+    pub(super) name: &'a str,
+    pub(super) body: &'a str,
+}
+
+/// All of them outside of tests.
+pub(super) fn inherent_impls(source: &Source) -> Vec<Inherent<'_>> {
     let code = source.code.as_str();
     let mut found = Vec::new();
     for (at, word) in words(code) {
@@ -86,14 +94,18 @@ fn inherent_impls(source: &Source) -> Vec<(usize, &str, usize)> {
         let Some(open) = code[at..].find('{').map(|length| at + length) else { continue };
         let header = &code[at + word.len()..open];
         if let Some(name) = inherent_type(header) {
-            let functions = words(&code[open..closing(code, open)]);
-            let own = functions.iter().filter(|(inside, word)| *word == "fn" && depth(&code[open..open + inside]) == 1);
-            // `fn(u8)` is a type, not a function.
-            let named = own.filter(|(inside, _)| !code[open + inside + 2..].trim_start().starts_with('('));
-            found.push((at, name, named.count()));
+            found.push(Inherent { at, name, body: &code[open..closing(code, open)] });
         }
     }
     found
+}
+
+/// The offsets of `fn` for every function of an `impl` block.
+pub(super) fn functions(body: &str) -> Vec<usize> {
+    let all = words(body).into_iter().map(|(at, word)| (at, word == "fn"));
+    // `fn(u8)` is a type, not a function.
+    let is_named = |at: usize| !body[at + 2..].trim_start().starts_with('(');
+    all.filter(|(at, is_fn)| *is_fn && depth(&body[..*at]) == 1 && is_named(*at)).map(|(at, _)| at).collect()
 }
 
 /// The name of the type that an `impl` header is for; none if it implements a trait.
@@ -110,7 +122,7 @@ fn inherent_type(header: &str) -> Option<&str> {
     path.rsplit("::").next().filter(|name| name.chars().next().is_some_and(char::is_alphabetic))
 }
 
-fn end_of_angle(text: &str) -> usize {
+pub(super) fn end_of_angle(text: &str) -> usize {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate() {
         match byte {
