@@ -95,13 +95,6 @@ pub struct MadeRow {
     pub served_by: DeskNo,
 }
 
-/// Rows are equal regardless of the server that serves the instance.
-impl PartialEq<(u64, u64)> for MadeRow {
-    fn eq(&self, (instance, seq): &(u64, u64)) -> bool {
-        (self.instance.0, self.seq.0) == (*instance, *seq)
-    }
-}
-
 /// Settled rows of one instance's ledger: all rows up to `through`, and single rows `above` it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Position {

@@ -24,7 +24,7 @@ pub mod vault;
 use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::store::{
-    Acceptance, Accepted, Delivery, NewRow, Position, Retention, RowListener, SealedCapability, Store,
+    Acceptance, Accepted, Delivery, MadeRow, NewRow, Position, Retention, RowListener, SealedCapability, Store,
 };
 use frontdesk_wire::{EventId, InstanceNo, Seq};
 
@@ -221,6 +221,11 @@ pub fn sent(seq: u64) -> Position {
 /// Accepts one event.
 pub async fn accept(store: &dyn Store, one: Acceptance) -> Accepted {
     store.accept(vec![one]).await.unwrap().remove(0)
+}
+
+/// Instance and number of each row, without the server that serves the instance.
+pub fn numbers(rows: &[MadeRow]) -> Vec<(u64, u64)> {
+    rows.iter().map(|row| (row.instance.0, row.seq.0)).collect()
 }
 
 /// Accepts events `1..=count`, all for one instance.
