@@ -2,6 +2,8 @@
 //!
 //! A connector that is not healthy is refused at registration, with the reason. A connector that fails in a broadcast
 //! is listed with its fault.
+//!
+//! For programs that use the connectors as a library. The server does not: it opens the connectors that an agent lists.
 
 use std::sync::Arc;
 
