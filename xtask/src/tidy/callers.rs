@@ -15,7 +15,7 @@ const PROVEN: [&str; 2] = ["Caller", "ProvenInstance"];
 /// was verified, gets the one instance that it is bound to.
 const UNCHECKED: [&str; 2] = ["ProvenInstance", "of"];
 const CALLS_UNCHECKED: &str = "crates/core/src/directory/gateways.rs";
-const MEND: &str =
+const FIX: &str =
     "take it from `DirectoryPlane::prove_gateway` or `prove_instance`; never build one from an id in a body";
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
@@ -30,7 +30,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     };
     let made = source.words().into_iter().filter(|(at, word)| is_made(*at, word));
     let outside = made.filter(|(at, _)| !source.in_test(*at));
-    let finding = |at: usize, what: String| Finding::new(&source.path, source.line(at), what, MEND);
+    let finding = |at: usize, what: String| Finding::new(&source.path, source.line(at), what, FIX);
     let mut findings: Vec<Finding> =
         outside.map(|(at, word)| finding(at, format!("a proven identity is created here, as {word}"))).collect();
     for (at, name) in other_names(source) {

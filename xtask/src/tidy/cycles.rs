@@ -67,8 +67,8 @@ fn cycles(graph: &Graph, excepted: &[BTreeSet<String>]) -> Vec<(BTreeSet<String>
             let all: Vec<&str> = group.iter().copied().collect();
             what = format!("{what} (all {} files of it: {})", group.len(), all.join(", "));
         }
-        let mend = "move what both need into a separate file that imports neither";
-        found.push((group.iter().map(|it| (*it).to_owned()).collect(), Finding::new(cycle[0], line, what, mend)));
+        let fix = "move what both need into a separate file that imports neither";
+        found.push((group.iter().map(|it| (*it).to_owned()).collect(), Finding::new(cycle[0], line, what, fix)));
     }
     found
 }

@@ -60,12 +60,12 @@ pub(super) fn check(path: &str, text: &str) -> anyhow::Result<Vec<Finding>> {
     let manifest: Table = text.parse().with_context(|| format!("{path} is not TOML"))?;
     let name = manifest.get("package").and_then(|it| it.get("name")).and_then(Value::as_str).unwrap_or_default();
     let Some((_, allowed)) = MEMBERS.into_iter().find(|(member, _)| *member == name) else {
-        let mend = "add it to MEMBERS in xtask/src/tidy/edges.rs, with what it may import";
-        return Ok(vec![Finding::new(path, 1, format!("{name:?} is not a known member"), mend)]);
+        let fix = "add it to MEMBERS in xtask/src/tidy/edges.rs, with what it may import";
+        return Ok(vec![Finding::new(path, 1, format!("{name:?} is not a known member"), fix)]);
     };
     let mut findings = Vec::new();
     for (dependency, options, for_tests) in dependencies(&manifest) {
-        let mend = match refusal(name, allowed, dependency, for_tests) {
+        let fix = match refusal(name, allowed, dependency, for_tests) {
             Some(why) => why,
             None if enables_ring(options) => ONE_PROVIDER.to_owned(),
             None => continue,
@@ -74,7 +74,7 @@ pub(super) fn check(path: &str, text: &str) -> anyhow::Result<Vec<Finding>> {
             path,
             line_of(text, dependency),
             format!("{name} may not depend on {dependency}"),
-            mend,
+            fix,
         ));
     }
     Ok(findings)

@@ -28,8 +28,8 @@ pub(super) fn check(sources: &[Source], exceptions: &Exceptions) -> Vec<Finding>
             for (at, field) in open_fields(source, name) {
                 let key = format!("{name}.{field}");
                 let what = format!("the field {key} is not private");
-                let mend = "make it private and add a method for its use";
-                found.push((key, Finding::new(&source.path, source.line(at), what, mend)));
+                let fix = "make it private and add a method for its use";
+                found.push((key, Finding::new(&source.path, source.line(at), what, fix)));
             }
         }
     }

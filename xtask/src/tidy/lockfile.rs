@@ -42,8 +42,8 @@ pub(super) fn check_sources(path: &str, text: &str) -> Vec<Finding> {
     for (at, line) in text.lines().enumerate() {
         let source = line.strip_prefix("source = \"").and_then(|rest| rest.strip_suffix('"'));
         if let Some(source) = source.filter(|source| *source != REGISTRY) {
-            let mend = "depend on a published version; deny.toml allows no other source";
-            findings.push(Finding::new(path, at + 1, format!("a package comes from {source}"), mend));
+            let fix = "depend on a published version; deny.toml allows no other source";
+            findings.push(Finding::new(path, at + 1, format!("a package comes from {source}"), fix));
         }
     }
     findings
@@ -57,8 +57,8 @@ pub(super) fn check_bans(lock: &str, packages: &[Package], policy: &Policy) -> V
         let known = packages.iter().any(|package| package.name == *name);
         let built = packages.iter().any(|package| package.name == *name && package.is_built);
         if built || !known {
-            let mend = format!("{reason}; `cargo tree -i {name} --target all` shows which package needs it");
-            findings.push(Finding::new("Cargo.lock", line, format!("the banned crate {name} is in the tree"), mend));
+            let fix = format!("{reason}; `cargo tree -i {name} --target all` shows which package needs it");
+            findings.push(Finding::new("Cargo.lock", line, format!("the banned crate {name} is in the tree"), fix));
         }
     }
     findings
@@ -71,9 +71,9 @@ pub(super) fn check_licences(lock: &str, packages: &[Package], policy: &Policy) 
         if !is_allowed(licence, &policy.licences) {
             let (name, version) = (&package.name, &package.version);
             let what = format!("the licence {licence:?} of {name} {version} is not allowed by deny.toml");
-            let mend =
+            let fix =
                 "use another crate, or add the licence to licenses.allow in deny.toml with the reason in the commit";
-            findings.push(Finding::new("Cargo.lock", line_of(lock, name).unwrap_or(1), what, mend));
+            findings.push(Finding::new("Cargo.lock", line_of(lock, name).unwrap_or(1), what, fix));
         }
     }
     findings
@@ -103,7 +103,7 @@ mod tests {
     fn a_banned_crate_is_found_unless_nothing_builds_it() {
         let found = check_bans(LOCK, &[package("ring", None, true)], &policy());
         assert_eq!((found.len(), found[0].line), (1, 9));
-        assert!(found[0].mend.starts_with("use aws-lc-rs"));
+        assert!(found[0].fix.starts_with("use aws-lc-rs"));
         assert_eq!(check_bans(LOCK, &[], &policy()).len(), 1, "another platform builds it");
         assert_eq!(check_bans(LOCK, &[package("ring", None, false)], &policy()), []);
         assert_eq!(check_bans("version = 4\n", &[], &policy()), []);

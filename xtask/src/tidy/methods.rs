@@ -27,8 +27,8 @@ pub(super) fn check(crates: &[Crate<'_>], exceptions: &Exceptions) -> Vec<Findin
             }
             if count.methods > limit {
                 let what = format!("{name} has {} methods; the limit is {limit}", count.methods);
-                let mend = "move a part of its work and fields into another type";
-                findings.push(Finding::new(&count.source.path, count.source.line(count.at), what, mend));
+                let fix = "move a part of its work and fields into another type";
+                findings.push(Finding::new(&count.source.path, count.source.line(count.at), what, fix));
             }
         }
     }

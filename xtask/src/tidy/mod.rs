@@ -38,18 +38,18 @@ pub(crate) struct Finding {
     pub(crate) file: String,
     pub(crate) line: usize,
     pub(crate) what: String,
-    pub(crate) mend: String,
+    pub(crate) fix: String,
 }
 
 impl Finding {
-    fn new(file: &str, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { file: file.into(), line, what: what.into(), mend: mend.into() }
+    fn new(file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { file: file.into(), line, what: what.into(), fix: fix.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}: {}\n    fix: {}", self.file, self.line, self.what, self.mend)
+        write!(out, "{}:{}: {}\n    fix: {}", self.file, self.line, self.what, self.fix)
     }
 }
 

@@ -4,13 +4,13 @@ use super::Finding;
 use super::source::{Source, parts};
 
 const EMPTY_NAMES: [&str; 8] = ["manager", "managers", "util", "utils", "utility", "helper", "helpers", "common"];
-const MEND: &str = "name it after what it holds or does";
+const FIX: &str = "name it after what it holds or does";
 
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     let folders_and_stem = source.path.trim_end_matches(".rs").split('/');
     if let Some(part) = folders_and_stem.into_iter().find(|part| is_empty_name(part)) {
-        findings.push(Finding::new(&source.path, 1, format!("{part:?} in the path is a meaningless name"), MEND));
+        findings.push(Finding::new(&source.path, 1, format!("{part:?} in the path is a meaningless name"), FIX));
     }
     for pair in source.words().windows(2) {
         let ((_, before), (at, name)) = (pair[0], pair[1]);
@@ -20,7 +20,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
                 &source.path,
                 source.line(at),
                 format!("{before} {name} is a meaningless name"),
-                MEND,
+                FIX,
             ));
         }
     }

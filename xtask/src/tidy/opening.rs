@@ -6,8 +6,8 @@ use super::source::Source;
 pub(super) fn check(source: &Source) -> Option<Finding> {
     let first = source.text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let said = first.strip_prefix("//!").is_some_and(|text| !text.trim().is_empty());
-    let mend = "begin the file with a `//!` line on its purpose";
-    (!said).then(|| Finding::new(&source.path, 1, "the file does not state its purpose", mend))
+    let fix = "begin the file with a `//!` line on its purpose";
+    (!said).then(|| Finding::new(&source.path, 1, "the file does not state its purpose", fix))
 }
 
 #[cfg(test)]

@@ -79,11 +79,11 @@ fn level(module: &str) -> Option<usize> {
 }
 
 fn finding(module: &Module<'_>, at: usize, other: &str, why: String) -> Finding {
-    let mend = format!(
+    let fix = format!(
         "move what is needed down or into a shared module, or pass it in from {other}; the order is PLANES in \
          xtask/src/tidy/planes.rs"
     );
-    Finding::new(&module.source.path, module.source.line(at), format!("crate::{other} is imported: {why}"), mend)
+    Finding::new(&module.source.path, module.source.line(at), format!("crate::{other} is imported: {why}"), fix)
 }
 
 #[cfg(test)]

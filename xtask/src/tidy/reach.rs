@@ -18,7 +18,7 @@ const METHOD: &str = "stores";
 /// from a `dyn Store`, so each of its fields is a supertrait.
 const LIST: (&str, &str) = ("crates/core/src/port/store.rs", "Store");
 const PORTS: &str = "frontdesk_core::port";
-const MEND: &str = "add a method to the plane of core that has this store, and call that";
+const FIX: &str = "add a method to the plane of core that has this store, and call that";
 
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     let listed = sources.iter().find(|source| source.path == LIST.0).map(traits).unwrap_or_default();
@@ -44,7 +44,7 @@ fn look(source: &Source, traits: &BTreeSet<String>) -> Vec<Finding> {
     if source.is_test() || path.starts_with(EXCEPT) || !FOLDERS.iter().any(|folder| path.starts_with(folder)) {
         return Vec::new();
     }
-    let finding = |at: usize, what: String| Finding::new(path, source.line(at), what, MEND);
+    let finding = |at: usize, what: String| Finding::new(path, source.line(at), what, FIX);
     let is_call = |at: usize, word: &str| {
         let (before, after) = (source.code[..at].trim_end(), source.code[at + word.len()..].trim_start());
         word == METHOD && before.ends_with('.') && after.starts_with('(')

@@ -17,7 +17,7 @@ const EXPORTED: [&str; 3] =
     ["frontdesk_core::Stores", "frontdesk_core::port::stores", "frontdesk_core::port::store::Store"];
 /// Globs that bring one of them, or a module that has one.
 const GLOBS: [&str; 3] = ["frontdesk_core::*", "frontdesk_core::port::*", "frontdesk_core::port::store::*"];
-const MEND: &str = "take the traits that are needed, each as its own `Arc<dyn ..>`";
+const FIX: &str = "take the traits that are needed, each as its own `Arc<dyn ..>`";
 
 pub(super) fn check(crates: &[Crate<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -57,7 +57,7 @@ fn in_core(core: &Crate<'_>, from: usize, module: &Module<'_>) -> Vec<Finding> {
 
 fn named_here(module: &Module<'_>, named: &Named) -> Finding {
     let what = format!("{} is the whole store", named.joined());
-    Finding::new(&module.source.path, module.source.line(named.at), what, MEND)
+    Finding::new(&module.source.path, module.source.line(named.at), what, FIX)
 }
 
 /// `Stores` as anything but the `&Stores` of an argument.
@@ -71,10 +71,10 @@ fn kept(module: &Module<'_>) -> Vec<Finding> {
     };
     let words = source.words().into_iter().filter(|(at, word)| *word == STRUCT.1 && !source.in_test(*at));
     let outside = words.filter(|(at, _)| !imports.iter().any(|(range, _)| range.contains(at)));
-    let mend = "take `&Stores` as an argument, and keep the traits that are needed";
+    let fix = "take `&Stores` as an argument, and keep the traits that are needed";
     outside
         .filter(|(at, _)| is_kept(*at))
-        .map(|(at, _)| Finding::new(&source.path, source.line(at), "the whole store is kept or passed on here", mend))
+        .map(|(at, _)| Finding::new(&source.path, source.line(at), "the whole store is kept or passed on here", fix))
         .collect()
 }
 

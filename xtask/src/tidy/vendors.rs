@@ -35,13 +35,8 @@ pub(super) fn check(source: &Source, vendors: &BTreeSet<&str>) -> Vec<Finding> {
         // lib.rs lists all folders.
         let listed = path.strip_prefix(PLATFORMS) == Some("lib.rs");
         if !listed && !source.in_test(at) {
-            let mend = format!("move it to crates/platforms/src/{vendor}/, or use the terms of the contract");
-            findings.push(Finding::new(
-                path,
-                source.line(at),
-                format!("the vendor name {vendor:?} is used here"),
-                mend,
-            ));
+            let fix = format!("move it to crates/platforms/src/{vendor}/, or use the terms of the contract");
+            findings.push(Finding::new(path, source.line(at), format!("the vendor name {vendor:?} is used here"), fix));
         }
     }
     findings
