@@ -7,7 +7,7 @@ default:
 build:
     cargo build --release -p frontdesk
 
-# Format, house rules and lints: what to run before a commit
+# Format, repository rules and lints: what to run before a commit
 check: tidy
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
@@ -37,7 +37,7 @@ fuzz *target:
     FUZZ_SECONDS="${FUZZ_SECONDS:-600}" FUZZ_SEED="${FUZZ_SEED:-$(date +%s)}" \
         cargo test -p frontdesk-testkit -p frontdesk-platforms --test 'fuzz*' -- --nocapture {{target}}
 
-# The house rules
+# The repository rules
 tidy:
     cargo run --quiet -p xtask -- tidy
 

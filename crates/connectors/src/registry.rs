@@ -16,7 +16,7 @@ pub enum RegistryError {
     #[error("a connector named {0:?} is already registered")]
     Taken(String),
     #[error("the connector {name:?} is not healthy: {why}")]
-    Sick { name: String, why: Fault },
+    Unhealthy { name: String, why: Fault },
 }
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl Registry {
         if self.get(name).is_some() {
             return Err(RegistryError::Taken(name.into()));
         }
-        connector.health_check().await.map_err(|why| RegistryError::Sick { name: name.into(), why })?;
+        connector.health_check().await.map_err(|why| RegistryError::Unhealthy { name: name.into(), why })?;
         self.ways.push((name.into(), connector));
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::web::{Near, Site, says};
 fn expected<'a>() -> Expected<'a> {
     Expected {
         agents: vec!["ann".into()],
-        stranger: "bob".into(),
+        unknown: "bob".into(),
         can_wake: false,
         can_answer: false,
         arrived: None,

@@ -328,7 +328,7 @@ async fn an_unwritable_folder_fails_health_check_and_delivery() {
     } else {
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o500)).unwrap();
     }
-    let sick = way.health_check().await.unwrap_err();
-    assert_eq!(sick.class, Class::DeliveryFailedError, "{sick}");
+    let unhealthy = way.health_check().await.unwrap_err();
+    assert_eq!(unhealthy.class, Class::DeliveryFailedError, "{unhealthy}");
     assert!(way.deliver("ann", &augment("d", "hi")).await.is_err());
 }

@@ -31,7 +31,7 @@ async fn an_unhealthy_connector_is_refused_with_name_and_reason() {
     let error = registry.register("pager", hook("ann", &site)).await.unwrap_err();
     let text = error.to_string();
     assert!(text.contains("\"pager\"") && text.contains("503"), "{text}");
-    assert!(matches!(error, RegistryError::Sick { why, .. } if why.class == Class::DeliveryFailedError));
+    assert!(matches!(error, RegistryError::Unhealthy { why, .. } if why.class == Class::DeliveryFailedError));
     assert_eq!(registry.names().count(), 0);
     site.now(says(200, ""));
     registry.register("pager", hook("ann", &site)).await.unwrap();
@@ -71,8 +71,8 @@ async fn rule_5_one_notify_is_one_dispatch_over_every_connector_of_the_agent() {
     assert_eq!(site.last().json()["session_id"], "kitchen");
     assert_eq!(receipts[3].receipt.as_ref().unwrap()["woken"], false);
     let asked = site.asked().len();
-    for stranger in ["carl", "annabel", ""] {
-        let fault = registry.broadcast(stranger, &augment("d-2", "lost")).await.unwrap_err();
+    for unknown in ["carl", "annabel", ""] {
+        let fault = registry.broadcast(unknown, &augment("d-2", "lost")).await.unwrap_err();
         assert_eq!(fault.class, Class::UnknownAgentError);
     }
     assert_eq!(site.asked().len(), asked, "nothing was sent");

@@ -192,9 +192,9 @@ async fn rule_4_a_session_is_dropped_from_a_delivery_with_a_warning() {
     let receipt = to(&site).deliver("ann@kitchen", &augment("d", "hi")).await.unwrap();
     assert_eq!(receipt.warnings.len(), 1, "{:?}", receipt.warnings);
     assert_eq!(site.last().json()["agent_id"], "ann");
-    for stranger in ["bob", "annabel", "an", "", "bob@ann", "Ann"] {
-        let fault = to(&site).deliver(stranger, &augment("d", "hi")).await.unwrap_err();
-        assert_eq!(fault.class, Class::UnknownAgentError, "{stranger}");
+    for unknown in ["bob", "annabel", "an", "", "bob@ann", "Ann"] {
+        let fault = to(&site).deliver(unknown, &augment("d", "hi")).await.unwrap_err();
+        assert_eq!(fault.class, Class::UnknownAgentError, "{unknown}");
     }
     assert_eq!(site.asked().len(), 1, "nothing was sent for an unknown agent");
 }

@@ -385,10 +385,11 @@ impl AgentsPlane {
                     continue; // only that server can check it
                 }
             }
-            let sick = |fault: Fault| Fault::invalid(format!("the {name} connector is not healthy: {}", fault.message));
-            let opened = self.ways.connectors.open(id, spec).map_err(sick)?;
+            let unhealthy =
+                |fault: Fault| Fault::invalid(format!("the {name} connector is not healthy: {}", fault.message));
+            let opened = self.ways.connectors.open(id, spec).map_err(unhealthy)?;
             match tokio::time::timeout(HEALTH_TIME, opened.health_check()).await {
-                Ok(well) => well.map_err(sick)?,
+                Ok(checked) => checked.map_err(unhealthy)?,
                 Err(_) => {
                     return Err(Fault::invalid(format!(
                         "the {name} connector did not become healthy within {} s",

@@ -89,8 +89,8 @@ impl FromRequestParts<App> for Proven {
                 BodyReservation::prove(parts, &identity.tenant);
                 return Ok(Self(identity));
             }
-            Err(Unknown::Nobody) => return Err(Refusal::unauthorized().plain()),
-            Err(why @ Unknown::Stranger(_)) => (Code::Forbidden, why),
+            Err(Unknown::Invalid) => return Err(Refusal::unauthorized().plain()),
+            Err(why @ Unknown::NoTenant(_)) => (Code::Forbidden, why),
             Err(why @ Unknown::Down) => (Code::Unavailable, why),
         };
         Err(Refusal::new(code.0, code.1.to_string()).plain())

@@ -17,7 +17,7 @@ use super::error::{Form, Refusal};
 /// Larger than any valid body; media have their own route and limit.
 const JSON_MAX_BYTES: usize = 2 << 20;
 /// Limit for bodies that are read before authentication.
-const STRANGER_MAX_BYTES: usize = 4 << 10;
+const UNAUTHENTICATED_MAX_BYTES: usize = 4 << 10;
 /// Time limit for a complete body.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
@@ -33,7 +33,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
             let text = "the request body must be JSON, with Content-Type: application/json";
             return Err(shape(Refusal::new(Code::UnsupportedMediaType, text)));
         }
-        let max = if request.uri().path() == "/chat/login" { STRANGER_MAX_BYTES } else { JSON_MAX_BYTES };
+        let max = if request.uri().path() == "/chat/login" { UNAUTHENTICATED_MAX_BYTES } else { JSON_MAX_BYTES };
         let bytes = whole(request, max).await.map_err(shape)?;
         let parsed = serde_json::from_slice(&bytes);
         parsed

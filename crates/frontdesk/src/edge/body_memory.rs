@@ -284,9 +284,9 @@ mod tests {
         let full = door(&memory, "a").grow(SMALL_KIB * 1024 - 1).await.unwrap_err();
         assert!(full.to_string().contains("at the route of hooks/a"), "{full}");
         door(&memory, "b").grow(MIB).await.unwrap();
-        let stranger = memory.reservation();
+        let unauthenticated = memory.reservation();
         let rest = memory.0.unproven.available_permits() * 1024 - 1;
-        stranger.grow(rest).await.unwrap();
+        unauthenticated.grow(rest).await.unwrap();
         assert!(memory.reservation().grow(1).await.is_err(), "all memory for unproven callers is taken");
         tenant(&memory, "t").grow(4 * MIB - 1).await.unwrap();
     }

@@ -82,10 +82,10 @@ impl Settings {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     #[error("a valid bearer token is required")]
-    Nobody,
+    Invalid,
     /// Verified, but without a tenant on this server.
     #[error("{0}")]
-    Stranger(String),
+    NoTenant(String),
     /// The identity provider failed or returned an invalid response; the token may be valid.
     #[error("the identity provider is unavailable; try again later")]
     Down,
@@ -114,7 +114,7 @@ struct Invalid;
 
 impl From<Invalid> for Unknown {
     fn from(_: Invalid) -> Self {
-        Self::Nobody
+        Self::Invalid
     }
 }
 
@@ -153,10 +153,10 @@ impl Verifier {
             return Ok(identity);
         }
         let claims = match &self.kind {
-            Kind::Static => return Err(Unknown::Nobody),
+            Kind::Static => return Err(Unknown::Invalid),
             Kind::Oidc { keys, issuer, audience } => oidc(keys, issuer, audience, bearer).await.map_err(|why| {
                 tracing::info!(%why, "identity token refused");
-                Unknown::Nobody
+                Unknown::Invalid
             })?,
             Kind::Introspect(account) => account.ask(bearer).await?,
         };
@@ -167,12 +167,12 @@ impl Verifier {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let tenant = text(&self.tenant_claim).ok_or_else(|| {
             let text = "names the tenant; add it at the identity provider, or change identity.tenant_claim";
-            Unknown::Stranger(format!("the identity has no claim {:?}, which {text}", self.tenant_claim))
+            Unknown::NoTenant(format!("the identity has no claim {:?}, which {text}", self.tenant_claim))
         })?;
         desk.directory().read(|view| {
             if view.tenant(&tenant.into()).is_none() {
                 let text = format!("the tenant {tenant:?} of this identity does not exist on this server; create it, or correct the claim");
-                return Err(Unknown::Stranger(text));
+                return Err(Unknown::NoTenant(text));
             }
             let client = ["client_id", "azp"].into_iter().filter_map(text).find_map(|id| id.strip_prefix("agent:"));
             let by_session = || {
@@ -219,7 +219,7 @@ impl Introspect {
         let asked = self.call(bearer).await;
         let (claims, life_ms) = match &asked {
             Ok(claims) => (Ok(claims.clone()), ACCOUNT_LIFE_MS),
-            Err(Unknown::Nobody) => (Err(Invalid), REFUSAL_LIFE_MS),
+            Err(Unknown::Invalid) => (Err(Invalid), REFUSAL_LIFE_MS),
             Err(_) => return asked,
         };
         let until_ms = self.env.steady_ms() + life_ms;
@@ -249,7 +249,7 @@ impl Introspect {
                 tracing::error!("identity.url returned a body that is not a JSON object");
                 Unknown::Down
             })?,
-            400..500 => return Err(Unknown::Nobody),
+            400..500 => return Err(Unknown::Invalid),
             status => {
                 tracing::error!(status, "identity.url returned an error status");
                 return Err(Unknown::Down);
@@ -257,7 +257,7 @@ impl Introspect {
         };
         // RFC 7662 responds with 200 for a token that is no longer valid, too.
         if claims.get("active") == Some(&Value::Bool(false)) {
-            return Err(Unknown::Nobody);
+            return Err(Unknown::Invalid);
         }
         claims.retain(|name, _| self.used.contains(name));
         Ok(claims)

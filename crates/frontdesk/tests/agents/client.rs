@@ -64,7 +64,7 @@ async fn keeps_the_contract(plane: &Plane, connector: &dyn AgentConnector) {
     });
     let expected = Expected {
         agents: vec!["ann".into(), "e.mail@example.org".into()],
-        stranger: "bob".into(),
+        unknown: "bob".into(),
         can_wake: false, // no agent is connected
         can_answer: true,
         arrived: Some(arrived),

@@ -17,7 +17,7 @@ pub struct Expected<'a> {
     /// All agents that it lists. Messages are sent to the first one.
     pub agents: Vec<String>,
     /// An id that it does not know.
-    pub stranger: String,
+    pub unknown: String,
     /// Its receipts may have `woken: true`; if false, such a receipt is an error.
     pub can_wake: bool,
     /// It supports answers. No agent answers during the test, so requests time out.
@@ -34,7 +34,7 @@ pub async fn agent_connector(connector: &dyn AgentConnector, expected: &Expected
     lists_its_agents(connector, expected).await;
     delivers(connector, expected).await;
     takes_what_is_legal(connector, expected).await;
-    knows_no_stranger(connector, expected).await;
+    refuses_unknown_agents(connector, expected).await;
     wakes_or_degrades(connector, expected).await;
     answers_or_says_that_it_cannot(connector, expected).await;
     tells_a_status(connector, expected).await;
@@ -106,15 +106,15 @@ pub async fn takes_what_is_legal(connector: &dyn AgentConnector, expected: &Expe
 }
 
 /// An unknown agent is a fault, never a receipt.
-pub async fn knows_no_stranger(connector: &dyn AgentConnector, expected: &Expected<'_>) {
-    let stranger = &expected.stranger;
+pub async fn refuses_unknown_agents(connector: &dyn AgentConnector, expected: &Expected<'_>) {
+    let unknown = &expected.unknown;
     let refused = |what: &str, fault: Option<Fault>| {
         let fault = fault.unwrap_or_else(|| panic!("{what} to an unknown agent gave a receipt"));
         let known = [Class::UnknownAgentError, Class::DeliveryFailedError];
         assert!(known.contains(&fault.class), "{what} to an unknown agent: {fault}");
     };
-    refused("deliver", connector.deliver(stranger, &augment("conformance-7", "lost")).await.err());
-    refused("wake", connector.wake(stranger, &WakeOpts::default()).await.err());
+    refused("deliver", connector.deliver(unknown, &augment("conformance-7", "lost")).await.err());
+    refused("wake", connector.wake(unknown, &WakeOpts::default()).await.err());
 }
 
 /// Section 5: without an interrupt a wake still succeeds, and `woken` is true only if it happened.
@@ -159,7 +159,7 @@ pub async fn answers_or_says_that_it_cannot(connector: &dyn AgentConnector, expe
 pub async fn tells_a_status(connector: &dyn AgentConnector, expected: &Expected<'_>) {
     let known = connector.agent_status(&expected.agents[0]).await;
     assert!(known.is_ok(), "agent_status: {known:?}");
-    let unknown = connector.agent_status(&expected.stranger).await;
+    let unknown = connector.agent_status(&expected.unknown).await;
     assert_eq!(unknown.ok(), Some(AgentStatus::Unknown), "agent_status of an unknown agent");
 }
 

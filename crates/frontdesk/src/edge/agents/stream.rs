@@ -52,7 +52,7 @@ pub(crate) async fn open(
         token_id: who.token_id,
         tenant: who.tenant,
         spent: None,
-        greeted: false,
+        is_ready_sent: false,
     };
     let events = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
@@ -77,13 +77,13 @@ struct Listener {
     tenant: TenantId,
     /// Share of the tenant's budget for the messages that were read.
     spent: Option<Spent>,
-    greeted: bool,
+    is_ready_sent: bool,
 }
 
 impl Listener {
     /// `None` ends the stream.
     async fn next(&mut self) -> Option<Event> {
-        if !std::mem::replace(&mut self.greeted, true) {
+        if !std::mem::replace(&mut self.is_ready_sent, true) {
             // Contains the start position, so that a client that disconnects before the first message resumes there.
             let data = json!({ "session_id": self.inbox.session(), "newest": self.inbox.newest() }).to_string();
             return Some(Event::default().id(self.inbox.cursor().to_string()).event("ready").data(data));

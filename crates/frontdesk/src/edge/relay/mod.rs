@@ -20,7 +20,7 @@ use session::Begin;
 const READ_BUFFER_BYTES: usize = 1024;
 
 /// Message limit for peers that are not authenticated.
-const STRANGER_MAX_BYTES: usize = 4096;
+const UNAUTHENTICATED_MAX_BYTES: usize = 4096;
 
 /// Time limit for the peer's close frame.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
@@ -68,7 +68,7 @@ pub(crate) async fn upgrade(
             };
             app.desk.meters().socket_refused(close.reason());
             log_refused(&app, &headers, close);
-            let upgrade = upgrade.max_message_size(STRANGER_MAX_BYTES).max_frame_size(STRANGER_MAX_BYTES);
+            let upgrade = upgrade.max_message_size(UNAUTHENTICATED_MAX_BYTES).max_frame_size(UNAUTHENTICATED_MAX_BYTES);
             upgrade.on_upgrade(move |socket| async move {
                 refuse(socket, close).await;
                 drop(slot);
