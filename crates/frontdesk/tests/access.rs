@@ -14,7 +14,7 @@ use frontdesk::config::Config;
 use frontdesk_store::postgres::PostgresStore;
 use frontdesk_testkit::postgres::TestSchema;
 use frontdesk_wire::{MessageId, TenantId};
-use harness::{Harness, PATIENCE, Reply};
+use harness::{Harness, Reply, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -47,7 +47,7 @@ async fn a_chat_session_ends_with_its_token() {
     clock.advance_ms(2_001);
     assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401, "expired");
     let ended = async { while open.chunk().await.unwrap().is_some() {} };
-    timeout(PATIENCE, ended).await.expect("the stream did not end with its token");
+    timeout(TIME_LIMIT, ended).await.expect("the stream did not end with its token");
 
     let long = make(None).await;
     let session = login(&harness, long["token"].as_str().unwrap()).await;
@@ -61,7 +61,7 @@ async fn a_chat_session_ends_with_its_token() {
     assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401, "revoked");
     for open in [&mut by_cookie, &mut by_token] {
         let ended = async { while open.chunk().await.unwrap().is_some() {} };
-        timeout(PATIENCE, ended).await.expect("the stream did not end with its token");
+        timeout(TIME_LIMIT, ended).await.expect("the stream did not end with its token");
     }
     // Expiry of a session without token is checked at the time of use, not at the last login.
     let link = harness.admin("POST", "/chat-link", &json!({ "name": FIRST_TENANT })).await.expect(201);
@@ -101,7 +101,7 @@ async fn the_page_opens_without_link_only_with_one_tenant_and_a_local_url() {
     assert!(!opens(&harness).await, "several tenants: ambiguous");
     assert_eq!(with_cookie(&harness, &session, "/chat/v1/me").await.status, 401, "opened before");
     let ended = async { while open.chunk().await.unwrap().is_some() {} };
-    timeout(PATIENCE, ended).await.expect("the stream did not end");
+    timeout(TIME_LIMIT, ended).await.expect("the stream did not end");
     harness.finish().await;
     // Nor after a restart with another URL.
     let harness = Harness::open().await;
@@ -449,7 +449,7 @@ async fn the_doctor_names_a_wake_url_that_keeps_failing() {
             }
         }
     };
-    let told = timeout(PATIENCE, told).await.expect("the doctor reported nothing");
+    let told = timeout(TIME_LIMIT, told).await.expect("the doctor reported nothing");
     assert!(told.contains("home/sleeper: 1 messages waiting, the wake URL keeps failing"), "{told}");
     let socket = harness.socket(&account).await; // the agent connects by itself
     assert_eq!(harness.admin("GET", "/doctor", &Value::Null).await.expect(200)["ok"], true);

@@ -14,7 +14,7 @@ use frontdesk_client::{
     Agent, Dial, Handler, Inbound, MemoryTransport, RelayTransport, Serve, SocketTransport, TransportError, Turn,
 };
 use frontdesk_wire::{Act, ActionResult, MessageEvent, Secret, build_session_key};
-use harness::{GatewayAccount, Harness, PATIENCE};
+use harness::{GatewayAccount, Harness, TIME_LIMIT};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -48,12 +48,12 @@ async fn connected(harness: &Harness, account: &GatewayAccount) -> (SocketTransp
     let transport = transport(harness, account);
     let (handler, taken) = taker();
     transport.set_inbound_handler(handler);
-    timeout(PATIENCE, transport.connect()).await.expect("timed out").expect("connecting failed");
+    timeout(TIME_LIMIT, transport.connect()).await.expect("timed out").expect("connecting failed");
     (transport, taken)
 }
 
 async fn event(taken: &mut Taken) -> MessageEvent {
-    match timeout(PATIENCE, taken.recv()).await.expect("timed out") {
+    match timeout(TIME_LIMIT, taken.recv()).await.expect("timed out") {
         Some(Inbound::Event(event)) => *event,
         other => panic!("not an event: {other:?}"),
     }
@@ -66,7 +66,7 @@ async fn settled(harness: &Harness, account: &GatewayAccount) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, all_acked).await.expect("not all rows were acked");
+    timeout(TIME_LIMIT, all_acked).await.expect("not all rows were acked");
 }
 
 fn send(chat: &str, text: &str) -> frontdesk_wire::Action {
@@ -131,9 +131,9 @@ async fn an_interrupt_overtakes_the_queue_and_works_both_ways() {
     let key = build_session_key(&event(&mut taken).await.source);
     harness.say(&account, "room", "/stop").await;
     let stopped = Inbound::Interrupt { session_key: key.clone(), chat_id: "room".into() };
-    assert_eq!(timeout(PATIENCE, taken.recv()).await.expect("timed out"), Some(stopped.clone()));
+    assert_eq!(timeout(TIME_LIMIT, taken.recv()).await.expect("timed out"), Some(stopped.clone()));
     transport.send_interrupt(&key, Some("enough")).await.expect("sent");
-    assert_eq!(timeout(PATIENCE, taken.recv()).await.expect("timed out"), Some(stopped));
+    assert_eq!(timeout(TIME_LIMIT, taken.recv()).await.expect("timed out"), Some(stopped));
     harness.finish().await;
 }
 
@@ -146,7 +146,7 @@ async fn a_dormant_agent_stays_disconnected_until_woken_and_then_gets_waiting_ro
     harness.post("/relay/provision", &account.identity, &body).await.expect(200);
     let (transport, mut taken) = connected(&harness, &account).await;
     assert!(transport.go_dormant().await, "the server confirms");
-    timeout(PATIENCE, async {
+    timeout(TIME_LIMIT, async {
         while !transport.is_dormant() {
             tokio::task::yield_now().await;
         }
@@ -156,7 +156,7 @@ async fn a_dormant_agent_stays_disconnected_until_woken_and_then_gets_waiting_ro
     for number in 0..3 {
         harness.say(&account, "room", &format!("while you slept {number}")).await;
     }
-    timeout(PATIENCE, listener.called()).await.expect("the wake URL was not called");
+    timeout(TIME_LIMIT, listener.called()).await.expect("the wake URL was not called");
     assert!(taken.try_recv().is_err(), "nothing is delivered to a dormant agent");
     transport.wake();
     for number in 0..3 {
@@ -189,7 +189,7 @@ async fn a_revoked_credential_ends_the_client() {
     let account = harness.add_gateway("agent").await;
     let (transport, _taken) = connected(&harness, &account).await;
     harness.admin("POST", "/gateways/agent/revoke", &json!({})).await.expect(200);
-    assert_eq!(timeout(PATIENCE, transport.ended()).await.expect("timed out"), TransportError::Revoked);
+    assert_eq!(timeout(TIME_LIMIT, transport.ended()).await.expect("timed out"), TransportError::Revoked);
     assert!(transport.is_revoked());
     assert_eq!(transport.send_outbound(send("room", "x")).await, Err(TransportError::NotConnected));
     harness.finish().await;
@@ -208,7 +208,7 @@ async fn a_wrong_secret_is_retried_because_it_may_be_a_race_at_the_start() {
             _ = transport.connect() => panic!("the client connected"),
         }
     };
-    timeout(PATIENCE, refused).await.expect("not two attempts in time");
+    timeout(TIME_LIMIT, refused).await.expect("not two attempts in time");
     harness.finish().await;
 }
 
@@ -228,7 +228,7 @@ async fn a_problem_that_an_agent_reports_is_told_to_the_operator() {
                 }
             }
         };
-        timeout(PATIENCE, reached).await.expect("doctor does not tell it");
+        timeout(TIME_LIMIT, reached).await.expect("doctor does not tell it");
     };
     transport.report(Some("the model\u{1b}[31m is gone")).await.unwrap();
     told(false).await;
@@ -261,7 +261,7 @@ async fn turns(slow: &Slow, count: usize) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, reached).await.expect("not so many turns");
+    timeout(TIME_LIMIT, reached).await.expect("not so many turns");
 }
 
 #[tokio::test]
@@ -324,5 +324,5 @@ async fn a_slow_client_does_not_block_the_wake_listener() {
     tokio::io::AsyncWriteExt::write_all(&mut rude, &[b'x'; 9000]).await.expect("written");
     let answer = reqwest::get(&listener.url).await.expect("an answer");
     assert_eq!(answer.status(), 204);
-    timeout(PATIENCE, listener.called()).await.expect("a call");
+    timeout(TIME_LIMIT, listener.called()).await.expect("a call");
 }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 const WEBHOOK_SECRET: &str = "webhook-s3cr3t-0123456789";
 const HMAC_SECRET: &str = "hmac-s3cr3t-0123456789";
 const AUTHORIZATION: &str = "Bearer authorization-s3cr3t-0123456789";
@@ -75,7 +75,7 @@ impl RecordingClient {
         let mut stream = TcpStream::connect(self.desk.api.url.trim_start_matches("http://")).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("no response").unwrap();
+        timeout(TIME_LIMIT, stream.read_to_end(&mut answer)).await.expect("no response").unwrap();
         self.received.lock().unwrap().extend_from_slice(&answer);
         String::from_utf8_lossy(&answer).into_owned()
     }
@@ -207,7 +207,7 @@ async fn capability_urls(log: &str) {
         let (seen, told) = client.call(method, &of(path), &body).await;
         assert_eq!(seen, status, "{method} {path}: {told}");
     }
-    timeout(PATIENCE, stream).await.expect("the text did not arrive in the stream").unwrap();
+    timeout(TIME_LIMIT, stream).await.expect("the text did not arrive in the stream").unwrap();
 
     // Unknown routes, invalid tokens and similar paths.
     client.admin("DELETE", &format!("/tokens/{gone_id}"), &Value::Null).await;
@@ -243,7 +243,7 @@ async fn capability_urls(log: &str) {
     assert!(told.starts_with("HTTP/1.1 4"), "{told}");
 
     mcp(&client, &of("/mcp")).await;
-    timeout(PATIENCE, tail).await.expect("the tail did not report it").unwrap();
+    timeout(TIME_LIMIT, tail).await.expect("the tail did not report it").unwrap();
     client.look_at_everything().await;
     let secrets = [("the token of a capability URL", good.as_str()), ("a revoked token", &gone)];
     client.nowhere(&secrets);
@@ -280,7 +280,7 @@ async fn mcp(client: &RecordingClient, path: &str) {
 /// Stops the server and checks its last log lines and its data folder.
 async fn end(mut client: RecordingClient, secrets: &[(&str, &str)]) {
     client.desk.signal("TERM");
-    let ended = client.desk.ended(PATIENCE).await.expect("the server did not stop");
+    let ended = client.desk.ended(TIME_LIMIT).await.expect("the server did not stop");
     assert!(ended.success(), "{}", client.desk.log());
     client.nowhere(secrets);
 }
@@ -371,7 +371,7 @@ async fn secrets_of_agents(log: &str) {
     assert_eq!(client.send(signed(&augment("d-4", PLAIN), WEBHOOK_SECRET)).await.0, 200);
     client.call("POST", &format!("{root}/agents/ann/wake"), &json!({ "context": PLAIN })).await;
     client.call("POST", &format!("{root}/notify"), &json!({ "agent": "ann", "message": PLAIN })).await;
-    timeout(PATIENCE, tail).await.expect("the tail did not report it").unwrap();
+    timeout(TIME_LIMIT, tail).await.expect("the tail did not report it").unwrap();
     for path in ["/agents", "/agents/ann", "/agents/ann/status", "/agents/ann/inbox"] {
         assert_eq!(client.call("GET", &format!("{root}{path}"), &Value::Null).await.0, 200, "{path}");
     }
@@ -398,7 +398,7 @@ async fn secrets_of_agents(log: &str) {
     let signature = format!("sha256={}", hex::encode(hmac::sign(&key, body.as_bytes())));
     let request = client.request("POST", &format!("{root}/agents/ann/deliver")).header("x-signature", signature);
     assert_eq!(client.send(request.header("content-type", "application/json").body(body)).await.0, 200);
-    until("the hook is called", PATIENCE, async || (hook.authorized() > before).then_some(())).await;
+    until("the hook is called", TIME_LIMIT, async || (hook.authorized() > before).then_some(())).await;
     let delete = client.request("DELETE", "/v1/agents/ann").bearer_auth(&operator);
     assert_eq!(client.send(delete).await.0, 204);
     end(client, &secrets).await;

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_platforms::samples;
 use frontdesk_platforms::shared::sample::{Said, Sample, SampleRequest};
-use harness::{GatewayAccount, Harness, PATIENCE};
+use harness::{GatewayAccount, Harness, TIME_LIMIT};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,7 +64,7 @@ impl Scene {
             stream.write_all(piece).await.unwrap();
         }
         let mut answer = Vec::new();
-        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("no answer").unwrap();
+        timeout(TIME_LIMIT, stream.read_to_end(&mut answer)).await.expect("no answer").unwrap();
         let text = String::from_utf8_lossy(&answer).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())

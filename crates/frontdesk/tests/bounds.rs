@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_wire::{MessageId, TenantId};
-use harness::{GatewayAccount, Harness, PATIENCE};
+use harness::{GatewayAccount, Harness, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -42,7 +42,7 @@ async fn answer(stream: &mut TcpStream) -> (u16, String) {
             assert!(stream.read_buf(&mut bytes).await.unwrap() > 0, "the connection ended: {text}");
         }
     };
-    timeout(PATIENCE, reading).await.expect("no response")
+    timeout(TIME_LIMIT, reading).await.expect("no response")
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn stalled_bodies_take_the_memory_of_nobody_else() {
                 }
             }
         };
-        timeout(PATIENCE, full).await.expect("stalled bodies are not limited");
+        timeout(TIME_LIMIT, full).await.expect("stalled bodies are not limited");
     };
     let deliver_long = |token: &str, bytes: usize| {
         harness.request("POST", "/v1/agents/alice/deliver").bearer_auth(token).json(&message(bytes))
@@ -184,7 +184,7 @@ async fn stalled_bodies_take_the_memory_of_nobody_else() {
     assert_eq!(harness.send(deliver_long(&token, 2_000_000)).await.status, 503, "its client can read the refusal");
     drop(stalled);
     let free = async { while harness.send(deliver(&token)).await.status != 200 {} };
-    timeout(PATIENCE, free).await.expect("the memory is not given back");
+    timeout(TIME_LIMIT, free).await.expect("the memory is not given back");
     harness.finish().await;
 }
 
@@ -211,7 +211,7 @@ async fn connections_over_the_limit_get_a_reason() {
             }
         }
     };
-    timeout(PATIENCE, again).await.expect("no connection became free");
+    timeout(TIME_LIMIT, again).await.expect("no connection became free");
     harness.finish().await;
 }
 
@@ -233,7 +233,7 @@ async fn relay_sockets_count_as_connections() {
             others.push(stream);
         }
     };
-    timeout(PATIENCE, full).await.expect("the limit was not reached");
+    timeout(TIME_LIMIT, full).await.expect("the limit was not reached");
     // The fourth connection is that of the client that created the gateway.
     assert_eq!(others.len(), 2, "besides the socket");
     drop((socket, others));
@@ -290,7 +290,7 @@ async fn stall_streams(harness: &Harness, path: &str, bearer: &str, words: &[&st
         let head = format!("GET {path} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {bearer}\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut some = [0; 256];
-        timeout(PATIENCE, stream.read_exact(&mut some)).await.unwrap().unwrap(); // the stream has started
+        timeout(TIME_LIMIT, stream.read_exact(&mut some)).await.unwrap().unwrap(); // the stream has started
         held.push(stream);
     }
     let all = harness.stream(path, bearer, words).await;
@@ -365,7 +365,7 @@ async fn a_tenant_whose_unread_answers_use_up_its_budget_is_refused_and_others_a
             }
         }
     };
-    let refused = timeout(PATIENCE * 2, refused).await.expect("unread answers are not limited");
+    let refused = timeout(TIME_LIMIT * 2, refused).await.expect("unread answers are not limited");
     let told = refused.expect(429);
     assert_eq!(told["error"]["class"], "RateLimitedError", "{told}");
     assert!(told["error"]["message"].as_str().unwrap().contains("too many unread responses"), "{told}");
@@ -467,13 +467,13 @@ async fn answers_of_agents_that_are_not_read_count() {
         std::future::pending::<()>().await;
     };
     let told = tokio::select! {
-        told = timeout(PATIENCE * 2, refused) => told.expect("unread answers are not limited").expect(504),
+        told = timeout(TIME_LIMIT * 2, refused) => told.expect("unread answers are not limited").expect(504),
         () = answering => unreachable!(),
     };
     assert!(told["error"]["message"].as_str().unwrap().contains("too many unread answers"), "{told}");
     drop(unread);
     let served = async { while ask().await.status != 200 {} };
-    timeout(PATIENCE, served).await.expect("what is not read any more is given back");
+    timeout(TIME_LIMIT, served).await.expect("what is not read any more is given back");
     harness.finish().await;
 }
 
@@ -492,7 +492,7 @@ async fn a_stalled_body_of_a_stranger_is_answered_and_its_connection_is_closed()
         stream.write_all(head.as_bytes()).await.unwrap();
         // The server answers `100 Continue` when it begins to read the body, and from then on the limit runs.
         let mut told = vec![0; GO_ON.len()];
-        timeout(PATIENCE, stream.read_exact(&mut told)).await.expect("the body is not read").unwrap();
+        timeout(TIME_LIMIT, stream.read_exact(&mut told)).await.expect("the body is not read").unwrap();
         assert_eq!(String::from_utf8_lossy(&told), String::from_utf8_lossy(GO_ON), "{path}");
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(16)).await;

@@ -31,7 +31,7 @@ use frontdesk_wire::agents::{AgentPut, DeliveryMeta, DeliveryPayload, SkillNote,
 use frontdesk_wire::api::{BindingNew, BotNew, ProvisionRequest, RouteNew, ScopeAsk};
 use frontdesk_wire::{BotId, ChatId, GatewayId, InboxSeq, InstanceNo, MessageId, Seq, TenantId};
 use harness::homeserver::{ANN, ME, homeserver};
-use harness::{GatewayAccount, Harness, PATIENCE};
+use harness::{GatewayAccount, Harness, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -740,7 +740,7 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
                 }
             };
             scene.cuts.lock().unwrap().insert(route.clone(), (round + 1) * CUTS);
-            is_met = timeout(PATIENCE / 4, noticed).await.is_ok();
+            is_met = timeout(TIME_LIMIT / 4, noticed).await.is_ok();
             if is_met {
                 break;
             }
@@ -756,7 +756,7 @@ async fn a_request_that_is_cut_off_happens_completely_or_not_at_all() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, ended).await.expect("requests did not finish");
+    timeout(TIME_LIMIT, ended).await.expect("requests did not finish");
     assert!(posted.load(Ordering::SeqCst) > 100, "too few messages were accepted meanwhile");
 
     compare(&scene).await;

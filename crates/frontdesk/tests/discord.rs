@@ -9,7 +9,7 @@ use frontdesk::app::FIRST_TENANT;
 use frontdesk_core::port::platform::ActingAs;
 use frontdesk_testkit::fakes::discord::{FakeDiscord, GatewaySettings, Limits, Server, SocketFault};
 use frontdesk_wire::{ChatId, TenantId, UserId};
-use harness::{GatewayAccount, Harness, PATIENCE, Socket};
+use harness::{GatewayAccount, Harness, Socket, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -91,7 +91,7 @@ impl Scene {
             let calls = fake.calls_after(after);
             calls.iter().any(|call| matches!(call.method.as_str(), "gateway identify" | "gateway resume")).then_some(())
         };
-        timeout(PATIENCE, self.server.fake.wait_for(is_there)).await.expect("the bot does not listen");
+        timeout(TIME_LIMIT, self.server.fake.wait_for(is_there)).await.expect("the bot does not listen");
     }
 
     fn last_call(&self) -> u64 {
@@ -262,7 +262,7 @@ async fn who_sees_a_channel_follows_its_roles() {
     };
     // Also by what the socket tells, which comes a moment later.
     let becomes = async |user: u64, channel: u64, wanted: bool| {
-        let seen = timeout(PATIENCE, async {
+        let seen = timeout(TIME_LIMIT, async {
             while sees(user, channel).await != Some(wanted) {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
@@ -352,7 +352,7 @@ async fn a_wrong_token_is_explained() {
     let scene = Scene::open().await;
     scene.listening(0).await;
     scene.add_bot("MTEwMDAwMDAwMDAwMDAwMDAwMQ.wrong0.token-that-the-fake-does-not-know-x").await;
-    let told = timeout(PATIENCE, async {
+    let told = timeout(TIME_LIMIT, async {
         loop {
             let bots = scene.harness.admin("GET", "/bots", &Value::Null).await.expect(200);
             let text = bots.to_string();

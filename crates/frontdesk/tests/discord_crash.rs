@@ -21,7 +21,7 @@ const BOT: u64 = 1_100_000_000_000_000_001;
 const ANN: u64 = 1_100_000_000_000_000_011;
 const GUILD: u64 = 1_100_000_000_000_000_100;
 const GENERAL: u64 = 1_100_000_000_000_000_101;
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 async fn ask(desk: &Desk, path: &str, body: Value) {
     let (status, answer) = desk.api.ask(Method::POST, path, &desk.api.admin, Some(&body)).await.unwrap();
@@ -68,7 +68,7 @@ async fn no_message_is_lost_or_stored_twice_through_many_kills() {
             connects.next().map(|call| call.number)
         };
         let begun = server.fake.wait_for(connects);
-        last = timeout(PATIENCE, begun).await.unwrap_or_else(|_| panic!("it does not connect\n{}", desk.log()));
+        last = timeout(TIME_LIMIT, begun).await.unwrap_or_else(|_| panic!("it does not connect\n{}", desk.log()));
         for number in 0..=round % 3 {
             let text = format!("r{round}-{number} <@{BOT}>");
             let place = if number == 1 { json!({ "channel": GENERAL }) } else { json!({ "bot": BOT }) };
@@ -92,7 +92,7 @@ async fn no_message_is_lost_or_stored_twice_through_many_kills() {
 
 /// The ids of what is stored, as soon as it is as much as was said.
 async fn stored(desk: &Desk, said: &BTreeSet<String>) -> Vec<String> {
-    let found = timeout(PATIENCE, async {
+    let found = timeout(TIME_LIMIT, async {
         loop {
             let rows = desk.api.mail("ann", "").await;
             let mut ids: Vec<String> = rows.iter().map(|row| row["message_id"].as_str().unwrap().to_owned()).collect();

@@ -18,7 +18,7 @@ use frontdesk_testkit::fakes::discord::{
     FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, RestRequest, Scope, Server, public_key, signature_headers,
 };
 use frontdesk_testkit::folder::{files, holds};
-use harness::{Frame, GatewayAccount, Harness, PATIENCE, Reply, Socket};
+use harness::{Frame, GatewayAccount, Harness, Reply, Socket, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing_subscriber::filter::LevelFilter;
@@ -115,7 +115,7 @@ impl Scene {
         let id = number(&made["id"]);
         let is_answered = |it: &Value| !it["answer"].is_null() || !it["endpoint"].is_null();
         let answered = self.server.fake.wait_for(|fake| fake.interaction(id).filter(is_answered));
-        let found = timeout(PATIENCE, answered).await.expect("the interaction was not answered");
+        let found = timeout(TIME_LIMIT, answered).await.expect("the interaction was not answered");
         (id, made["token"].as_str().unwrap().to_owned(), found)
     }
 
@@ -150,7 +150,7 @@ impl Scene {
     async fn listening(&self) {
         let is_there =
             |fake: &FakeDiscord| fake.calls_after(0).iter().any(|call| call.method == "gateway identify").then_some(());
-        timeout(PATIENCE, self.server.fake.wait_for(is_there)).await.expect("the bot does not listen");
+        timeout(TIME_LIMIT, self.server.fake.wait_for(is_there)).await.expect("the bot does not listen");
     }
 }
 
@@ -638,7 +638,7 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
         }
     };
     let calls = || format!("{:?}", scene.server.fake.calls_after(0));
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("the command was not declared: {}", calls()));
+    timeout(TIME_LIMIT, waiting).await.unwrap_or_else(|_| panic!("the command was not declared: {}", calls()));
     assert!(has("foreign").is_none(), "the list is that of the agents");
     let writes = scene.calls(written);
     let weather = has("weather").unwrap();
@@ -659,12 +659,12 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
             pass_time().await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("the list was not compared");
+    timeout(TIME_LIMIT, waiting).await.expect("the list was not compared");
     assert_eq!(scene.calls(written), writes, "nothing changed");
 
     // Another agent gives the name another meaning.
     let _ben = offering(&scene.harness, &scene.ben, manifest("Storms")).await;
-    let told = timeout(PATIENCE, async {
+    let told = timeout(TIME_LIMIT, async {
         loop {
             let found = scene.harness.admin("GET", "/bots/discord/dc/check", &Value::Null).await.expect(200);
             if let Some(text) = found["findings"].as_array().unwrap().iter().find(|it| it["check"] == "commands") {
@@ -693,7 +693,7 @@ async fn commands_of_somebody_else_stay_while_no_agent_offers_any() {
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("the commands of the server were not declared");
+    timeout(TIME_LIMIT, waiting).await.expect("the commands of the server were not declared");
     assert!(has("foreign"));
     scene.harness.finish().await;
 }
@@ -717,7 +717,7 @@ async fn a_list_that_discord_refuses_is_written_without_options() {
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("the command was not declared");
+    timeout(TIME_LIMIT, waiting).await.expect("the command was not declared");
     assert!(has("weather").unwrap()["options"].as_array().is_none_or(Vec::is_empty));
     assert_eq!(scene.calls("PUT applications/:id/commands"), 2);
     scene.harness.finish().await;

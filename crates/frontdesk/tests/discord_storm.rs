@@ -9,7 +9,7 @@ use frontdesk::app::FIRST_TENANT;
 use frontdesk_testkit::fakes::discord::{
     FakeDiscord, Fault, FaultRule, GatewaySettings, Limits, Scope, Server, SocketFault,
 };
-use harness::{GatewayAccount, Harness, PATIENCE, Socket};
+use harness::{GatewayAccount, Harness, Socket, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -95,7 +95,7 @@ impl Scene {
             let connects = calls.filter(|it| matches!(it.method.as_str(), "gateway identify" | "gateway resume"));
             (connects.count() as u64 >= count).then_some(())
         };
-        timeout(PATIENCE, self.server.fake.wait_for(is_there)).await.expect("the bot does not connect");
+        timeout(TIME_LIMIT, self.server.fake.wait_for(is_there)).await.expect("the bot does not connect");
     }
 }
 
@@ -189,7 +189,7 @@ async fn a_listener_without_session_starts_says_when_it_goes_on() {
         GatewaySettings { session_starts: 0, shards: SHARDS, max_concurrency: 0, ..GatewaySettings::default() };
     scene.server.fake.set_gateway(settings);
     scene.server.fake.socket_fault(BOT, &SocketFault::InvalidSession { resumable: false });
-    let told = timeout(PATIENCE, async {
+    let told = timeout(TIME_LIMIT, async {
         loop {
             let bots = scene.harness.admin("GET", "/bots", &Value::Null).await.expect(200).to_string();
             if bots.contains("no further session") {

@@ -83,7 +83,7 @@ async fn child_fills_the_disk() {
     fs::remove_file(&ballast).unwrap();
     // The result of a check is cached for a second, because each check writes.
     let ready = async { while harness.get("/readyz", "").await.status != 200 {} };
-    tokio::time::timeout(harness::PATIENCE, ready).await.expect("not ready again");
+    tokio::time::timeout(harness::TIME_LIMIT, ready).await.expect("not ready again");
     harness.say(&account, "c", "after").await;
     let mut again = harness.socket(&account).await;
     // Nothing was acked: exactly the messages that were answered with 202 are delivered.

@@ -8,7 +8,7 @@ mod harness;
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_testkit::fakes::Fault;
 use frontdesk_testkit::fakes::twilio::{ACCOUNT, FakeTwilio, File, Sent, Server, TOKEN};
-use harness::{GatewayAccount, Harness, PATIENCE, Socket};
+use harness::{GatewayAccount, Harness, Socket, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -83,7 +83,7 @@ fn send(content: &str) -> Value {
 async fn a_message_waits_for_a_sleeping_agent_and_its_answer_goes_out() {
     let scene = Scene::open().await;
     let first = scene.server.fake.wait_for(|fake| fake.calls().into_iter().next());
-    let first = timeout(PATIENCE, first).await.expect("the bot asked Twilio nothing at its start");
+    let first = timeout(TIME_LIMIT, first).await.expect("the bot asked Twilio nothing at its start");
     assert_eq!((first.method.as_str(), first.status), ("GET", 200));
     scene.say(" hello + you ").await;
     let mut agent = scene.agent().await;
@@ -347,7 +347,7 @@ async fn a_failure_that_comes_before_the_answer_is_not_lost() {
     scene.server.fake.fault(Fault::Slow { delay_ms: 600 });
     let request = agent.begin(send("too fast")).await;
     let sid = scene.server.fake.wait_for(|fake| fake.sent().pop().map(|sent| sent.sid));
-    let sid = timeout(PATIENCE, sid).await.unwrap();
+    let sid = timeout(TIME_LIMIT, sid).await.unwrap();
     assert_eq!(scene.server.fake.report(&sid, "failed", Some(30_005)).await.unwrap().0, 200);
     assert_eq!(agent.result(&request).await.json["result"]["message_id"], sid);
     assert!(agent.event().await.text().contains("30005"));

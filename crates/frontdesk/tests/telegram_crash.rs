@@ -19,7 +19,7 @@ const ALBUM_ROUNDS: u64 = 30;
 const TOKEN: &str = "7001:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr";
 const BOT: i64 = 7001;
 const ANN: i64 = 501;
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// A desk with the agent of Ann, before Telegram.
 async fn begin(settings: Value) -> (Server, Desk, GatewayAccount) {
@@ -58,7 +58,7 @@ async fn no_update_is_lost_or_stored_twice_through_many_kills() {
     for round in 0..ROUNDS {
         // It has begun: from here on every message is taken at once.
         let begun = server.fake.wait_for(|fake| fake.calls_after(last).last().map(|call| call.number));
-        last = timeout(PATIENCE, begun).await.unwrap_or_else(|_| panic!("it does not poll\n{}", desk.log()));
+        last = timeout(TIME_LIMIT, begun).await.unwrap_or_else(|_| panic!("it does not poll\n{}", desk.log()));
         for number in 0..=round % 3 {
             let text = format!("r{round}-{number}");
             let message = act(&server, json!({"act": "say", "chat": ANN, "from": ANN, "text": text}));
@@ -69,7 +69,7 @@ async fn no_update_is_lost_or_stored_twice_through_many_kills() {
         desk.start_again().await;
     }
     let all_taken = server.fake.wait_for(|fake| (fake.updates_waiting(BOT) == 0).then_some(()));
-    timeout(PATIENCE, all_taken).await.unwrap_or_else(|_| panic!("updates are left\n{}", desk.log()));
+    timeout(TIME_LIMIT, all_taken).await.unwrap_or_else(|_| panic!("updates are left\n{}", desk.log()));
     let mut stored: Vec<String> = Vec::new();
     for row in desk.api.mail("ann", "").await {
         stored.push(row["message_id"].as_str().unwrap().to_owned());
@@ -87,7 +87,7 @@ async fn no_photo_of_an_album_is_lost_or_comes_twice_through_many_kills() {
         let begun = server.fake.wait_for(|fake| {
             fake.calls_after(last).iter().rfind(|call| call.method == "setWebhook").map(|call| call.number)
         });
-        last = timeout(PATIENCE, begun).await.unwrap_or_else(|_| panic!("it sets no webhook\n{}", desk.log()));
+        last = timeout(TIME_LIMIT, begun).await.unwrap_or_else(|_| panic!("it sets no webhook\n{}", desk.log()));
         let file = |number: u64| json!({"kind": "photo", "content": format!("r{round}-{number}")});
         let files: Vec<Value> = (0..2 + round % 3).map(file).collect();
         photos += files.len();
@@ -100,11 +100,11 @@ async fn no_photo_of_an_album_is_lost_or_comes_twice_through_many_kills() {
         desk.start_again().await;
     }
     let all_taken = server.fake.wait_for(|fake| (fake.updates_waiting(BOT) == 0).then_some(()));
-    timeout(PATIENCE, all_taken).await.unwrap_or_else(|_| panic!("updates are left\n{}", desk.log()));
+    timeout(TIME_LIMIT, all_taken).await.unwrap_or_else(|_| panic!("updates are left\n{}", desk.log()));
     let mut agent = Socket::dial(&desk.api.url, &ann).await.unwrap();
     let (mut seen, mut texts) = (Vec::new(), 0);
     while seen.len() < photos || texts < ALBUM_ROUNDS / 2 {
-        let row = match timeout(PATIENCE, agent.receive()).await {
+        let row = match timeout(TIME_LIMIT, agent.receive()).await {
             Ok(Received::Frame(_)) => continue,
             Ok(Received::Row { buffer_id, text, media_urls, .. }) => (buffer_id, text, media_urls),
             _ => panic!("{} of {photos} photos, {texts} texts\n{}", seen.len(), desk.log()),

@@ -10,7 +10,7 @@ use frontdesk_testkit::fakes::Fault;
 use frontdesk_testkit::fakes::wecom::{
     AES_KEY, AGENT, CORP, FakeWeCom, ROBOT, ROBOT_SECRET, SECRET, Sent, Server, TOKEN,
 };
-use harness::{GatewayAccount, Harness, PATIENCE, Socket};
+use harness::{GatewayAccount, Harness, Socket, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -66,13 +66,13 @@ impl Scene {
 
     async fn robot_is_there(&self) {
         let connected = self.server.fake.wait_for(|fake| fake.robot_is_connected().then_some(()));
-        timeout(PATIENCE, connected).await.expect("the robot opened no socket");
+        timeout(TIME_LIMIT, connected).await.expect("the robot opened no socket");
     }
 
     /// What the robot says next, after so many messages.
     async fn robot_said(&self, before: usize) -> Sent {
         let said = self.server.fake.wait_for(|fake| fake.robot_sent().into_iter().nth(before));
-        timeout(PATIENCE, said).await.expect("the robot said nothing")
+        timeout(TIME_LIMIT, said).await.expect("the robot said nothing")
     }
 
     async fn finish(self) {
@@ -92,7 +92,7 @@ fn send(content: &str) -> Value {
 async fn a_message_waits_for_a_sleeping_agent_and_its_answer_goes_out() {
     let scene = Scene::open().await;
     let first = scene.server.fake.wait_for(|fake| fake.calls().into_iter().next());
-    let first = timeout(PATIENCE, first).await.expect("the bot asked WeCom nothing at its start");
+    let first = timeout(TIME_LIMIT, first).await.expect("the bot asked WeCom nothing at its start");
     assert_eq!((first.path.as_str(), first.status), ("gettoken", 200));
     let (status, body, echo) = scene.server.fake.check_address(scene.now_s()).await.unwrap();
     assert_eq!((status, body), (200, echo), "the address is confirmed");

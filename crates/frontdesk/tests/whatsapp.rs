@@ -9,7 +9,7 @@ use frontdesk::app::FIRST_TENANT;
 use frontdesk_platforms::whatsapp::signature::sign;
 use frontdesk_testkit::fakes::Fault;
 use frontdesk_testkit::fakes::whatsapp::{APP_SECRET, FakeWhatsApp, NUMBER, NUMBER_ID, Server, TOKEN};
-use harness::{GatewayAccount, Harness, PATIENCE, Socket};
+use harness::{GatewayAccount, Harness, Socket, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -101,7 +101,7 @@ fn send(content: &str) -> Value {
 async fn a_message_waits_for_a_sleeping_agent_and_its_answer_goes_out() {
     let scene = Scene::open().await;
     let first = scene.server.fake.wait_for(|fake| fake.calls().into_iter().next());
-    let first = timeout(PATIENCE, first).await.expect("the bot asked Meta nothing at its start");
+    let first = timeout(TIME_LIMIT, first).await.expect("the bot asked Meta nothing at its start");
     assert_eq!((first.method.as_str(), first.path.as_str()), ("GET", format!("/v23.0/{NUMBER_ID}").as_str()));
     let id = scene.text("hello *you*").await;
     let mut agent = scene.agent().await;

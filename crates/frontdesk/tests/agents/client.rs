@@ -13,7 +13,7 @@ use frontdesk_wire::Secret;
 use frontdesk_wire::agents::{AgentConnector, AgentPut, Class, DeliveryPayload, NotifyPost, Origin, WakeOpts};
 use tokio::time::timeout;
 
-use crate::harness::PATIENCE;
+use crate::harness::TIME_LIMIT;
 use crate::plane::Plane;
 
 fn client(plane: &Plane, token: &str) -> AgentsClient {
@@ -123,7 +123,7 @@ async fn an_agent_with_the_client_is_woken_and_replies() {
         }
     };
     let both = async { tokio::join!(sender.request_response("ann", &question, 20_000), answering) };
-    let (reply, seen) = timeout(PATIENCE, both).await.unwrap();
+    let (reply, seen) = timeout(TIME_LIMIT, both).await.unwrap();
     assert_eq!(reply.unwrap().content, "a bell");
     assert_eq!(seen, [("wake".into(), "look".into()), ("augment".into(), "what is it?".to_owned())]);
     assert_eq!(agent.reply("ann", "c-1", "again").await.unwrap_err().class, Class::GoneError);
@@ -136,7 +136,7 @@ async fn an_agent_with_the_client_is_woken_and_replies() {
     };
     let notified = sender.notify(&post).await.unwrap();
     assert_eq!(notified.route, "deliver");
-    let InboxEvent::Message(news) = timeout(PATIENCE, stream.next()).await.unwrap().unwrap() else { panic!("ready") };
+    let InboxEvent::Message(news) = timeout(TIME_LIMIT, stream.next()).await.unwrap().unwrap() else { panic!("ready") };
     assert_eq!((news.text.as_str(), stream.last_id()), ("news", Some(news.seq.to_string().as_str())));
     assert_eq!(agent.inbox("ann", Some(news.seq)).await.unwrap(), []);
     drop(stream);

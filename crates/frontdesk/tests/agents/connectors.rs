@@ -4,7 +4,7 @@ use frontdesk_core::directory::facts::{Agent, Fact};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, Source};
+use crate::harness::{Source, TIME_LIMIT};
 use crate::plane::{Plane, encoded};
 
 async fn hooked(source: &Source) -> Plane {
@@ -26,7 +26,7 @@ async fn all_carried(plane: &Plane) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, over).await.expect("a delivery to a connector never ended");
+    tokio::time::timeout(TIME_LIMIT, over).await.expect("a delivery to a connector never ended");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use frontdesk_wire::agents::{Class, DeliveryPayload};
 use frontdesk_wire::{DeskNo, Seq, TenantId};
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, Source, outbound};
+use crate::harness::{Source, TIME_LIMIT, outbound};
 use crate::plane::{Plane, class};
 
 fn question(plane: &Plane, correlation: &str, timeout_ms: u64) -> Value {
@@ -151,7 +151,7 @@ async fn a_reply_that_races_with_a_disconnect_goes_to_the_callers_inbox() {
     let received = desk.exchanges().reply(speaker, "alice", "c", "42".into()).await.unwrap();
     assert!(received.ok && received.delivered_to.is_none(), "{received:?}");
     drop(asker);
-    tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
+    tokio::time::timeout(TIME_LIMIT, asking).await.expect("the exchange did not end");
     let inbox = plane.inbox("bob").await;
     assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("42")));
     assert_eq!(inbox[0]["meta"]["correlation_id"], "c");
@@ -181,11 +181,11 @@ async fn a_question_that_was_delivered_holds_nothing_while_its_caller_waits() {
     };
     tokio::select! {
         () = &mut asking => panic!("the exchange ended without a reply"),
-        done = tokio::time::timeout(PATIENCE, given_back) => done.expect("the question is still held"),
+        done = tokio::time::timeout(TIME_LIMIT, given_back) => done.expect("the question is still held"),
     }
     assert_eq!(plane.inbox("alice").await.len(), 1, "the question is there");
     desk.exchanges().reply(speaker, "alice", "c", "42".into()).await.unwrap();
-    tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
+    tokio::time::timeout(TIME_LIMIT, asking).await.expect("the exchange did not end");
     assert_eq!(answer.await.unwrap().unwrap_or_else(|fault| panic!("{fault}")).reply.content, "42");
     drop(desk);
     plane.finish().await;
@@ -215,7 +215,7 @@ async fn an_answer_without_room_goes_to_the_inbox_of_the_agent_that_asked() {
             desk.exchanges().reply(speaker, "alice", id, "forty-two".into()).await.unwrap();
         };
         let both = async { tokio::join!(asking, replying) };
-        tokio::time::timeout(PATIENCE, both).await.expect("the exchange did not end");
+        tokio::time::timeout(TIME_LIMIT, both).await.expect("the exchange did not end");
         let fault = answer.await.unwrap().err().expect("there is no room").to_string();
         assert!(fault.contains("too many unread answers") && fault.contains(where_to), "{fault}");
         assert_eq!(wants.try_iter().collect::<Vec<_>>(), [9], "asked once, for what it takes");
@@ -275,7 +275,7 @@ async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wai
     let (asker, told) = tokio::sync::oneshot::channel();
     let line = AnswerChannel::new(asker, |_| None);
     let asking = desk.exchanges().ask(speaker, "alice", first.into(), 60_000, line);
-    tokio::time::timeout(PATIENCE, asking).await.expect("the exchange did not end");
+    tokio::time::timeout(TIME_LIMIT, asking).await.expect("the exchange did not end");
     let fault = told.await.unwrap().err().expect("there is no room").to_string();
     assert!(fault.contains("is in the inbox"), "{fault}");
     let inbox = plane.inbox("bob").await;
@@ -329,7 +329,7 @@ async fn a_question_repeated_after_a_crash_reaches_the_agent() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, settled).await.expect("the question was not settled");
+    tokio::time::timeout(TIME_LIMIT, settled).await.expect("the question was not settled");
     drop((desk, socket));
     asking.abort();
     let plane = plane.again().await;
@@ -371,7 +371,7 @@ async fn rule_16_a_disconnected_caller_frees_the_waiter() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, freed).await.expect("the waiter was not freed");
+    tokio::time::timeout(TIME_LIMIT, freed).await.expect("the waiter was not freed");
     let reply = json!({ "correlation_id": "c", "content": "hello?" });
     assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
     drop(stream);
@@ -432,7 +432,7 @@ async fn rule_16_a_reply_is_returned_while_a_connector_hangs() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, carried).await.expect("a delivery to a connector never ended");
+    tokio::time::timeout(TIME_LIMIT, carried).await.expect("a delivery to a connector never ended");
     plane.finish().await;
 }
 

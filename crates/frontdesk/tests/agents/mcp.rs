@@ -366,7 +366,7 @@ async fn a_call_is_completed_after_its_client_is_gone() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(crate::harness::PATIENCE, carried).await.expect("the call is still in progress");
+        tokio::time::timeout(crate::harness::TIME_LIMIT, carried).await.expect("the call is still in progress");
         let said = plane.harness.admin("GET", "/dispatches", &Value::Null).await.expect(200);
         let receipts = said["dispatches"][0]["receipts"].as_array().unwrap().clone();
         let webhook = receipts.iter().find(|it| it["connector"] == "webhook");

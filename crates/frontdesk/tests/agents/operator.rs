@@ -88,7 +88,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::harness::PATIENCE, failed).await.expect("the wake URL was not called");
+    tokio::time::timeout(crate::harness::TIME_LIMIT, failed).await.expect("the wake URL was not called");
     let told = doctor().await;
     let found = told["findings"].as_array().unwrap().iter().find(|it| it["check"] == "agent").cloned().unwrap();
     let text = found["text"].as_str().unwrap();
@@ -103,7 +103,7 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::harness::PATIENCE, settled).await.expect("the wake stays pending");
+    tokio::time::timeout(crate::harness::TIME_LIMIT, settled).await.expect("the wake stays pending");
     assert_eq!(doctor().await["ok"], true);
     plane.finish().await;
 }

@@ -6,7 +6,7 @@ use frontdesk::config::Config;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::harness::{Harness, PATIENCE, Reply};
+use crate::harness::{Harness, Reply, TIME_LIMIT};
 
 pub(crate) struct Plane {
     pub(crate) harness: Harness,
@@ -163,7 +163,7 @@ impl Listener {
                 }
                 continue; // a keep-alive comment
             }
-            let chunk = timeout(PATIENCE, self.response.chunk()).await.expect("no event came").ok().flatten()?;
+            let chunk = timeout(TIME_LIMIT, self.response.chunk()).await.expect("no event came").ok().flatten()?;
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::harness::PATIENCE;
+use crate::harness::TIME_LIMIT;
 use crate::plane::{Plane, class};
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn rule_31_status_is_active_idle_asleep_or_unknown() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, left).await.expect("the stream stays registered");
+    timeout(TIME_LIMIT, left).await.expect("the stream stays registered");
     assert_eq!(plane.status("alice").await, "asleep");
     plane.finish().await;
 }
@@ -258,7 +258,7 @@ async fn rule_11_a_message_reported_as_pushed_is_in_the_stream() {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, left).await.expect("the stream stays registered");
+        timeout(TIME_LIMIT, left).await.expect("the stream stays registered");
     }
     plane.finish().await;
 }
@@ -303,7 +303,7 @@ async fn a_client_that_hangs_up_within_a_message_finds_it_and_the_next_one_in_it
     plane.deliver("alice", &plane.augment(&large)).await.expect(200);
     let mut cut = ask_for_stream(&plane, "alice").await;
     let mut part = vec![0; 100_000];
-    timeout(PATIENCE, cut.read_exact(&mut part)).await.expect("the stream did not begin").unwrap();
+    timeout(TIME_LIMIT, cut.read_exact(&mut part)).await.expect("the stream did not begin").unwrap();
     assert!(String::from_utf8_lossy(&part).contains("event: message"), "the message has begun");
     drop(cut);
     plane.deliver("alice", &plane.augment("after the cut")).await.expect(200);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::harness::{GatewayAccount, Harness, PATIENCE};
+use crate::harness::{GatewayAccount, Harness, TIME_LIMIT};
 use crate::plane::Plane;
 
 /// An example agent that answers every message.
@@ -42,7 +42,7 @@ async fn wake_up(
         })
     });
     transport.set_inbound_handler(handler);
-    timeout(PATIENCE, transport.connect()).await.expect("timed out").expect("connecting failed");
+    timeout(TIME_LIMIT, transport.connect()).await.expect("timed out").expect("connecting failed");
     (transport, told)
 }
 
@@ -68,9 +68,9 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     assert_eq!(by_connector(&told, "inbox")["delivery_skipped"], true);
 
     // The server calls the wake URL, B connects and gets the message.
-    timeout(PATIENCE, listener.called()).await.expect("the wake URL was not called");
+    timeout(TIME_LIMIT, listener.called()).await.expect("the wake URL was not called");
     let (bob, mut received) = wake_up(&plane.harness, &account).await;
-    let event = timeout(PATIENCE, received.recv()).await.expect("timed out").unwrap();
+    let event = timeout(TIME_LIMIT, received.recv()).await.expect("timed out").unwrap();
     assert_eq!(event.text, "are you there?");
     assert_eq!(event.source.user_name.as_deref(), Some("alice"));
     let delivery = event.delivery.as_ref().expect("the event has no delivery metadata");
@@ -80,7 +80,7 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     // B is awake now: a wake is confirmed, a delivery is pushed, a question is answered.
     let woken = plane.wake("bob", json!({ "context": "look up" })).await.expect(200);
     assert_eq!((&woken["woken"], &woken["session_id"]), (&json!(true), &json!("bob")));
-    assert_eq!(timeout(PATIENCE, received.recv()).await.expect("timed out").unwrap().text, "look up");
+    assert_eq!(timeout(TIME_LIMIT, received.recv()).await.expect("timed out").unwrap().text, "look up");
     let mut ask = plane.augment("what is two and two?");
     ask["meta"]["correlation_id"] = json!("q-1");
     ask["meta"]["origin"] = origin;

@@ -80,7 +80,7 @@ async fn after_a_restart_wake_calls_continue_until_the_agent_connects() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::harness::PATIENCE, settled)
+    tokio::time::timeout(crate::harness::TIME_LIMIT, settled)
         .await
         .expect("the wake URL is called although the agent has connected");
     drop((stream, desk)); // releases the data folder

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::harness::{GatewayAccount, Harness, PATIENCE};
+use super::harness::{GatewayAccount, Harness, TIME_LIMIT};
 use super::sink::Sink;
 
 /// An agent with its jobs, its provider and, if it has an address, its webhook.
@@ -95,7 +95,7 @@ impl Agent {
 
     /// Waits for the next run.
     async fn ran(&mut self) -> String {
-        timeout(PATIENCE, self.ran.recv()).await.expect("no job ran").unwrap()
+        timeout(TIME_LIMIT, self.ran.recv()).await.expect("no job ran").unwrap()
     }
 
     async fn armed(&self) -> Vec<(String, String)> {
@@ -120,7 +120,7 @@ impl Agent {
                 tokio::task::yield_now().await;
             }
         };
-        let Ok(armed) = timeout(PATIENCE, waiting).await else {
+        let Ok(armed) = timeout(TIME_LIMIT, waiting).await else {
             panic!("armed {:?}, wanted {:?}", self.armed().await, self.wanted())
         };
         armed
@@ -167,7 +167,7 @@ async fn fired(harness: &Harness, instance: &str, job: &str, count: usize) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("the job was not fired");
+    timeout(TIME_LIMIT, waiting).await.expect("the job was not fired");
 }
 
 #[tokio::test]
@@ -305,20 +305,20 @@ async fn an_agent_without_an_address_can_use_cron() {
     let (handler, mut took) = taker(agent.provider.clone());
     let socket = transport(&harness, &account);
     socket.set_inbound_handler(handler);
-    timeout(PATIENCE, socket.connect()).await.expect("timed out").expect("connecting failed");
+    timeout(TIME_LIMIT, socket.connect()).await.expect("timed out").expect("connecting failed");
     assert_eq!(agent.ran().await, "tea");
-    assert_eq!(timeout(PATIENCE, took.recv()).await.unwrap(), Some(true));
+    assert_eq!(timeout(TIME_LIMIT, took.recv()).await.unwrap(), Some(true));
     agent.in_step(Some(first)).await;
     // Fired while the agent is connected.
     agent.provider.put(Job::new("once", Timing::At { time: in_ms(100) }, now())).await.unwrap();
     assert_eq!(agent.ran().await, "once");
-    assert_eq!(timeout(PATIENCE, took.recv()).await.unwrap(), Some(true));
+    assert_eq!(timeout(TIME_LIMIT, took.recv()).await.unwrap(), Some(true));
     let all_acked = async {
         while harness.mail(&account).await.iter().any(|row| row["state"] != "acked") {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, all_acked).await.expect("both fires are acked");
+    timeout(TIME_LIMIT, all_acked).await.expect("both fires are acked");
     assert_eq!(harness.mail(&account).await.len(), 2);
     socket.disconnect().await;
     harness.finish().await;
@@ -433,7 +433,7 @@ async fn the_webhook_checks_the_token_before_the_job() {
     // The server's real key is not trusted here: its fire is refused and stays armed.
     scene.agent.provider.put(recurring("tea", 600, now())).await.unwrap();
     let refused = async { while scene.harness.metric("frontdesk_alarm_tries_total{why=\"refused\"}").await == 0 {} };
-    timeout(PATIENCE, refused).await.expect("the server's fire was not refused");
+    timeout(TIME_LIMIT, refused).await.expect("the server's fire was not refused");
     assert_eq!(scene.agent.armed().await.len(), 1);
     assert!(scene.agent.ran.try_recv().is_err(), "a refused fire ran");
     scene.finish().await;

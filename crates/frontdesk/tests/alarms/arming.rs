@@ -57,7 +57,7 @@ impl Scene {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(super::harness::PATIENCE, waiting).await.expect("the history is too short")
+        tokio::time::timeout(super::harness::TIME_LIMIT, waiting).await.expect("the history is too short")
     }
 }
 

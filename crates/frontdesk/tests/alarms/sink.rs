@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-use super::harness::PATIENCE;
+use super::harness::TIME_LIMIT;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Fire {
@@ -88,7 +88,9 @@ impl Sink {
                 came.await;
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{} of {count} fires received", self.fires().len()))
+        timeout(TIME_LIMIT, waiting)
+            .await
+            .unwrap_or_else(|_| panic!("{} of {count} fires received", self.fires().len()))
     }
 }
 

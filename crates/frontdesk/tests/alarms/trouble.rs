@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::harness::{Harness, PATIENCE, Reply};
+use super::harness::{Harness, Reply, TIME_LIMIT};
 use super::sink::{Sink, now_ms};
 
 /// Limit for concurrent fires to one host.
@@ -70,7 +70,7 @@ impl Agent<'_> {
 
     async fn none_armed(&self) {
         let waiting = async { while !self.armed().await.is_empty() {} };
-        timeout(PATIENCE, waiting).await.expect("some alarms stay armed");
+        timeout(TIME_LIMIT, waiting).await.expect("some alarms stay armed");
     }
 
     async fn history(&self, job: &str) -> Vec<Value> {
@@ -88,7 +88,7 @@ impl Agent<'_> {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{job} has no result"))
+        timeout(TIME_LIMIT, waiting).await.unwrap_or_else(|_| panic!("{job} has no result"))
     }
 }
 
@@ -204,7 +204,7 @@ async fn faulty_hosts_do_not_delay_others() {
     sink.wait(100).await;
     assert!(!hosts[0].1.was_left(), "the good host waited for the hanging one");
     for (manner, host) in &hosts {
-        let asked = timeout(PATIENCE, host.asked.notified()).await;
+        let asked = timeout(TIME_LIMIT, host.asked.notified()).await;
         assert!(asked.is_ok(), "{manner:?} was never called");
     }
     for (_, host) in &hosts {
@@ -276,7 +276,7 @@ async fn a_tenant_with_many_hanging_hosts_does_not_delay_another() {
     }
     clock.advance_ms(2_000);
     for host in &hosts[..8] {
-        timeout(PATIENCE, host.asked.notified()).await.expect("the host was not called");
+        timeout(TIME_LIMIT, host.asked.notified()).await.expect("the host was not called");
     }
     small.arm("alone", &iso(clock.now_ms()), &quick.url).await;
     quick.wait(1).await;
@@ -642,7 +642,7 @@ async fn concurrent_scheduler_calls_fire_an_alarm_once() {
     let first = tokio::spawn(scheduler_call("t1", "tea", FAR).request(&harness).send());
     sink.wait(1).await;
     // The second must be answered while the first is in progress; if it fires too, the sink holds it.
-    let second = timeout(PATIENCE, scheduler_call("t2", "tea", FAR).say(&harness)).await;
+    let second = timeout(TIME_LIMIT, scheduler_call("t2", "tea", FAR).say(&harness)).await;
     let fires = sink.fires().len();
     sink.release();
     assert_eq!(first.await.unwrap().unwrap().status(), 200);

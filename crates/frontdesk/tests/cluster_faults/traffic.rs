@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::process::{Api, Desk, Dice, GatewayAccount, Received, Socket, person, until};
 
 /// Until all is delivered again after a fault. It is printed how long it took.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// What the gateway of one instance received, over all its sockets.
 #[derive(Default)]
@@ -160,7 +160,7 @@ impl Traffic {
                 if matches!(tokio::time::timeout(Duration::from_secs(15), posting).await, Ok(Ok(_))) {
                     break;
                 }
-                assert!(began.elapsed() < PATIENCE, "{what}: desk-{number} accepts nothing\n{}", logs(desks));
+                assert!(began.elapsed() < TIME_LIMIT, "{what}: desk-{number} accepts nothing\n{}", logs(desks));
                 sleep(Duration::from_millis(50)).await;
             }
         }
@@ -170,7 +170,7 @@ impl Traffic {
             sleep(Duration::from_millis(100)).await;
             (run.posted.load(Ordering::SeqCst) > last).then_some(())
         };
-        until(&format!("{what}: posters go on"), PATIENCE, arrived).await;
+        until(&format!("{what}: posters go on"), TIME_LIMIT, arrived).await;
         let wrong = run.wrong.lock().unwrap().first().cloned();
         assert_eq!(wrong, None, "{what}\n{}", logs(desks));
         println!("{what}: all servers accept again after {} ms", (accepted - began).as_millis());
@@ -193,7 +193,7 @@ impl Traffic {
     pub(crate) async fn flows(&self, messages: u64) {
         let before = self.run.posted.load(Ordering::SeqCst);
         let posted = async || (self.run.posted.load(Ordering::SeqCst) >= before + messages).then_some(());
-        until("messages are accepted", PATIENCE, posted).await;
+        until("messages are accepted", TIME_LIMIT, posted).await;
     }
 
     /// No more is posted. All that was accepted arrives, once and in order.
@@ -207,7 +207,7 @@ impl Traffic {
             let waits = |it: &serde_json::Value| it["instance"] != "probe" && it["waiting"] != 0;
             (!all["instances"].as_array()?.iter().any(waits)).then_some(())
         };
-        until("all mail is acked", PATIENCE, none_waits).await;
+        until("all mail is acked", TIME_LIMIT, none_waits).await;
         let drained = ended.elapsed();
         for (gateway, id) in &posted {
             if !run.books[*gateway].lock().unwrap().buffer_ids.contains_key(id) {

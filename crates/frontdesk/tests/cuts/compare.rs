@@ -98,7 +98,7 @@ async fn compare_alarms(scene: &Scene) {
             }
         }
     };
-    timeout(PATIENCE, firing).await.expect("an alarm that was revived was not fired");
+    timeout(TIME_LIMIT, firing).await.expect("an alarm that was revived was not fired");
     // Those that an external scheduler called: fired with their row, or armed as before.
     let mut called = 0;
     for job in (0..scene.cuts_of("POST /api/agent-cron/relay")).map(|n| format!("called-{n}").into()) {

@@ -30,7 +30,7 @@ pub(crate) use socket::{Frame, Socket, hello, outbound};
 pub(crate) use source::Source;
 
 /// Time limit of every wait; the awaited event normally comes much sooner.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// In the refusal of a server that does not know whether its directory is the newest.
 const STORE_IS_AWAY: &str = "has not reached its database";
@@ -177,7 +177,7 @@ impl Harness {
         let client = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .read_timeout(PATIENCE * 2) // not of a whole response: some tests read a stream for minutes
+            .read_timeout(TIME_LIMIT * 2) // not of a whole response: some tests read a stream for minutes
             .pool_idle_timeout(Duration::from_secs(30)) // the server closes idle connections after 75 s
             .build()
             .unwrap();
@@ -237,7 +237,7 @@ impl Harness {
             let (last, waited) = &mut *self.waited.lock().unwrap();
             *waited += last.elapsed().min(LOOK_EVERY); // what others wait for at the same time counts once
             *last = Instant::now();
-            assert!(*waited < PATIENCE, "the server did not reach its store for {waited:?} of this test");
+            assert!(*waited < TIME_LIMIT, "the server did not reach its store for {waited:?} of this test");
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -297,7 +297,7 @@ impl Harness {
                 assert!(read > 0, "incomplete response: {:?}", String::from_utf8_lossy(&answer));
             }
         };
-        timeout(PATIENCE, reading).await.expect("no response");
+        timeout(TIME_LIMIT, reading).await.expect("no response");
         writing.abort();
         let text = String::from_utf8_lossy(&answer);
         text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no status in {text}"))
@@ -458,7 +458,7 @@ impl Harness {
                 missing.retain(|word| !came[from..].contains(word));
             }
         };
-        let in_time = timeout(PATIENCE, reading).await.is_ok();
+        let in_time = timeout(TIME_LIMIT, reading).await.is_ok();
         assert!(in_time, "{words:?} were not all received: {came}");
         came
     }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_websockets::{ClientBuilder, CloseCode, MaybeTlsStream, Message, WebSocketStream};
 
-use super::PATIENCE;
+use super::TIME_LIMIT;
 
 const FRAME_MAX_BYTES: usize = 1 << 20;
 
@@ -85,7 +85,7 @@ impl Socket {
         if let Some((name, value)) = header {
             builder = builder.add_header(name, value.parse().unwrap()).unwrap();
         }
-        let dialed = timeout(PATIENCE, builder.connect()).await.expect("the upgrade timed out");
+        let dialed = timeout(TIME_LIMIT, builder.connect()).await.expect("the upgrade timed out");
         let (stream, _) = dialed.map_err(|error| error.to_string())?;
         let (lines, frames) = (Lines::new(FRAME_MAX_BYTES), VecDeque::new());
         let (sink, stream) = stream.split();
@@ -97,7 +97,7 @@ impl Socket {
     // ---- sending -------------------------------------------------------------------------
 
     pub(crate) async fn say(&mut self, message: Message) {
-        timeout(PATIENCE, self.sink.send(message)).await.expect("the server does not read").unwrap();
+        timeout(TIME_LIMIT, self.sink.send(message)).await.expect("the server does not read").unwrap();
     }
 
     /// Sends one message with exactly this text.
@@ -112,7 +112,7 @@ impl Socket {
 
     /// The same, if the server may have closed the socket already.
     pub(crate) async fn try_text(&mut self, text: impl Into<String>) {
-        let _ = timeout(PATIENCE, self.sink.send(Message::text(text.into()))).await;
+        let _ = timeout(TIME_LIMIT, self.sink.send(Message::text(text.into()))).await;
     }
 
     /// Sends hello and returns the descriptor.
@@ -165,7 +165,7 @@ impl Socket {
                 }
             }
         };
-        let found = timeout(PATIENCE, waiting).await;
+        let found = timeout(TIME_LIMIT, waiting).await;
         match found.ok() {
             Some(Some(frame)) => frame,
             Some(None) => panic!("closed with {:?} while waiting for {what}; unread: {:?}", self.ended, self.frames),
@@ -228,7 +228,7 @@ impl Socket {
     /// Waits for the close; returns its code and reason.
     pub(crate) async fn closed(&mut self) -> (u16, String) {
         let ending = async { while self.read().await {} };
-        let in_time = timeout(PATIENCE, ending).await.is_ok();
+        let in_time = timeout(TIME_LIMIT, ending).await.is_ok();
         assert!(in_time, "the socket stays open; unread: {:?}", self.frames);
         self.ended.clone().unwrap()
     }

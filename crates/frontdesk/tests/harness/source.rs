@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::PATIENCE;
+use super::TIME_LIMIT;
 
 pub(crate) struct Source {
     pub(crate) url: String,
@@ -62,7 +62,7 @@ impl Source {
 
     /// Waits for a request.
     pub(crate) async fn asked(&self) {
-        timeout(PATIENCE, self.asked.acquire()).await.expect("no request received").unwrap().forget();
+        timeout(TIME_LIMIT, self.asked.acquire()).await.expect("no request received").unwrap().forget();
     }
 
     pub(crate) fn was_asked(&self) -> bool {

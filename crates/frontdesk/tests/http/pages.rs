@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
-use crate::harness::{Harness, PATIENCE, Reply};
+use crate::harness::{Harness, Reply, TIME_LIMIT};
 
 /// The cookie that a response sets, as a request header.
 fn cookie_of(reply: &Reply) -> String {
@@ -111,7 +111,7 @@ async fn a_link_is_opened_wholly_or_not_at_all() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, has_all).await.expect("a link was used up without a session");
+    timeout(TIME_LIMIT, has_all).await.expect("a link was used up without a session");
     assert_eq!(tokens().await, before + links.len());
     assert!(used > 0, "no client hung up late enough");
     harness.finish().await;
@@ -163,7 +163,7 @@ async fn a_request_head_that_never_ends_is_closed() {
     let mut stream = TcpStream::connect(harness.url.trim_start_matches("http://")).await.unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: desk\r\nX-Slow: ").await.unwrap();
     let mut rest = Vec::new();
-    let ended = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+    let ended = timeout(TIME_LIMIT, stream.read_to_end(&mut rest)).await;
     assert!(ended.is_ok(), "the connection was left open");
     assert!(!rest.starts_with(b"HTTP/1.1 2"), "{:?}", String::from_utf8_lossy(&rest));
     harness.finish().await;

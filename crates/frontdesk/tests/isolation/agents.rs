@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::harness::{Frame, PATIENCE, Socket};
+use crate::harness::{Frame, Socket, TIME_LIMIT};
 use crate::scenario::{Said, Scenario};
 
 pub(crate) struct Agent {
@@ -74,7 +74,7 @@ impl Scenario {
                 join_all(self.agents.iter_mut().filter(is_due).map(Agent::receive)).await;
             }
         };
-        timeout(PATIENCE, quiet).await.expect("deliveries are still waiting");
+        timeout(TIME_LIMIT, quiet).await.expect("deliveries are still waiting");
     }
 
     /// Every agent got exactly what the reference delivers, once.
@@ -224,7 +224,8 @@ impl Scenario {
             let send = json!({ "op": "send", "chat_id": self.world.channels[0], "content": end });
             assert_eq!(self.agents[agent].socket.act(send).await["success"], true);
             let ended = self.homes[home].stream.wait_for(|text| text.contains(&end));
-            let text = timeout(PATIENCE, ended).await.expect("the stream timed out").expect("the stream ended").clone();
+            let text =
+                timeout(TIME_LIMIT, ended).await.expect("the stream timed out").expect("the stream ended").clone();
             self.check_no_marks(home, &text, "the live chat");
         }
     }

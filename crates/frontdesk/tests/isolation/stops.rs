@@ -5,7 +5,7 @@ use frontdesk_wire::{session_aliases, turn_names};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::harness::PATIENCE;
+use crate::harness::TIME_LIMIT;
 use crate::scenario::{Said, Scenario};
 use crate::talk::say;
 
@@ -99,7 +99,7 @@ impl Scenario {
                 self.receive().await;
             }
         };
-        timeout(PATIENCE, coming).await.expect("an interrupt is missing");
+        timeout(TIME_LIMIT, coming).await.expect("an interrupt is missing");
         for (home, running) in due.into_iter().enumerate() {
             for at in self.surplus(home) {
                 assert!(running.contains(&at), "{} was interrupted, not one of {running:?}", self.agents[at].name);

@@ -29,7 +29,7 @@ pub(crate) const TENANT: &str = "home";
 /// Time limit of a start, which is long for machines that compile at the same time.
 const START_TIME: Duration = Duration::from_mins(1);
 /// Time limit of an answer. Long, because it costs nothing where all is well.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 /// How often a condition without notification is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -144,7 +144,12 @@ pub(crate) fn signal(process: u32, name: &str) {
 }
 
 fn client() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().timeout(PATIENCE).pool_idle_timeout(Duration::from_secs(30)).build().unwrap()
+    reqwest::Client::builder()
+        .no_proxy()
+        .timeout(TIME_LIMIT)
+        .pool_idle_timeout(Duration::from_secs(30))
+        .build()
+        .unwrap()
 }
 
 // ---- its APIs ---------------------------------------------------------------------------------
@@ -199,7 +204,7 @@ impl Api {
             let (status, body) = self.ask(method.clone(), path, bearer, body).await.unwrap();
             (status != 503).then_some((status, body))
         };
-        until(path, PATIENCE, answered).await
+        until(path, TIME_LIMIT, answered).await
     }
 
     async fn expect(&self, expected: u16, method: Method, path: &str, bearer: &str, body: Option<&Value>) -> Value {
@@ -252,7 +257,7 @@ impl Api {
         loop {
             match self.try_post(chat, user, id, text).await {
                 Ok(answer) => return answer,
-                Err(error) if error.to_string().starts_with("503") && began.elapsed() < PATIENCE => {
+                Err(error) if error.to_string().starts_with("503") && began.elapsed() < TIME_LIMIT => {
                     sleep(LOOK_EVERY).await;
                 }
                 Err(error) => panic!("{id}: {error:#}"),
@@ -352,10 +357,10 @@ impl Socket {
         let uri: http::Uri = format!("{}/relay", url.replacen("http", "ws", 1)).parse()?;
         let bearer = format!("Bearer {}", token::mint(&account.gateway, &Secret::new(account.secret.as_str()), 0));
         let builder = ClientBuilder::from_uri(uri).add_header(http::header::AUTHORIZATION, bearer.parse()?)?;
-        let (stream, _) = timeout(PATIENCE, builder.connect()).await??;
+        let (stream, _) = timeout(TIME_LIMIT, builder.connect()).await??;
         let mut socket = Self { stream, lines: Lines::new(1 << 20), frames: VecDeque::new() };
         socket.say(&GatewayLine::Hello { platform: "relay", bot_id: "", ready: false }.line()).await?;
-        match timeout(PATIENCE, socket.receive()).await? {
+        match timeout(TIME_LIMIT, socket.receive()).await? {
             Received::Frame(frame) if frame["type"] == "descriptor" => Ok(socket),
             other => bail!("no descriptor: {other:?}"),
         }
@@ -428,7 +433,7 @@ impl Socket {
     pub(crate) async fn take(&mut self, count: usize) -> Vec<String> {
         let mut taken = Vec::new();
         while taken.len() < count {
-            let next = self.row(PATIENCE).await;
+            let next = self.row(TIME_LIMIT).await;
             let (buffer_id, message_id) = next.unwrap_or_else(|| panic!("only {taken:?} of {count} received"));
             self.ack(&buffer_id).await.unwrap();
             taken.push(message_id);

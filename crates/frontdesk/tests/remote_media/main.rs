@@ -21,7 +21,7 @@ use frontdesk_testkit::folder::{files, holds};
 use frontdesk_wire::{MessageEvent, MessageId, Secret, Source};
 use serde_json::{Value, json};
 
-use harness::{GatewayAccount, Harness, PATIENCE, Reply};
+use harness::{GatewayAccount, Harness, Reply, TIME_LIMIT};
 use platform::{FileChat, PLATFORM, Plan};
 
 const TOKEN: &str = "token-of-the-file-bot";
@@ -119,7 +119,7 @@ impl Scene {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, asked).await.expect("the platform was not asked");
+        tokio::time::timeout(TIME_LIMIT, asked).await.expect("the platform was not asked");
     }
 }
 

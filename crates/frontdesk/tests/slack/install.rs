@@ -74,7 +74,7 @@ async fn workspaces_install_the_app_and_each_is_served_with_its_own_token() {
     desk.inbound().inlet("slack", &bot).changed(Change::grant_ended("workspace:T2".into(), &old)).await.unwrap();
     assert_eq!(of_ben.act(send("C2", "and here", None)).await["success"], true);
     scene.act(json!({"act": "uninstall", "team": "T2"}));
-    timeout(PATIENCE, until_granted(&scene, &["T1"]))
+    timeout(TIME_LIMIT, until_granted(&scene, &["T1"]))
         .await
         .expect("the token of a workspace that removed the app is kept");
     let refused = of_ben.act(send("C2", "gone", None)).await;
@@ -99,7 +99,7 @@ async fn an_installation_is_completed_if_the_browser_disconnects() {
     let is_asked = |scene: &Scene| (!scene.calls("oauth.v2.access").is_empty()).then_some(());
     scene.until("the code is used", is_asked).await; // before that nothing has begun
     drop(browser);
-    timeout(PATIENCE, until_granted(&scene, &["T2"])).await.expect("the code was used, and its token is lost");
+    timeout(TIME_LIMIT, until_granted(&scene, &["T2"])).await.expect("the code was used, and its token is lost");
     scene.finish().await;
 }
 
@@ -129,7 +129,7 @@ async fn a_workspace_comes_and_goes_while_a_socket_is_open() {
     scene.say("C2", "UZOE", "<@UBOT2> hello");
     assert_eq!(of_ben.event().await.text(), "hello");
     scene.act(json!({"act": "uninstall", "team": "T2"}));
-    timeout(PATIENCE, until_granted(&scene, &[])).await.expect("the token is kept");
+    timeout(TIME_LIMIT, until_granted(&scene, &[])).await.expect("the token is kept");
     let refused = of_ben.act(send("C2", "are you there?", None)).await;
     assert!(refused["error"].as_str().unwrap().contains("no workspace has installed"), "{refused}");
     scene.finish().await;

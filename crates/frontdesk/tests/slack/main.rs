@@ -13,7 +13,7 @@ mod interactions;
 
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_testkit::fakes::slack::{FakeSlack, Server, signature};
-use harness::{GatewayAccount, Harness, PATIENCE, Reply, Socket};
+use harness::{GatewayAccount, Harness, Reply, Socket, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -127,7 +127,7 @@ impl Scene {
     /// Waits until the fake shows what is looked for.
     async fn until<T>(&self, what: &str, mut probe: impl FnMut(&Self) -> Option<T>) -> T {
         let found = self.server.fake.wait_for(|_| probe(self));
-        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("not seen: {what}"))
+        timeout(TIME_LIMIT, found).await.unwrap_or_else(|_| panic!("not seen: {what}"))
     }
 
     /// What Slack got in return for something that it told.

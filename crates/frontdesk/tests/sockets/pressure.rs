@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_websockets::{ClientBuilder, MaybeTlsStream, Message, WebSocketStream};
 
-use crate::harness::{GatewayAccount, Harness, PATIENCE, Source, hello, outbound};
+use crate::harness::{GatewayAccount, Harness, Source, TIME_LIMIT, hello, outbound};
 use crate::{expect_done, expect_too_many, send_burst, send_slow};
 
 const PAUSED: &str = "frontdesk_reads_paused_total";
@@ -40,7 +40,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what}"));
+    timeout(TIME_LIMIT, waiting).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
 /// Sends all lines and reads nothing until the server stops reading; then every answer must arrive.
@@ -74,7 +74,7 @@ async fn send_without_reading(
             answers += message.as_text().unwrap_or_default().matches(answer).count();
         }
     };
-    timeout(PATIENCE * 3, reading).await.expect("not all lines were answered");
+    timeout(TIME_LIMIT * 3, reading).await.expect("not all lines were answered");
     drop(saying.await.unwrap());
 }
 

@@ -17,7 +17,7 @@ mod webhook;
 
 use frontdesk::app::FIRST_TENANT;
 use frontdesk_testkit::fakes::telegram::{FakeTelegram, Limits, Server};
-use harness::{GatewayAccount, Harness, PATIENCE, Socket};
+use harness::{GatewayAccount, Harness, Socket, TIME_LIMIT};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -104,7 +104,7 @@ impl Scene {
     /// Waits until the fake shows what is looked for.
     async fn until<T>(&self, what: &str, mut probe: impl FnMut(&Self) -> Option<T>) -> T {
         let found = self.server.fake.wait_for(|_| probe(self));
-        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("not seen: {what}"))
+        timeout(TIME_LIMIT, found).await.unwrap_or_else(|_| panic!("not seen: {what}"))
     }
 
     /// Ends the scene; what was sent must be as the Bot API describes it.

@@ -39,7 +39,7 @@ pub(crate) const HIDDEN: u64 = 1_100_000_000_000_000_103;
 pub(crate) const MUTE: u64 = 1_100_000_000_000_000_104;
 pub(crate) const OTHER: u64 = 1_100_000_000_000_000_105;
 const BASE: &str = "http://127.0.0.1:9/api/v10";
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// Calls of the API go to the fake without a socket.
 struct ToFake {
@@ -291,17 +291,17 @@ impl Scene {
             let sessions = fake.sessions(Some(BOT));
             (!sessions.as_array().unwrap().iter().any(|it| it["is_connected"] == true)).then_some(())
         };
-        timeout(PATIENCE, self.fake.wait_for(gone)).await.expect("the socket stays open");
+        timeout(TIME_LIMIT, self.fake.wait_for(gone)).await.expect("the socket stays open");
     }
 
     /// How the listener ended by itself.
     pub(crate) async fn ended(&mut self) -> ListenEnd {
-        timeout(PATIENCE, self.task.take().unwrap()).await.expect("it goes on").unwrap()
+        timeout(TIME_LIMIT, self.task.take().unwrap()).await.expect("it goes on").unwrap()
     }
 
     pub(crate) async fn connected_after(&self, call: u64, count: usize) {
         let is_there = |fake: &FakeDiscord| (connects(&fake.calls_after(call)).len() >= count).then_some(());
-        timeout(PATIENCE, self.fake.wait_for(is_there)).await.expect("the bot does not connect");
+        timeout(TIME_LIMIT, self.fake.wait_for(is_there)).await.expect("the bot does not connect");
     }
 
     /// Waits until a socket was accepted.
@@ -309,7 +309,7 @@ impl Scene {
         let is_dialled = |fake: &FakeDiscord| {
             fake.calls_after(call).iter().any(|call| call.method == "gateway connect").then_some(())
         };
-        timeout(PATIENCE, self.fake.wait_for(is_dialled)).await.expect("the bot does not dial");
+        timeout(TIME_LIMIT, self.fake.wait_for(is_dialled)).await.expect("the bot does not dial");
     }
 
     /// `identify` and `resume`, in order.
@@ -351,7 +351,7 @@ impl Scene {
 
     async fn wait(&self, what: &str, is_so: impl Fn(&Records) -> bool) {
         let mut changes = self.inlet.changes.subscribe();
-        let waited = timeout(PATIENCE, async {
+        let waited = timeout(TIME_LIMIT, async {
             while !is_so(&self.inlet.records.lock().unwrap()) {
                 changes.changed().await.unwrap();
             }

@@ -18,7 +18,7 @@ const ANN: u64 = 1_100_000_000_000_000_011;
 const GUILD: u64 = 1_100_000_000_000_000_100;
 const GENERAL: u64 = 1_100_000_000_000_000_101;
 const SHARDS: u64 = 4;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 struct OneDesk {
     desk: Arc<Desk>,
@@ -93,7 +93,7 @@ impl Shared {
 
     async fn connected(&self, how: &str, count: usize) {
         let is_there = |_: &FakeDiscord| (self.connects(how) >= count).then_some(());
-        tokio::time::timeout(PATIENCE, self.server.fake.wait_for(is_there)).await.unwrap();
+        tokio::time::timeout(TIME_LIMIT, self.server.fake.wait_for(is_there)).await.unwrap();
     }
 }
 
@@ -112,7 +112,7 @@ async fn received(desk: &Desk, count: u64) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let texts = tokio::time::timeout(PATIENCE, all).await.expect("not all was received");
+    let texts = tokio::time::timeout(TIME_LIMIT, all).await.expect("not all was received");
     assert_eq!(texts, (1..=count).collect::<Vec<_>>());
 }
 

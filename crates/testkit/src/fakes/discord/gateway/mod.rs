@@ -193,8 +193,8 @@ pub(super) fn disconnected(state: &mut State, now_ms: u64, connection: u64, code
 
 /// Sockets without heartbeats are closed. Sessions that were not resumed are forgotten.
 pub(super) fn tick(state: &mut State, now_ms: u64) {
-    let patience_ms = state.gateway.settings.heartbeat_interval_ms * 3 / 2 + 1_000;
-    let late = |connection: &Connection| !connection.is_over && connection.last_beat_ms + patience_ms < now_ms;
+    let time_limit_ms = state.gateway.settings.heartbeat_interval_ms * 3 / 2 + 1_000;
+    let late = |connection: &Connection| !connection.is_over && connection.last_beat_ms + time_limit_ms < now_ms;
     let ids: Vec<u64> =
         state.gateway.connections.iter().filter(|(_, connection)| late(connection)).map(|(id, _)| *id).collect();
     for id in ids {
