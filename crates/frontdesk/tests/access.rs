@@ -214,9 +214,9 @@ async fn an_instance_id_has_one_owner_per_server() {
     let alarm = json!({ "job_id": "j", "fire_at": "2099-01-01T00:00:00Z", "agent_callback_url": "relay:" });
     assert_eq!(harness.post("/api/agent-cron/provision", &bearer, &alarm).await.error(403), taken);
     let link = json!({ "platform": "relay", "user_id": "u", "tenant": "other", "instance": "theirs" });
-    let told = harness.admin("POST", "/bindings", &link).await;
-    assert_eq!(told.problem(409), "conflict");
-    assert!(told.text().contains(FIRST_TENANT), "the operator may see the owner: {}", told.text());
+    let response = harness.admin("POST", "/bindings", &link).await;
+    assert_eq!(response.problem(409), "conflict");
+    assert!(response.text().contains(FIRST_TENANT), "the operator may see the owner: {}", response.text());
     harness.post("/relay/provision", &identity, &ask("mine", "mine")).await.expect(200);
     harness.finish().await;
 }
@@ -369,8 +369,8 @@ async fn a_database_with_shared_numbers_is_refused_and_repaired() {
     let Err(refused) = Frontdesk::open(&config).await else { panic!("the server started") };
     let text = format!("{refused:#}");
     assert!(text.contains("home/ours") && text.contains("other/theirs") && text.contains("doctor --repair"), "{text}");
-    let told = frontdesk::app::repair(&config).unwrap();
-    assert!(told.iter().any(|line| line.contains("2 messages were moved")), "{told:?}");
+    let report = frontdesk::app::repair(&config).unwrap();
+    assert!(report.iter().any(|line| line.contains("2 messages were moved")), "{report:?}");
     assert!(frontdesk::app::repair(&config).unwrap().is_empty(), "once");
 
     let harness = Harness::again(folder, |_| {}).await;
@@ -441,7 +441,7 @@ async fn the_doctor_names_a_wake_url_that_keeps_failing() {
     let ask = json!({ "gatewayId": "sleeper", "platform": "relay", "wakeUrl": url });
     harness.post("/relay/provision", &account.identity, &ask).await.expect(200);
     harness.say(&account, "c", "wake up").await;
-    let told = async {
+    let report = async {
         loop {
             let found = harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
             if found["ok"] == false {
@@ -449,8 +449,8 @@ async fn the_doctor_names_a_wake_url_that_keeps_failing() {
             }
         }
     };
-    let told = timeout(TIME_LIMIT, told).await.expect("the doctor reported nothing");
-    assert!(told.contains("home/sleeper: 1 messages waiting, the wake URL keeps failing"), "{told}");
+    let report = timeout(TIME_LIMIT, report).await.expect("the doctor reported nothing");
+    assert!(report.contains("home/sleeper: 1 messages waiting, the wake URL keeps failing"), "{report}");
     let socket = harness.socket(&account).await; // the agent connects by itself
     assert_eq!(harness.admin("GET", "/doctor", &Value::Null).await.expect(200)["ok"], true);
     drop(socket);

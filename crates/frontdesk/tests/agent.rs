@@ -217,7 +217,7 @@ async fn a_problem_that_an_agent_reports_is_told_to_the_operator() {
     let harness = Harness::open().await;
     let account = harness.add_gateway("agent").await;
     let (transport, _taken) = connected(&harness, &account).await;
-    let told = async |wanted: bool| {
+    let wait_for_report = async |wanted: bool| {
         let reached = async {
             loop {
                 let found = harness.admin("GET", "/doctor", &json!({})).await.expect(200);
@@ -231,11 +231,11 @@ async fn a_problem_that_an_agent_reports_is_told_to_the_operator() {
         timeout(TIME_LIMIT, reached).await.expect("doctor does not tell it");
     };
     transport.report(Some("the model\u{1b}[31m is gone")).await.unwrap();
-    told(false).await;
+    wait_for_report(false).await;
     transport.report(Some("the\n model is gone")).await.unwrap();
-    told(true).await;
+    wait_for_report(true).await;
     transport.report(None).await.unwrap();
-    told(false).await;
+    wait_for_report(false).await;
     harness.finish().await;
 }
 
@@ -301,9 +301,9 @@ async fn the_in_memory_transport_behaves_like_the_socket() {
     transport.set_inbound_handler(handler);
     transport.connect().await.expect("connected");
     assert_eq!(transport.handshake().await.expect("a descriptor"), descriptor);
-    let told = MessageEvent { text: "hi".into(), ..MessageEvent::default() };
-    transport.deliver(Inbound::Event(Box::new(told.clone()))).await;
-    assert_eq!(event(&mut taken).await, told);
+    let delivered = MessageEvent { text: "hi".into(), ..MessageEvent::default() };
+    transport.deliver(Inbound::Event(Box::new(delivered.clone()))).await;
+    assert_eq!(event(&mut taken).await, delivered);
     let result = transport.send_outbound(send("c", "x")).await.expect("a result");
     assert_eq!(result.message_id.as_deref(), Some("m1"));
     assert!(transport.go_idle().await && transport.go_dormant().await);

@@ -204,8 +204,8 @@ async fn capability_urls(log: &str) {
         ("GET", "/v1/nothing/here", Value::Null, 404),
         ("DELETE", "/v1/notify", Value::Null, 405),
     ] {
-        let (seen, told) = client.call(method, &of(path), &body).await;
-        assert_eq!(seen, status, "{method} {path}: {told}");
+        let (seen, response) = client.call(method, &of(path), &body).await;
+        assert_eq!(seen, status, "{method} {path}: {response}");
     }
     timeout(TIME_LIMIT, stream).await.expect("the text did not arrive in the stream").unwrap();
 
@@ -234,13 +234,14 @@ async fn capability_urls(log: &str) {
     assert_eq!(client.send(other).await.0, 400, "two tokens");
     let large = client.request("POST", &of("/v1/data")).header("content-type", "application/json");
     assert_eq!(client.send(large.body(vec![b' '; 9 << 20])).await.0, 413);
-    let told = client.raw(&format!("GET {root}/v1/he alth HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n")).await;
-    assert!(told.starts_with("HTTP/1.1 400"), "{told}");
-    let told = client.raw(&format!("GET {root}/v1/health HTTP/1.0\r\n\r\n")).await;
-    assert!(told.contains(" 200 "), "{told}");
+    let response =
+        client.raw(&format!("GET {root}/v1/he alth HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n")).await;
+    assert!(response.starts_with("HTTP/1.1 400"), "{response}");
+    let response = client.raw(&format!("GET {root}/v1/health HTTP/1.0\r\n\r\n")).await;
+    assert!(response.contains(" 200 "), "{response}");
     let upgrade = "Connection: close, upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
-    let told = client.raw(&format!("GET {root}/relay HTTP/1.1\r\nHost: desk\r\n{upgrade}\r\n")).await;
-    assert!(told.starts_with("HTTP/1.1 4"), "{told}");
+    let response = client.raw(&format!("GET {root}/relay HTTP/1.1\r\nHost: desk\r\n{upgrade}\r\n")).await;
+    assert!(response.starts_with("HTTP/1.1 4"), "{response}");
 
     mcp(&client, &of("/mcp")).await;
     timeout(TIME_LIMIT, tail).await.expect("the tail did not report it").unwrap();
@@ -336,8 +337,8 @@ async fn secrets_of_agents(log: &str) {
     let connector = json!({ "type": "webhook", "url": hook.url, "authorization": AUTHORIZATION,
         "hmac_secret": HMAC_SECRET });
     let put = json!({ "agent_name": PLAIN, "webhook_secret": WEBHOOK_SECRET, "connectors": [connector] });
-    let (status, told) = client.call("PUT", &format!("{root}/agents/ann"), &put).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, response) = client.call("PUT", &format!("{root}/agents/ann"), &put).await;
+    assert_eq!(status, 200, "{response}");
     // Invalid specifications, each for another reason.
     for bad in [
         json!({ "webhook_secret": WEBHOOK_SECRET, "connectors": [{ "type": "webhook", "url": "ftp://x", "authorization": AUTHORIZATION, "hmac_secret": HMAC_SECRET }] }),
@@ -348,8 +349,8 @@ async fn secrets_of_agents(log: &str) {
         json!({ "connectors": AUTHORIZATION }),
         json!({ "webhook_secret": [WEBHOOK_SECRET] }),
     ] {
-        let (status, told) = client.call("PUT", &format!("{root}/agents/eve"), &bad).await;
-        assert_eq!(status, 400, "{told}");
+        let (status, response) = client.call("PUT", &format!("{root}/agents/eve"), &bad).await;
+        assert_eq!(status, 400, "{response}");
     }
     let tail = client.request("GET", "/admin/v1/events/stream").bearer_auth(&client.desk.api.admin);
     let tail = client.follow(tail, "webhook: failed").await;

@@ -314,9 +314,9 @@ async fn calls_that_wait_for_an_answer_are_told_that_the_server_stops() {
     let (_, made) = api.ask(Method::POST, "/admin/v1/tokens", &api.admin, Some(&make)).await.unwrap();
     let token = made["token"].as_str().unwrap();
     let ask = async |method: Method, path: &str, body: Option<&Value>| {
-        let (status, told) = api.ask(method, path, token, body).await.unwrap();
-        assert_eq!(status, 200, "{path}: {told}");
-        told
+        let (status, answer) = api.ask(method, path, token, body).await.unwrap();
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
     };
     let texts = async |agent: &str| {
         let page = ask(Method::GET, &format!("/v1/agents/{agent}/inbox?after=0"), None).await;
@@ -345,13 +345,13 @@ async fn calls_that_wait_for_an_answer_are_told_that_the_server_stops() {
     desk.signal("TERM");
     let ended = desk.ended(STOP_TIME).await;
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}\n{}", desk.log());
-    let told = by_tool.await.unwrap().unwrap();
-    let line = told.lines().find_map(|line| line.strip_prefix("data:"));
-    let told: Value = serde_json::from_str(line.unwrap_or_else(|| panic!("no answer in {told:?}"))).unwrap();
+    let answer = by_tool.await.unwrap().unwrap();
+    let line = answer.lines().find_map(|line| line.strip_prefix("data:"));
+    let answer: Value = serde_json::from_str(line.unwrap_or_else(|| panic!("no answer in {answer:?}"))).unwrap();
     let response = by_http.await.unwrap().unwrap();
-    assert_eq!((&told["id"], response.status().as_u16()), (&json!(2), 503), "{told}");
+    assert_eq!((&answer["id"], response.status().as_u16()), (&json!(2), 503), "{answer}");
     let refused: Value = response.json().await.unwrap();
-    for fault in [&told["error"]["data"], &refused["error"]] {
+    for fault in [&answer["error"]["data"], &refused["error"]] {
         assert_eq!(fault["class"], "UnavailableError", "{fault}");
         assert!(fault["message"].as_str().unwrap().starts_with("the server is stopping"), "{fault}");
     }
@@ -361,8 +361,8 @@ async fn calls_that_wait_for_an_answer_are_told_that_the_server_stops() {
     assert_eq!(texts("alice").await, ["coffee?", "tea?"]);
     for (id, content) in [("c-tool", "tea, please"), ("c-http", "coffee, please")] {
         let reply = json!({ "correlation_id": id, "content": content });
-        let told = ask(Method::POST, "/v1/agents/alice/replies", Some(&reply)).await;
-        assert_eq!(told, json!({ "ok": true, "delivered_to": "inbox" }), "{id}");
+        let answer = ask(Method::POST, "/v1/agents/alice/replies", Some(&reply)).await;
+        assert_eq!(answer, json!({ "ok": true, "delivered_to": "inbox" }), "{id}");
     }
     assert_eq!(texts("bob").await, ["coffee, please", "tea, please"]);
 }

@@ -108,13 +108,17 @@ async fn compressed_bodies_are_refused_with_a_reason() {
         for encoding in ["gzip", "br", "deflate, gzip", "zstd"] {
             let request = scene.request(&*sample, "packed", scene.now_ms());
             let more = format!("Content-Encoding: {encoding}\r\n");
-            let told = scene.post(&request, &more, request.body.as_bytes()).await;
-            assert!(told.0 == 415 && told.1.contains("Content-Encoding"), "{}: {told:?}", sample.platform());
-            scene.refused(&*sample, encoding, told, before);
+            let response = scene.post(&request, &more, request.body.as_bytes()).await;
+            assert!(
+                response.0 == 415 && response.1.contains("Content-Encoding"),
+                "{}: {response:?}",
+                sample.platform()
+            );
+            scene.refused(&*sample, encoding, response, before);
         }
         let request = scene.request(&*sample, "plain", scene.now_ms());
-        let told = scene.post(&request, "Content-Encoding: identity\r\n", request.body.as_bytes()).await;
-        assert_eq!(told.0, sample.answer().0, "{}: {}", sample.platform(), told.1);
+        let response = scene.post(&request, "Content-Encoding: identity\r\n", request.body.as_bytes()).await;
+        assert_eq!(response.0, sample.answer().0, "{}: {}", sample.platform(), response.1);
     }
     scene.harness.finish().await;
 }
@@ -130,8 +134,8 @@ async fn doubled_headers_are_refused() {
         for name in names.into_iter().filter(|name| !name.eq_ignore_ascii_case("content-type")) {
             let request = scene.request(&*sample, "twice", scene.now_ms());
             let line = request.headers.lines().find(|line| line.starts_with(name)).unwrap();
-            let told = scene.post(&request, &format!("{line}\r\n"), request.body.as_bytes()).await;
-            scene.refused(&*sample, name, told, before);
+            let response = scene.post(&request, &format!("{line}\r\n"), request.body.as_bytes()).await;
+            scene.refused(&*sample, name, response, before);
         }
         scene.takes_a_good_one(&*sample).await;
     }
@@ -151,14 +155,14 @@ async fn unicode_is_taken_as_it_is_signed_and_never_normalized() {
         let request = scene.request(&*sample, COMPOSED, scene.now_ms());
         let other = request.body.replace(COMPOSED, DECOMPOSED);
         if other != request.body {
-            let told = scene.post(&request, "", other.as_bytes()).await;
-            scene.refused(&*sample, "the other form", told, before);
+            let response = scene.post(&request, "", other.as_bytes()).await;
+            scene.refused(&*sample, "the other form", response, before);
             changed += 1;
         }
         for text in [COMPOSED, DECOMPOSED] {
             let request = scene.request(&*sample, text, scene.now_ms());
-            let told = scene.post(&request, "", request.body.as_bytes()).await;
-            assert_eq!(told.0, sample.answer().0, "{}: {}", sample.platform(), told.1);
+            let response = scene.post(&request, "", request.body.as_bytes()).await;
+            assert_eq!(response.0, sample.answer().0, "{}: {}", sample.platform(), response.1);
             let frame = socket.next().await;
             let body = frame.json["forward"]["bodyB64"].as_str().map(|body| STANDARD.decode(body).unwrap());
             let seen = body.map_or_else(|| frame.text().to_owned(), |body| String::from_utf8(body).unwrap());
@@ -177,9 +181,13 @@ async fn a_clock_that_is_ten_minutes_off_is_named() {
         let before = scene.stored();
         for now_ms in [scene.now_ms() - TEN_MINUTES_MS, scene.now_ms() + TEN_MINUTES_MS] {
             let request = scene.request(&*sample, "late", now_ms);
-            let told = scene.post(&request, "", request.body.as_bytes()).await;
-            assert!(told.1.contains("clock") || told.1.contains("minutes"), "{}: {told:?}", sample.platform());
-            scene.refused(&*sample, "another time", told, before);
+            let response = scene.post(&request, "", request.body.as_bytes()).await;
+            assert!(
+                response.1.contains("clock") || response.1.contains("minutes"),
+                "{}: {response:?}",
+                sample.platform()
+            );
+            scene.refused(&*sample, "another time", response, before);
         }
         scene.takes_a_good_one(&*sample).await;
     }
@@ -201,13 +209,13 @@ async fn a_body_that_trickles_in_is_verified_as_a_whole() {
         let mut pieces = vec![head.as_bytes()];
         pieces.extend(chunks.iter().map(Vec::as_slice));
         pieces.push(b"0\r\n\r\n");
-        let told = scene.send(&pieces).await;
-        assert_eq!(told.0, sample.answer().0, "{}: {}", sample.platform(), told.1);
+        let response = scene.send(&pieces).await;
+        assert_eq!(response.0, sample.answer().0, "{}: {}", sample.platform(), response.1);
         assert_eq!(scene.stored(), before + 1, "{}", sample.platform());
         // Chunks that end early are no body at all.
         let cut = [&pieces[..pieces.len() - 2], &[b"x\r\n".as_slice()]].concat();
-        let told = scene.send(&cut).await;
-        scene.refused(&*sample, "a broken chunk", told, before + 1);
+        let response = scene.send(&cut).await;
+        scene.refused(&*sample, "a broken chunk", response, before + 1);
     }
     scene.harness.finish().await;
 }
@@ -222,9 +230,9 @@ async fn rubbish_is_answered() {
         let before = scene.stored();
         for body in ["", "\0\0\0\0", "{", &deep, bomb, "a=%ff%fe&a=b", "\u{feff}{}"] {
             let request = scene.request(&*sample, "unused", scene.now_ms());
-            let (status, told) = scene.post(&request, "", body.as_bytes()).await;
+            let (status, response) = scene.post(&request, "", body.as_bytes()).await;
             let what = &body[..body.len().min(20)];
-            assert!(status < 500, "{}, {what:?}: {status} {told}", sample.platform());
+            assert!(status < 500, "{}, {what:?}: {status} {response}", sample.platform());
             assert_eq!(scene.stored(), before, "{}, {what:?}: stored", sample.platform());
         }
         scene.takes_a_good_one(&*sample).await;

@@ -366,9 +366,9 @@ async fn a_tenant_whose_unread_answers_use_up_its_budget_is_refused_and_others_a
         }
     };
     let refused = timeout(TIME_LIMIT * 2, refused).await.expect("unread answers are not limited");
-    let told = refused.expect(429);
-    assert_eq!(told["error"]["class"], "RateLimitedError", "{told}");
-    assert!(told["error"]["message"].as_str().unwrap().contains("too many unread responses"), "{told}");
+    let response = refused.expect(429);
+    assert_eq!(response["error"]["class"], "RateLimitedError", "{response}");
+    assert!(response["error"]["message"].as_str().unwrap().contains("too many unread responses"), "{response}");
     let theirs = harness.get("/v1/agents/alice/inbox", &rival).await.expect(200);
     assert_eq!(theirs["messages"].as_array().map(Vec::len), Some(1), "another tenant is served");
     drop(unread);
@@ -406,8 +406,8 @@ async fn answers_of_stores_that_are_not_read_count() {
     let mut first = [0; 12];
     unread.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"HTTP/1.1 200", "the answer is made");
-    let told = harness.post("/v1/data-store/query", &token, &query).await.expect(429);
-    assert!(told["error"]["message"].as_str().unwrap().contains("too many unread responses"), "{told}");
+    let response = harness.post("/v1/data-store/query", &token, &query).await.expect(429);
+    assert!(response["error"]["message"].as_str().unwrap().contains("too many unread responses"), "{response}");
     drop(unread);
     harness.post("/v1/data-store/query", &token, &query).await.expect(200);
     harness.finish().await;
@@ -454,9 +454,9 @@ async fn answers_of_agents_that_are_not_read_count() {
     };
     let refused = async {
         loop {
-            let told = ask().await;
-            if told.status != 200 {
-                return told;
+            let response = ask().await;
+            if response.status != 200 {
+                return response;
             }
         }
     };
@@ -466,11 +466,11 @@ async fn answers_of_agents_that_are_not_read_count() {
         }
         std::future::pending::<()>().await;
     };
-    let told = tokio::select! {
-        told = timeout(TIME_LIMIT * 2, refused) => told.expect("unread answers are not limited").expect(504),
+    let response = tokio::select! {
+        response = timeout(TIME_LIMIT * 2, refused) => response.expect("unread answers are not limited").expect(504),
         () = answering => unreachable!(),
     };
-    assert!(told["error"]["message"].as_str().unwrap().contains("too many unread answers"), "{told}");
+    assert!(response["error"]["message"].as_str().unwrap().contains("too many unread answers"), "{response}");
     drop(unread);
     let served = async { while ask().await.status != 200 {} };
     timeout(TIME_LIMIT, served).await.expect("what is not read any more is given back");
@@ -491,9 +491,9 @@ async fn a_stalled_body_of_a_stranger_is_answered_and_its_connection_is_closed()
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         // The server answers `100 Continue` when it begins to read the body, and from then on the limit runs.
-        let mut told = vec![0; GO_ON.len()];
-        timeout(TIME_LIMIT, stream.read_exact(&mut told)).await.expect("the body is not read").unwrap();
-        assert_eq!(String::from_utf8_lossy(&told), String::from_utf8_lossy(GO_ON), "{path}");
+        let mut response = vec![0; GO_ON.len()];
+        timeout(TIME_LIMIT, stream.read_exact(&mut response)).await.expect("the body is not read").unwrap();
+        assert_eq!(String::from_utf8_lossy(&response), String::from_utf8_lossy(GO_ON), "{path}");
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(16)).await;
         tokio::time::resume();
@@ -532,9 +532,9 @@ async fn stalled_uploads_are_limited_and_not_in_memory() {
         let request = harness.request("POST", "/chat/v1/media").bearer_auth(chat).header("content-type", "image/png");
         harness.send(request.body(vec![1; 10])).await
     };
-    let told = put(&account.chat).await;
-    assert_eq!(told.problem(429), "rate_limited");
-    assert!(told.text().contains("uploads"), "{}", told.text());
+    let response = put(&account.chat).await;
+    assert_eq!(response.problem(429), "rate_limited");
+    assert!(response.text().contains("uploads"), "{}", response.text());
     put(&rival.chat).await.expect(200); // other tenants are not affected
     let mut last = stalled.pop().unwrap();
     last.write_all(&[1]).await.unwrap();
@@ -612,11 +612,11 @@ async fn instances_gateways_and_alarms_per_tenant_are_limited() {
     };
     provision("a", "one").await.expect(200);
     provision("b", "two").await.expect(200);
-    let told = provision("c", "one").await.error(403);
-    assert!(told.contains("relay.gateways_per_tenant (2)"), "{told}");
+    let response = provision("c", "one").await.error(403);
+    assert!(response.contains("relay.gateways_per_tenant (2)"), "{response}");
     provision("a", "three").await.expect(200);
-    let told = provision("b", "four").await.error(403);
-    assert!(told.contains("relay.instances_per_tenant (3)"), "{told}");
+    let response = provision("b", "four").await.error(403);
+    assert!(response.contains("relay.instances_per_tenant (3)"), "{response}");
     let other = harness.add_gateway_in("other", "theirs").await;
     assert_eq!(other.tenant, "other", "another tenant has its own limit");
 
@@ -629,8 +629,8 @@ async fn instances_gateways_and_alarms_per_tenant_are_limited() {
     };
     arm("a", 2099).await.expect(200);
     arm("b", 2099).await.expect(200);
-    let told = arm("c", 2099).await.error(429);
-    assert!(told.contains("cron.armed_per_tenant (2)"), "{told}");
+    let response = arm("c", 2099).await.error(429);
+    assert!(response.contains("cron.armed_per_tenant (2)"), "{response}");
     arm("b", 2098).await.expect(200); // the same job at another time does not count again
     harness.post("/api/agent-cron/cancel", &bearer, &json!({ "job_id": "a" })).await.expect(200);
     arm("c", 2099).await.expect(200);
@@ -655,11 +655,11 @@ async fn what_returns_counts_like_what_is_new() {
     harness.post("/manage/deprovision", &bearer, &json!({})).await.expect(200);
     provision("b", "two").await.expect(200);
     provision("c", "three").await.expect(200);
-    let told = provision("a", "one").await.error(403);
-    assert!(told.contains("relay.instances_per_tenant (2)"), "the instance: {told}");
+    let response = provision("a", "one").await.error(403);
+    assert!(response.contains("relay.instances_per_tenant (2)"), "the instance: {response}");
     provision("d", "two").await.expect(200);
-    let told = provision("a", "two").await.error(403);
-    assert!(told.contains("relay.gateways_per_tenant (3)"), "the gateway: {told}");
+    let response = provision("a", "two").await.error(403);
+    assert!(response.contains("relay.gateways_per_tenant (3)"), "the gateway: {response}");
     harness.finish().await;
 }
 
@@ -678,24 +678,26 @@ async fn bytes_of_the_directory_per_tenant_are_limited() {
     policy("p1", 1_000).await.expect(200);
     policy("p1", 1_100).await.expect(200); // instead of the one before
     policy("p2", 1_000).await.expect(200);
-    let told = policy("p3", 1_000).await.error(403);
-    assert!(told.contains("relay.directory_per_tenant_kib (64)"), "{told}");
+    let response = policy("p3", 1_000).await.error(403);
+    assert!(response.contains("relay.directory_per_tenant_kib (64)"), "{response}");
     let webhook = json!({ "type": "webhook", "url": format!("http://127.0.0.1:1/{}", "x".repeat(1_900)) });
     let ask = json!({ "connectors": vec![webhook; 8] });
-    let told = harness.call("PUT", "/v1/agents/alice", &agents, &ask).await;
-    let told = told.expect(403);
-    assert!(told["error"]["message"].as_str().unwrap().contains("relay.directory_per_tenant_kib"), "{told}");
+    let response = harness.call("PUT", "/v1/agents/alice", &agents, &ask).await;
+    let response = response.expect(403);
+    assert!(response["error"]["message"].as_str().unwrap().contains("relay.directory_per_tenant_kib"), "{response}");
     let ask =
         |bot: &str, keys: Value| json!({ "gatewayId": "gw", "platform": "relay", "botId": bot, "routeKeys": keys });
-    let told = harness.post("/relay/provision", &account.identity, &ask(&"b".repeat(300), json!([]))).await.error(400);
-    assert!(told.contains("botId"), "{told}");
-    let told = harness.post("/relay/provision", &account.identity, &ask("", json!(["k".repeat(300)]))).await.error(400);
-    assert!(told.contains("routeKeys"), "{told}");
+    let response =
+        harness.post("/relay/provision", &account.identity, &ask(&"b".repeat(300), json!([]))).await.error(400);
+    assert!(response.contains("botId"), "{response}");
+    let response =
+        harness.post("/relay/provision", &account.identity, &ask("", json!(["k".repeat(300)]))).await.error(400);
+    assert!(response.contains("routeKeys"), "{response}");
     for bot in 1..64 {
         harness.post("/relay/provision", &account.identity, &ask(&bot.to_string(), json!([]))).await.expect(200);
     }
-    let told = harness.post("/relay/provision", &account.identity, &ask("one more", json!([]))).await.error(403);
-    assert!(told.contains("64 bots"), "{told}");
+    let response = harness.post("/relay/provision", &account.identity, &ask("one more", json!([]))).await.error(403);
+    assert!(response.contains("64 bots"), "{response}");
     policy("p2", 0).await.expect(200);
     policy("p3", 1_000).await.expect(200);
     // Another tenant has its own, and what removes is never refused.
@@ -715,9 +717,9 @@ async fn bytes_of_files_per_tenant_are_limited() {
         harness.send(request.body(vec![1; size])).await
     };
     let id = put(60_000).await.expect(200)["id"].as_str().unwrap().to_owned();
-    let told = put(60_000).await;
-    assert_eq!(told.problem(413), "too_large");
-    assert!(told.text().contains("media.per_tenant_bytes (100000)"), "{}", told.text());
+    let response = put(60_000).await;
+    assert_eq!(response.problem(413), "too_large");
+    assert!(response.text().contains("media.per_tenant_bytes (100000)"), "{}", response.text());
     let body = harness.get(&format!("/chat/v1/media/{id}"), &account.chat).await.body;
     assert_eq!(body.len(), 60_000);
     harness.finish().await;
@@ -735,12 +737,12 @@ async fn the_number_of_files_per_tenant_is_limited() {
     for _ in 0..2 {
         put(&account).await.expect(200);
     }
-    let told = put(&account).await;
-    assert_eq!(told.problem(413), "too_large");
+    let response = put(&account).await;
+    assert_eq!(response.problem(413), "too_large");
     assert!(
-        told.text().contains("stores 2 files") && told.text().contains("media.per_tenant_files (2)"),
+        response.text().contains("stores 2 files") && response.text().contains("media.per_tenant_files (2)"),
         "{}",
-        told.text()
+        response.text()
     );
     put(&other).await.expect(200);
     harness.finish().await;

@@ -59,8 +59,8 @@ async fn a_question_at_one_server_is_answered_at_another(bus: BusKind) {
         };
         until("the question is in the inbox", SOON, asked).await;
         let reply = json!({ "correlation_id": "c-1", "content": "at noon" });
-        let (status, told) = ask(other, Method::POST, "/v1/agents/alice/replies", &token, reply).await;
-        assert_eq!((status, &told["delivered_to"]), (200, &Value::Null), "the asker gets it: {told}");
+        let (status, response) = ask(other, Method::POST, "/v1/agents/alice/replies", &token, reply).await;
+        assert_eq!((status, &response["delivered_to"]), (200, &Value::Null), "the asker gets it: {response}");
         let reply = json!({ "correlation_id": "c-1", "content": "at one" });
         let (status, _) = ask(other, Method::POST, "/v1/agents/alice/replies", &token, reply).await;
         assert_eq!(status, 410, "one reply");

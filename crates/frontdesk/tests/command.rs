@@ -305,12 +305,12 @@ fn foreign_variables_stop_no_command_and_are_reported_by_serve() {
     assert_eq!((listed.status.code(), text(&listed.stderr).as_str()), (Some(0), ""));
     let checked = with(&["config", "check"]);
     assert_eq!(checked.status.code(), Some(0));
-    let told = text(&checked.stderr);
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains("warning") && told.contains("FRONTDESK_ID, FRONTDESK_TOKEN"), "{told}");
-    assert!(!told.contains("fd_1"), "a value may be a secret: {told}");
+    let output = text(&checked.stderr);
+    assert_eq!(output.lines().count(), 1, "{output}");
+    assert!(output.contains("warning") && output.contains("FRONTDESK_ID, FRONTDESK_TOKEN"), "{output}");
+    assert!(!output.contains("fd_1"), "a value may be a secret: {output}");
     for name in OF_CLIENTS_AND_COMMANDS {
-        assert!(!told.contains(name), "{name} is known: {told}");
+        assert!(!output.contains(name), "{name} is known: {output}");
     }
     let second = with(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(text(&second.stderr).contains("FRONTDESK_TOKEN"), "{}", text(&second.stderr));

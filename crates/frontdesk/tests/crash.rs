@@ -300,12 +300,12 @@ async fn check_ledger(api: &Api, accepted: &[Accepted]) {
         let rows = api.mail(instance, "").await;
         let unsettled: Vec<_> = rows.iter().filter(|row| row["state"] != "acked").collect();
         assert!(unsettled.is_empty(), "{instance} still has waiting rows {unsettled:?}");
-        let told: HashMap<String, &str> =
+        let posted: HashMap<String, &str> =
             accepted.iter().filter(|one| one.instance == number).map(|one| (one.id(), one.event_id.as_str())).collect();
-        assert_eq!(rows.len(), told.len(), "one row for each message to {instance}");
+        assert_eq!(rows.len(), posted.len(), "one row for each message to {instance}");
         for row in &rows {
             let (id, event) = (row["message_id"].as_str().unwrap(), row["event_id"].as_str().unwrap());
-            assert_eq!(told.get(id), Some(&event), "the poster of {id} got another event id");
+            assert_eq!(posted.get(id), Some(&event), "the poster of {id} got another event id");
             assert!(events.insert(event.to_owned()), "{event} has two messages");
         }
     }

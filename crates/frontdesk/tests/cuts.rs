@@ -534,8 +534,8 @@ impl Scene {
                 let named = |parts: &[&str]| hex::encode(frontdesk_core::short_hash(parts));
                 let (id, body) = match path.rsplit('/').next().unwrap() {
                     "events" => {
-                        let told = json!({ "type": "event_callback", "event": event, "authorizations": who });
-                        (written_ts, told.to_string())
+                        let callback = json!({ "type": "event_callback", "event": event, "authorizations": who });
+                        (written_ts, callback.to_string())
                     }
                     "commands" => (
                         format!("command-{}", named(&[number.as_str(), "UANN", "/ask", ""])),

@@ -352,7 +352,7 @@ async fn a_wrong_token_is_explained() {
     let scene = Scene::open().await;
     scene.listening(0).await;
     scene.add_bot("MTEwMDAwMDAwMDAwMDAwMDAwMQ.wrong0.token-that-the-fake-does-not-know-x").await;
-    let told = timeout(TIME_LIMIT, async {
+    let listed = timeout(TIME_LIMIT, async {
         loop {
             let bots = scene.harness.admin("GET", "/bots", &Value::Null).await.expect(200);
             let text = bots.to_string();
@@ -362,7 +362,7 @@ async fn a_wrong_token_is_explained() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     });
-    assert!(told.await.expect("the reason is not told").contains("4004"));
+    assert!(listed.await.expect("the reason is not listed").contains("4004"));
     scene.harness.finish().await;
 }
 

@@ -267,7 +267,7 @@ async fn only_what_discord_has_signed_is_taken() {
     let now_ms = scene.harness.app.desk.env().now_ms();
     let [(signature, hex), (timestamp, time)] = good.clone();
     let with = |hex: &str, time: &str| [(signature, hex.to_owned()), (timestamp, time.to_owned())];
-    for (headers, told) in [
+    for (headers, reason) in [
         (Vec::new(), "X-Signature-Timestamp is missing"),
         (vec![(timestamp, time.clone())], "X-Signature-Ed25519 is missing"),
         (with("zz", &time).to_vec(), "X-Signature-Ed25519 is missing"),
@@ -280,7 +280,7 @@ async fn only_what_discord_has_signed_is_taken() {
     ] {
         let refused = scene.post(&headers, &body).await;
         assert!(
-            refused.status == 401 && refused.text().contains(told),
+            refused.status == 401 && refused.text().contains(reason),
             "{headers:?}: {} {}",
             refused.status,
             refused.text()
@@ -664,7 +664,7 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
 
     // Another agent gives the name another meaning.
     let _ben = offering(&scene.harness, &scene.ben, manifest("Storms")).await;
-    let told = timeout(TIME_LIMIT, async {
+    let finding = timeout(TIME_LIMIT, async {
         loop {
             let found = scene.harness.admin("GET", "/bots/discord/dc/check", &Value::Null).await.expect(200);
             if let Some(text) = found["findings"].as_array().unwrap().iter().find(|it| it["check"] == "commands") {
@@ -673,10 +673,10 @@ async fn commands_are_declared_once_and_conflicts_are_told() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     });
-    let told = told.await.expect("the conflict is not told");
-    assert!(told.contains("\"weather\"") && told.contains("/ann") && told.contains("/ben"), "{told}");
+    let finding = finding.await.expect("the conflict is not told");
+    assert!(finding.contains("\"weather\"") && finding.contains("/ann") && finding.contains("/ben"), "{finding}");
     let doctor = scene.harness.admin("GET", "/doctor", &Value::Null).await.expect(200).to_string();
-    assert!(doctor.contains(&serde_json::to_string(&told).unwrap()[1..40]), "{doctor}");
+    assert!(doctor.contains(&serde_json::to_string(&finding).unwrap()[1..40]), "{doctor}");
     scene.harness.finish().await;
 }
 

@@ -189,7 +189,7 @@ async fn a_listener_without_session_starts_says_when_it_goes_on() {
         GatewaySettings { session_starts: 0, shards: SHARDS, max_concurrency: 0, ..GatewaySettings::default() };
     scene.server.fake.set_gateway(settings);
     scene.server.fake.socket_fault(BOT, &SocketFault::InvalidSession { resumable: false });
-    let told = timeout(TIME_LIMIT, async {
+    let listed = timeout(TIME_LIMIT, async {
         loop {
             let bots = scene.harness.admin("GET", "/bots", &Value::Null).await.expect(200).to_string();
             if bots.contains("no further session") {
@@ -198,6 +198,6 @@ async fn a_listener_without_session_starts_says_when_it_goes_on() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     });
-    assert!(told.await.expect("the reason is not told").contains("is reset in 1440 min"));
+    assert!(listed.await.expect("the reason is not listed").contains("is reset in 1440 min"));
     scene.harness.finish().await;
 }

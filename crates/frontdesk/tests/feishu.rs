@@ -433,8 +433,8 @@ async fn a_person_links_an_agent_in_a_direct_message() {
         scene.harness.post("/manage/link", &scene.ann.bearer(), &json!({ "platform": "feishu" })).await.expect(200);
     scene.say("oc_eve", "ou_eve", &format!("/link {}", code["code"].as_str().unwrap()));
     let is_told = |scene: &Scene| scene.server.fake.messages("oc_eve").into_iter().find(|it| it.sender == APP);
-    let told = scene.until("an answer", is_told).await;
-    assert!(told.content.to_string().to_lowercase().contains("link"), "{told:?}");
+    let message = scene.until("an answer", is_told).await;
+    assert!(message.content.to_string().to_lowercase().contains("link"), "{message:?}");
     let mut agent = scene.agent().await;
     scene.say("oc_eve", "ou_eve", "now you hear me");
     assert_eq!(agent.event().await.text(), "now you hear me");

@@ -37,8 +37,9 @@ const CHILD_TIME: Duration = Duration::from_mins(3);
 #[test]
 #[ignore = "run as a child process by the other tests"]
 fn gateway_process() {
-    let told = |name: &str| std::env::var(format!("GATEWAY_{name}")).ok();
-    let (Some(url), Some(gateway), Some(secret), Some(file)) = (told("URL"), told("ID"), told("SECRET"), told("FILE"))
+    let setting = |name: &str| std::env::var(format!("GATEWAY_{name}")).ok();
+    let (Some(url), Some(gateway), Some(secret), Some(file)) =
+        (setting("URL"), setting("ID"), setting("SECRET"), setting("FILE"))
     else {
         return;
     };

@@ -81,8 +81,8 @@ async fn tail_and_gateways_tell_of_all_servers() {
 
     // What the second one does is reported as soon as the first one knows of the watcher.
     let mut number = 0;
-    let mut told = None;
-    while told.is_none() {
+    let mut seen_elsewhere = None;
+    while seen_elsewhere.is_none() {
         assert!(number < 100, "{}", cluster.logs());
         let id = format!("m{number}");
         a.post("c", &person("ann"), &id, &id).await;
@@ -90,10 +90,10 @@ async fn tail_and_gateways_tell_of_all_servers() {
         let entry = here.find("accepted", &id).await.expect("of its own");
         assert_eq!(entry["desk"], "desk-a", "{entry}");
         let seen = timeout(std::time::Duration::from_millis(500), elsewhere.find("accepted", &id)).await;
-        told = seen.ok().flatten();
+        seen_elsewhere = seen.ok().flatten();
         number += 1;
     }
-    assert_eq!(told.unwrap()["desk"], "desk-a");
+    assert_eq!(seen_elsewhere.unwrap()["desk"], "desk-a");
     // From then on all of it.
     for step in number..number + 20 {
         let (id, at) = (format!("m{step}"), step % 2);

@@ -315,7 +315,7 @@ async fn a_bot_is_checked_and_what_is_wrong_is_said() {
     let scene = Scene::open().await;
     let found = scene.harness.admin("GET", "/bots/sms/phone/check", &Value::Null).await.expect(200);
     assert!(found.to_string().contains("texts and files"), "{found}");
-    for (settings, secrets, told) in [
+    for (settings, secrets, reason) in [
         (json!({ "account_sid": ACCOUNT }), json!({ "auth_token": TOKEN }), "\"from\" is missing"),
         (json!({ "account_sid": "XX", "from": OWN }), json!({ "auth_token": TOKEN }), "must begin with AC"),
         (
@@ -329,7 +329,7 @@ async fn a_bot_is_checked_and_what_is_wrong_is_said() {
         let reply = scene.harness.admin("POST", "/bots", &ask).await;
         assert_eq!(reply.status, 400);
         assert!(
-            reply.text().contains(told) || reply.json()["detail"].as_str().unwrap().contains(told),
+            reply.text().contains(reason) || reply.json()["detail"].as_str().unwrap().contains(reason),
             "{}",
             reply.text()
         );

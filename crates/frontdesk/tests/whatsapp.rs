@@ -222,8 +222,8 @@ async fn the_window_of_24_hours_is_told_at_once_and_late() {
     let mut agent = scene.greeted().await;
     let id = agent.act(send("in time")).await["message_id"].as_str().unwrap().to_owned();
     assert_eq!(scene.server.fake.report(&id, "failed", Some((131_047, "Re-engagement message"))).await, Ok(200));
-    let told = agent.event().await;
-    assert!(told.text().contains("24 hours") && told.text().contains("template"), "{}", told.text());
+    let event = agent.event().await;
+    assert!(event.text().contains("24 hours") && event.text().contains("template"), "{}", event.text());
     let result = agent.act(send("again")).await;
     assert_eq!(result["code"], "forbidden", "{result}");
     assert_eq!(scene.sent().len(), 1, "nothing was sent in between");

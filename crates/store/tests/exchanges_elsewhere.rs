@@ -63,8 +63,8 @@ impl Pair {
     }
 
     async fn reply(&self, content: &str) -> Result<Option<String>, Fault> {
-        let told = self.other.exchanges().reply(home(), "alice", "c-1", content.into()).await;
-        told.map(|told| told.delivered_to)
+        let accepted = self.other.exchanges().reply(home(), "alice", "c-1", content.into()).await;
+        accepted.map(|accepted| accepted.delivered_to)
     }
 
     async fn texts(&self, agent: &str) -> Vec<String> {
@@ -186,7 +186,7 @@ async fn an_agent_that_reads_its_inbox_at_another_server_is_not_woken_here() {
     let run = async || pair.one.messages().run(WakeTask::Poke(no, 7), Some(pair.one.agents().traces_of(no))).await.1;
     assert!(!matches!(run().await, WakeOutcome::NotNeeded), "it has read nothing");
     assert_eq!(pair.texts("bob").await, ["first"]);
-    let told = async {
+    let hint_taken = async {
         loop {
             let received = pair.one.cluster().next_event().await;
             let is_it = matches!(received, BusEvent::Hint(Hint::InboxRead(agent, _)) if agent == no);
@@ -196,7 +196,7 @@ async fn an_agent_that_reads_its_inbox_at_another_server_is_not_woken_here() {
             }
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), told).await.expect("no hint");
+    tokio::time::timeout(Duration::from_mins(1), hint_taken).await.expect("no hint");
     assert!(matches!(run().await, WakeOutcome::NotNeeded), "it has read everything");
     pair.one.messages().deliver(home(), "bob", &message("second")).await.unwrap();
     assert!(!matches!(run().await, WakeOutcome::NotNeeded), "another message waits");

@@ -275,8 +275,8 @@ async fn compare(model: &Model, subject: &Subject) -> Result<(), TestCaseError> 
         prop_assert_eq!(&pending(store, instance, 0, usize::MAX).await, &owed);
         let mail = store.mail(InstanceNo(instance), None, Seq(0), usize::MAX).await.unwrap();
         prop_assert!(mail.is_sorted_by(|newer, older| newer.delivery.event > older.delivery.event), "{:?}", mail);
-        let told = |it: Mail| (it.seq.0, it.state, it.delivery.message_id.to_string());
-        prop_assert_eq!(mail.into_iter().map(told).collect::<Vec<_>>(), account.mail());
+        let summary = |it: Mail| (it.seq.0, it.state, it.delivery.message_id.to_string());
+        prop_assert_eq!(mail.into_iter().map(summary).collect::<Vec<_>>(), account.mail());
         let waiting = store.waiting().await.unwrap().into_iter().find(|one| one.instance == InstanceNo(instance));
         let waiting = waiting.map(|one| (one.count, one.oldest_seq.0));
         prop_assert_eq!(waiting, owed.first().map(|(oldest, _)| (owed.len() as u64, *oldest)));

@@ -113,16 +113,16 @@ impl Scene {
             assert!(futures_util::poll!(&mut asking).is_pending());
         }
         // The exchange is not polled from here on, so it sees both at once.
-        let told = self.reply("at noon").await.unwrap();
-        assert_eq!(told, None, "the reply was accepted for somebody who waits");
+        let accepted = self.reply("at noon").await.unwrap();
+        assert_eq!(accepted, None, "the reply was accepted for somebody who waits");
         drop(asker);
         self.ledger.left.store(refused, Ordering::SeqCst);
         asking.await;
     }
 
     async fn reply(&self, content: &str) -> Result<Option<String>, Class> {
-        let told = self.desk.exchanges().reply(home(), "alice", "c-1", content.into()).await;
-        told.map(|told| told.delivered_to).map_err(|fault| fault.class)
+        let accepted = self.desk.exchanges().reply(home(), "alice", "c-1", content.into()).await;
+        accepted.map(|accepted| accepted.delivered_to).map_err(|fault| fault.class)
     }
 
     async fn texts(&self, agent: &str) -> Vec<String> {

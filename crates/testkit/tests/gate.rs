@@ -277,9 +277,11 @@ impl Trial<'_> {
             && read.instances.iter().zip(&verdict.lines).all(|(read, line)| {
                 let name = line.instance.as_ref().map_or("", |it| it.name.as_str());
                 // What has no words of its own is told as its bare rule.
-                let told = !read.text.is_empty() && !read.text.starts_with(&format!("{}: {}", read.layer, read.rule));
+                let is_explained =
+                    !read.text.is_empty() && !read.text.starts_with(&format!("{}: {}", read.layer, read.rule));
                 let decided = (read.layer.as_str(), read.rule.as_str(), read.value.as_str());
-                told && read.instance == name
+                is_explained
+                    && read.instance == name
                     && read.outcome == outcome(line.delivered)
                     && decided == (line.layer.name(), line.rule, &*line.value)
             });

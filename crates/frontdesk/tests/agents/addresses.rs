@@ -11,8 +11,8 @@ async fn rule_1_an_at_in_the_address_wakes_and_none_delivers() {
     for (address, route) in
         [("alice", "deliver"), ("alice@term-1", "wake"), ("ada@example.org", "wake"), ("ada@example.org@tab", "wake")]
     {
-        let told = plane.notify(said(address)).await.expect(200);
-        assert_eq!(told["route"], route, "{address}");
+        let response = plane.notify(said(address)).await.expect(200);
+        assert_eq!(response["route"], route, "{address}");
     }
     let kinds: Vec<String> = plane.inbox("alice").await.iter().map(|it| it["type"].to_string()).collect();
     assert_eq!(kinds, [r#""augment""#, r#""wake_degraded""#]);

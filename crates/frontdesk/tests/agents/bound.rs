@@ -16,9 +16,9 @@ pub(crate) async fn bound(plane: &Plane, agent: &str) -> String {
 #[track_caller]
 fn refused(reply: &Reply) -> String {
     assert_eq!(class(reply, 403), "ForbiddenError");
-    let told = reply.expect(403)["error"]["message"].as_str().unwrap().to_owned();
-    assert!(told.contains("bound to the agent \"alice\""), "{told}");
-    told
+    let message = reply.expect(403)["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("bound to the agent \"alice\""), "{message}");
+    message
 }
 
 #[tokio::test]
@@ -104,9 +104,9 @@ async fn only_tokens_of_scope_agents_can_be_bound() {
     let plane = Plane::open().await;
     for scope in ["operator", "chat"] {
         let ask = json!({ "tenant": "home", "scope": scope, "instance": "alice" });
-        let told = plane.harness.admin("POST", "/tokens", &ask).await;
-        assert_eq!(told.status, 400, "{}", told.text());
-        assert!(told.text().contains("leave instance out"), "{}", told.text());
+        let response = plane.harness.admin("POST", "/tokens", &ask).await;
+        assert_eq!(response.status, 400, "{}", response.text());
+        assert!(response.text().contains("leave instance out"), "{}", response.text());
     }
     plane.finish().await;
 }

@@ -108,9 +108,9 @@ async fn connectors_are_called_concurrently() {
         one.answer(1);
     };
     let post = json!({ "agent": "alice", "message": "all of you", "origin": {} });
-    let (told, ()) = tokio::join!(plane.notify(post), both_asked());
+    let (response, ()) = tokio::join!(plane.notify(post), both_asked());
     let names: Vec<Value> =
-        told.expect(200)["receipts"].as_array().unwrap().iter().map(|it| it["connector"].clone()).collect();
+        response.expect(200)["receipts"].as_array().unwrap().iter().map(|it| it["connector"].clone()).collect();
     assert_eq!(names, ["inbox", "webhook#1", "webhook#2"]);
     let (woken, ()) = tokio::join!(plane.wake("alice", json!({ "context": "up" })), both_asked());
     woken.expect(200);

@@ -38,13 +38,13 @@ async fn rule_32_a_polling_agent_answers_with_replies() {
         plane.post("/v1/agents/alice/replies", &reply("42")).await.expect(200);
         assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply("43")).await, 410), "GoneError");
     };
-    let (told, ()) = tokio::join!(ask, answer);
-    let told = told.expect(200);
+    let (response, ()) = tokio::join!(ask, answer);
+    let response = response.expect(200);
     assert_eq!(
-        (&told["correlation_id"], &told["content"], &told["agent_id"]),
+        (&response["correlation_id"], &response["content"], &response["agent_id"]),
         (&json!("c-1"), &json!("42"), &json!("alice"))
     );
-    assert!(told["sent_at"].as_u64().unwrap() > 1_700_000_000_000);
+    assert!(response["sent_at"].as_u64().unwrap() > 1_700_000_000_000);
     plane.finish().await;
 }
 
@@ -68,8 +68,11 @@ async fn rule_16_no_correlation_id_is_400_no_reply_is_504_and_frees_the_id() {
     plane.post("/v1/agents/alice/exchange", &question(&plane, &"x".repeat(4096), 1)).await.expect(504);
     for _ in 0..2 {
         let late = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", 50)).await;
-        let told = late.expect(504);
-        assert_eq!((&told["error"]["class"], &told["error"]["timeout_ms"]), (&json!("TimeoutError"), &json!(50)));
+        let response = late.expect(504);
+        assert_eq!(
+            (&response["error"]["class"], &response["error"]["timeout_ms"]),
+            (&json!("TimeoutError"), &json!(50))
+        );
     }
     let reply = json!({ "correlation_id": "c", "content": "too late" });
     assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
@@ -82,8 +85,8 @@ async fn rule_16_no_correlation_id_is_400_no_reply_is_504_and_frees_the_id() {
 async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
     let plane = Plane::with_agents(&["alice", "bob"]).await;
     let late = |content: &str| json!({ "correlation_id": "c", "content": content });
-    let told = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", 20)).await;
-    assert_eq!(class(&told, 504), "TimeoutError");
+    let response = plane.post("/v1/agents/alice/exchange", &question(&plane, "c", 20)).await;
+    assert_eq!(class(&response, 504), "TimeoutError");
     let plane = plane.again().await; // the caller is stored
     let received = plane.post("/v1/agents/alice/replies", &late("sorry, 42")).await.expect(200);
     assert_eq!(received, json!({ "ok": true, "delivered_to": "inbox" }));
@@ -107,8 +110,8 @@ async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
         let received = plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
         assert_eq!(received, json!({ "ok": true }));
     };
-    let (told, ()) = tokio::join!(ask, answer);
-    assert_eq!(told.expect(200)["content"], "in time");
+    let (response, ()) = tokio::join!(ask, answer);
+    assert_eq!(response.expect(200)["content"], "in time");
     assert_eq!(class(&plane.post("/v1/agents/alice/replies", &reply).await, 410), "GoneError");
     assert_eq!(plane.inbox("bob").await.len(), 1);
 
@@ -116,8 +119,8 @@ async fn a_late_reply_goes_to_the_inbox_of_the_caller() {
     let mut stranger = question(&plane, "e", 20);
     stranger["meta"]["origin"]["caller_agent_id"] = json!("nobody");
     assert_eq!(class(&plane.post("/v1/agents/alice/exchange", &stranger).await, 504), "TimeoutError");
-    let told = plane.post("/v1/agents/alice/exchange", &question(&plane, "f", 20)).await;
-    assert_eq!(class(&told, 504), "TimeoutError");
+    let response = plane.post("/v1/agents/alice/exchange", &question(&plane, "f", 20)).await;
+    assert_eq!(class(&response, 504), "TimeoutError");
     assert_eq!(plane.harness.call("DELETE", "/v1/agents/bob", &plane.operator, &Value::Null).await.status, 204);
     for id in ["e", "f"] {
         let reply = json!({ "correlation_id": id, "content": "x" });
@@ -272,11 +275,11 @@ async fn an_answer_to_the_same_question_asked_before_is_not_lost_if_too_many_wai
         }
     };
     tokio::time::timeout(Duration::from_mins(2), full).await.expect("the limit was not reached");
-    let (asker, told) = tokio::sync::oneshot::channel();
+    let (asker, receiver) = tokio::sync::oneshot::channel();
     let line = AnswerChannel::new(asker, |_| None);
     let asking = desk.exchanges().ask(speaker, "alice", first.into(), 60_000, line);
     tokio::time::timeout(TIME_LIMIT, asking).await.expect("the exchange did not end");
-    let fault = told.await.unwrap().err().expect("there is no room").to_string();
+    let fault = receiver.await.unwrap().err().expect("there is no room").to_string();
     assert!(fault.contains("is in the inbox"), "{fault}");
     let inbox = plane.inbox("bob").await;
     assert_eq!((inbox.len(), &inbox[0]["text"]), (1, &json!("forty-two")));
@@ -349,8 +352,8 @@ async fn a_question_repeated_after_a_crash_reaches_the_agent() {
         socket.frame(&outbound("r1", send)).await;
         socket
     };
-    let (told, socket) = tokio::join!(ask, answer);
-    assert_eq!(told.expect(200)["content"], "42");
+    let (response, socket) = tokio::join!(ask, answer);
+    assert_eq!(response.expect(200)["content"], "42");
     assert_eq!(plane.inbox("gw-1").await.len(), 1, "a repeated question is stored once");
     drop(socket);
     plane.finish().await;
@@ -402,9 +405,9 @@ async fn rule_17_on_a_relay_socket_a_question_is_an_event_and_survives_a_reconne
         socket.frame(&outbound("r2", send)).await;
         socket
     };
-    let (told, socket) = tokio::join!(ask, answer);
-    let told = told.expect(200);
-    assert_eq!((&told["content"], &told["agent_id"]), (&json!("a teapot"), &json!("gw-1")));
+    let (response, socket) = tokio::join!(ask, answer);
+    let response = response.expect(200);
+    assert_eq!((&response["content"], &response["agent_id"]), (&json!("a teapot"), &json!("gw-1")));
     drop(socket);
     plane.finish().await;
 }
@@ -422,8 +425,8 @@ async fn rule_16_a_reply_is_returned_while_a_connector_hangs() {
         let reply = json!({ "correlation_id": "c", "content": "quick" });
         plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
     };
-    let (told, ()) = tokio::join!(ask, answer);
-    assert_eq!(told.expect(200)["content"], "quick");
+    let (response, ()) = tokio::join!(ask, answer);
+    assert_eq!(response.expect(200)["content"], "quick");
     let desk = plane.harness.app.desk.clone();
     assert!(desk.agents().live().waiters().is_empty());
     source.answer(1); // the delivery to the connector completes, although nobody waits for it
@@ -445,9 +448,9 @@ async fn an_accepted_reply_is_returned_to_the_caller() {
         let reply = json!({ "correlation_id": id, "content": "just in time?" });
         let replies = async {
             loop {
-                let told = plane.post("/v1/agents/alice/replies", &reply).await;
-                if told.status == 200 || plane.inbox("alice").await.len() > round {
-                    break told.status == 200 || plane.post("/v1/agents/alice/replies", &reply).await.status == 200;
+                let response = plane.post("/v1/agents/alice/replies", &reply).await;
+                if response.status == 200 || plane.inbox("alice").await.len() > round {
+                    break response.status == 200 || plane.post("/v1/agents/alice/replies", &reply).await.status == 200;
                 }
             }
         };
@@ -468,8 +471,8 @@ async fn deleting_the_agent_ends_the_exchange() {
         let gone = plane.harness.call("DELETE", "/v1/agents/alice", &plane.operator, &Value::Null).await;
         assert_eq!(gone.status, 204);
     };
-    let (told, ()) = tokio::join!(ask, delete);
-    assert_eq!(class(&told, 404), "UnknownAgentError");
+    let (response, ()) = tokio::join!(ask, delete);
+    assert_eq!(class(&response, 404), "UnknownAgentError");
     drop(stream);
     plane.finish().await;
 }
@@ -492,9 +495,9 @@ async fn rule_16_correlation_ids_may_be_any_text_and_are_per_tenant() {
             assert_eq!(class(&theirs, 410), "GoneError", "another tenant's alice was not asked");
             plane.post("/v1/agents/alice/replies", &reply).await.expect(200);
         };
-        let (told, ()) = tokio::join!(ask, answer);
-        let told = told.expect(200);
-        assert_eq!((told["correlation_id"].as_str(), told["content"].as_str()), (Some(id), Some(id)));
+        let (response, ()) = tokio::join!(ask, answer);
+        let response = response.expect(200);
+        assert_eq!((response["correlation_id"].as_str(), response["content"].as_str()), (Some(id), Some(id)));
     }
     plane.finish().await;
 }

@@ -33,10 +33,10 @@ impl<'a> Client<'a> {
         let reply = self.greet().await;
         reply.header("mcp-session-id").clone_into(&mut self.session);
         assert!(!self.session.is_empty(), "initialize gives a session");
-        let told = answer(&reply);
+        let response = answer(&reply);
         let done = self.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
         assert_eq!((done.status, done.text().as_str()), (202, ""));
-        told
+        response
     }
 
     async fn greet(&self) -> Reply {
@@ -73,20 +73,20 @@ impl<'a> Client<'a> {
 
     /// The result of a tool: one text, which is JSON.
     async fn call(&self, name: &str, arguments: Value) -> Value {
-        let told = self.tool(name, arguments).await;
-        let result = &told["result"];
-        assert!(result["isError"].as_bool() != Some(true), "{told}");
-        let content = result["content"].as_array().unwrap_or_else(|| panic!("no content in {told}"));
-        assert_eq!((content.len(), &content[0]["type"]), (1, &json!("text")), "{told}");
+        let response = self.tool(name, arguments).await;
+        let result = &response["result"];
+        assert!(result["isError"].as_bool() != Some(true), "{response}");
+        let content = result["content"].as_array().unwrap_or_else(|| panic!("no content in {response}"));
+        assert_eq!((content.len(), &content[0]["type"]), (1, &json!("text")), "{response}");
         serde_json::from_str(content[0]["text"].as_str().unwrap()).unwrap()
     }
 
     /// The fault of a tool that must fail: the data of a JSON-RPC error.
     async fn fault(&self, name: &str, arguments: Value) -> Value {
-        let told = self.tool(name, arguments).await;
-        assert!(told.get("result").is_none(), "a failure is an error, not a result: {told}");
-        let error = &told["error"];
-        assert!(error["code"].as_i64().is_some_and(|code| code < 0), "{told}");
+        let response = self.tool(name, arguments).await;
+        assert!(response.get("result").is_none(), "a failure is an error, not a result: {response}");
+        let error = &response["error"];
+        assert!(error["code"].as_i64().is_some_and(|code| code < 0), "{response}");
         let (class, text) = (error["data"]["class"].as_str().unwrap(), error["data"]["message"].as_str().unwrap());
         assert_eq!(error["message"], format!("{class}: {text}"));
         error["data"].clone()
@@ -103,19 +103,19 @@ fn answer(reply: &Reply) -> Value {
     let last = text.trim_end().split("\n\n").last().unwrap();
     assert!(last.contains(lines[0]), "the answer is the last frame: {text:?}");
     assert!(text.ends_with("\n\n"), "the frame is complete: {text:?}");
-    let told: Value = serde_json::from_str(lines[0].trim_start_matches("data:").trim()).unwrap();
-    assert_eq!((&told["jsonrpc"], &told["id"]), (&json!("2.0"), &json!(7)), "{told}");
-    told
+    let response: Value = serde_json::from_str(lines[0].trim_start_matches("data:").trim()).unwrap();
+    assert_eq!((&response["jsonrpc"], &response["id"]), (&json!("2.0"), &json!(7)), "{response}");
+    response
 }
 
 #[tokio::test]
 async fn rule_26_an_answer_is_one_data_line_of_a_stream() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut client = Client::new(&plane, &plane.token);
-    let told = client.begin().await;
-    assert_eq!(told["result"]["serverInfo"]["name"], "frontdesk");
-    assert!(told["result"]["capabilities"]["tools"].is_object(), "{told}");
-    assert_eq!(told["result"]["protocolVersion"], "2025-06-18");
+    let response = client.begin().await;
+    assert_eq!(response["result"]["serverInfo"]["name"], "frontdesk");
+    assert!(response["result"]["capabilities"]["tools"].is_object(), "{response}");
+    assert_eq!(response["result"]["protocolVersion"], "2025-06-18");
     // Text with line breaks is still one line of the stream.
     let written = client.call("data_write", json!({ "content": "one\ntwo\r\n\n\ndata: three\u{2028}" })).await;
     let row = client.call("data_get", json!({ "id": written["id"] })).await;
@@ -244,8 +244,8 @@ async fn rule_26_a_failed_tool_is_an_error_with_its_class() {
 async fn rule_27_every_tool_has_a_schema_of_an_object() {
     let plane = Plane::open().await;
     let client = Client::open(&plane).await;
-    let told = answer(&client.ask("tools/list", &json!({})).await);
-    let tools = told["result"]["tools"].as_array().unwrap();
+    let response = answer(&client.ask("tools/list", &json!({})).await);
+    let tools = response["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     for (name, arguments) in [
         ("agents_list", &[] as &[&str]),
@@ -286,17 +286,17 @@ async fn invalid_messages_are_400_and_unknown_arguments_list_the_known_ones() {
     }
     let request = client.request("POST").header("content-type", "text/plain").body("{}");
     assert_eq!(plane.harness.send(request).await.status, 415);
-    let told = async |tool: &str, arguments: Value| {
+    let error_text = async |tool: &str, arguments: Value| {
         let fault = client.fault(tool, arguments).await;
         assert!(fault["class"] == "ValidationError" || fault["class"] == "UnsupportedKindError", "{fault}");
         fault["message"].as_str().unwrap().to_owned()
     };
     for status in [json!("Gone"), json!(["Draft", "Gone"])] {
-        let text = told("skill_list", json!({ "status": status })).await;
+        let text = error_text("skill_list", json!({ "status": status })).await;
         assert!(["Draft", "Approved", "Disabled"].iter().all(|word| text.contains(word)), "{text}");
     }
     let kind = json!({ "agent_id": "alice", "kind": "song", "content": "x" });
-    let text = told("agent_deliver", kind).await;
+    let text = error_text("agent_deliver", kind).await;
     assert!(text.contains("augment") && text.contains("template"), "{text}");
     for (tool, arguments, names) in [
         ("agent_deliver", json!({ "agent_id": "alice", "content": "x", "colour": 1 }), "\"colour\""),
@@ -304,7 +304,7 @@ async fn invalid_messages_are_400_and_unknown_arguments_list_the_known_ones() {
         ("skill_list", json!({ "states": ["Draft"] }), "\"states\""),
         ("agents_list", json!({ "tenant": "x" }), "\"tenant\""),
     ] {
-        let text = told(tool, arguments).await;
+        let text = error_text(tool, arguments).await;
         assert!(text.contains(names), "{text}");
     }
     assert!(plane.inbox("alice").await.is_empty());
@@ -336,8 +336,8 @@ async fn an_agent_can_receive_ask_and_reply_with_tools_alone() {
         let page = alice.call("agent_inbox", json!({ "agent_id": "alice", "after": message["seq"] })).await;
         assert_eq!(page["messages"], json!([]));
     };
-    let (told, ()) = tokio::join!(bob.call("agent_exchange", question), answer);
-    assert_eq!((&told["content"], &told["agent_id"]), (&json!("yes"), &json!("alice")));
+    let (response, ()) = tokio::join!(bob.call("agent_exchange", question), answer);
+    assert_eq!((&response["content"], &response["agent_id"]), (&json!("yes"), &json!("alice")));
     plane.finish().await;
 }
 
@@ -533,8 +533,8 @@ async fn rule_36_data_is_written_read_and_filtered() {
         ids.push(written["id"].clone());
     }
     let found = async |arguments: Value| -> Vec<Value> {
-        let told = client.call("data_read", arguments).await;
-        told["items"].as_array().unwrap().iter().map(|it| it["id"].clone()).collect()
+        let response = client.call("data_read", arguments).await;
+        response["items"].as_array().unwrap().iter().map(|it| it["id"].clone()).collect()
     };
     assert_eq!(found(json!({ "query": "CAFE nine", "mode": "fts", "limit": 5 })).await, [ids[0].clone()]);
     assert_eq!(found(json!({ "query": "opens", "limit": 1 })).await.len(), 1);
@@ -559,8 +559,8 @@ async fn rule_25_a_null_filter_is_refused_and_not_dropped() {
     for (filter, class) in [("vault", "ValidationError"), ("shoe_size", "UnsupportedFilterError")] {
         let asked = json!({ "query": "tea", filter: null });
         assert_eq!(client.fault("data_read", asked.clone()).await["class"], class, "{filter}");
-        let told = plane.post("/v1/data-store/query", &asked).await.expect(400);
-        assert_eq!(told["error"]["class"], class, "the same with the REST API");
+        let response = plane.post("/v1/data-store/query", &asked).await.expect(400);
+        assert_eq!(response["error"]["class"], class, "the same with the REST API");
     }
     let nulls = json!({ "query": "tea", "mode": null, "limit": null, "permissive_filters": null, "vault": "mine" });
     assert_eq!(client.call("data_read", nulls).await["items"].as_array().map(Vec::len), Some(1));

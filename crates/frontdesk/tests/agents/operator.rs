@@ -37,8 +37,8 @@ async fn the_operator_lists_shows_messages_reads_and_deletes_agents() {
     assert_eq!((&shown["status"], &shown["seen_at"]), (&json!("asleep"), &json!(0)), "the operator is not the agent");
 
     for path in ["/agents/alice", "/agents/alice/inbox", "/agents/alice/inbox?tenant=home&after=x"] {
-        let told = admin("GET", path, Value::Null).await;
-        assert_eq!((told.status, told.header("content-type")), (400, "application/problem+json"), "{path}");
+        let response = admin("GET", path, Value::Null).await;
+        assert_eq!((response.status, response.header("content-type")), (400, "application/problem+json"), "{path}");
     }
     let mail = admin("GET", "/instances/alice/mail", Value::Null).await;
     assert_eq!(mail.status, 404);
@@ -58,16 +58,16 @@ async fn two_webhooks_of_one_agent_are_distinguished() {
     let hook = |url: &str| json!({ "type": "webhook", "url": url, "timeout_ms": 2_000 });
     let names = async |hooks: Vec<Value>| -> Vec<String> {
         plane.put("alice", json!({ "connectors": hooks })).await.expect(200);
-        let told = plane.notify(json!({ "agent": "alice", "message": "m", "origin": {} })).await.expect(200);
-        let receipts = told["receipts"].as_array().unwrap().iter();
+        let response = plane.notify(json!({ "agent": "alice", "message": "m", "origin": {} })).await.expect(200);
+        let receipts = response["receipts"].as_array().unwrap().iter();
         receipts.map(|it| format!("{} {}", it["connector"].as_str().unwrap(), it["ok"])).collect()
     };
     assert_eq!(names(vec![hook(&good.url)]).await, ["inbox true", "webhook true"]);
     let refused = "http://127.0.0.1:1/";
     let two = vec![hook(&good.url), json!({ "type": "noop" }), hook(refused)];
     assert_eq!(names(two).await, ["inbox true", "webhook#1 true", "noop true", "webhook#2 false"]);
-    let told = plane.wake("alice", json!({ "context": "up" })).await;
-    assert!(told.text().contains("inbox"), "{}", told.text());
+    let response = plane.wake("alice", json!({ "context": "up" })).await;
+    assert!(response.text().contains("inbox"), "{}", response.text());
     let said = plane.harness.admin("GET", "/dispatches", &Value::Null).await.expect(200);
     let receipts = said["dispatches"][0]["receipts"].as_array().unwrap();
     assert!(receipts.iter().any(|it| it["connector"] == "webhook#2" && it["ok"] == false), "{said}");
@@ -89,10 +89,10 @@ async fn the_doctor_names_an_agent_whose_wake_url_fails() {
         }
     };
     tokio::time::timeout(crate::harness::TIME_LIMIT, failed).await.expect("the wake URL was not called");
-    let told = doctor().await;
-    let found = told["findings"].as_array().unwrap().iter().find(|it| it["check"] == "agent").cloned().unwrap();
+    let response = doctor().await;
+    let found = response["findings"].as_array().unwrap().iter().find(|it| it["check"] == "agent").cloned().unwrap();
     let text = found["text"].as_str().unwrap();
-    assert_eq!((&told["ok"], &found["ok"]), (&json!(false), &json!(false)));
+    assert_eq!((&response["ok"], &found["ok"]), (&json!(false), &json!(false)));
     assert!(text.starts_with("home/alice: a wake is pending, and the wake URL fails ("), "{text}");
     let shown = plane.harness.admin("GET", "/agents/alice?tenant=home", &Value::Null).await.expect(200);
     assert_eq!((&shown["wake_waits"], shown["wake_failure"].is_string()), (&json!(true), true));

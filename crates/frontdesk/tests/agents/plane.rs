@@ -127,10 +127,10 @@ impl Plane {
 /// The class of a refusal. The form is checked, too.
 #[track_caller]
 pub(crate) fn class(reply: &Reply, status: u16) -> String {
-    let told = reply.expect(status);
-    assert_eq!(told.as_object().map(serde_json::Map::len), Some(1), "{told}");
-    assert!(told["error"]["message"].as_str().is_some_and(|text| !text.is_empty()), "{told}");
-    told["error"]["class"].as_str().unwrap_or_else(|| panic!("no class in {told}")).to_owned()
+    let response = reply.expect(status);
+    assert_eq!(response.as_object().map(serde_json::Map::len), Some(1), "{response}");
+    assert!(response["error"]["message"].as_str().is_some_and(|text| !text.is_empty()), "{response}");
+    response["error"]["class"].as_str().unwrap_or_else(|| panic!("no class in {response}")).to_owned()
 }
 
 /// One path segment, encoded once.

@@ -101,13 +101,16 @@ async fn bodies_that_are_not_json_objects_are_refused_with_a_class() {
 async fn every_refusal_of_the_stores_has_its_class() {
     let plane = Plane::open().await;
     plane.call("PUT", "/v1/skills/s", &json!({ "source": "# Skill: s\n" })).await.expect(200);
-    let told = plane.get("/v1/skills/s?version=000000000000").await.expect(404);
-    assert_eq!(told["error"]["class"], "VersionNotFoundError");
-    assert_eq!((&told["error"]["skill_name"], &told["error"]["version"]), (&json!("s"), &json!("000000000000")));
+    let response = plane.get("/v1/skills/s?version=000000000000").await.expect(404);
+    assert_eq!(response["error"]["class"], "VersionNotFoundError");
+    assert_eq!(
+        (&response["error"]["skill_name"], &response["error"]["version"]),
+        (&json!("s"), &json!("000000000000"))
+    );
     for path in ["/v1/skills/none", "/v1/skills/none/metadata", "/v1/skills/none/versions"] {
-        let told = plane.get(path).await.expect(404);
+        let response = plane.get(path).await.expect(404);
         assert_eq!(
-            (&told["error"]["class"], &told["error"]["skill_name"]),
+            (&response["error"]["class"], &response["error"]["skill_name"]),
             (&json!("SkillNotFoundError"), &json!("none"))
         );
     }
@@ -121,18 +124,21 @@ async fn every_refusal_of_the_stores_has_its_class() {
     }
     let by = |author: &str| json!({ "source": "# Skill: own\n", "metadata": { "author": author } });
     plane.call("PUT", "/v1/skills/own", &by("ada")).await.expect(200);
-    let told = plane.call("PUT", "/v1/skills/own", &by("eve")).await.expect(409);
+    let response = plane.call("PUT", "/v1/skills/own", &by("eve")).await.expect(409);
     assert_eq!(
-        (&told["error"]["class"], &told["error"]["skill_name"]),
+        (&response["error"]["class"], &response["error"]["skill_name"]),
         (&json!("StorageConflictError"), &json!("own"))
     );
-    assert!(told["error"]["reason"].is_string(), "{told}");
-    let told = plane.post("/v1/data-store/query", &json!({ "query": "x", "colour": "red", "mode": "fts" })).await;
-    let told = told.expect(400)["error"].clone();
-    assert_eq!((&told["class"], &told["unsupportedKeys"]), (&json!("UnsupportedFilterError"), &json!(["colour"])));
-    assert!(told["supportedKeys"].as_array().is_some_and(|keys| keys.contains(&json!("vault"))), "{told}");
-    let told = plane.post("/v1/data-store/query", &json!({ "query": "x", "mode": "rag" })).await.expect(400);
-    assert_eq!((&told["error"]["class"], &told["error"]["mode"]), (&json!("QueryError"), &json!("rag")));
+    assert!(response["error"]["reason"].is_string(), "{response}");
+    let response = plane.post("/v1/data-store/query", &json!({ "query": "x", "colour": "red", "mode": "fts" })).await;
+    let response = response.expect(400)["error"].clone();
+    assert_eq!(
+        (&response["class"], &response["unsupportedKeys"]),
+        (&json!("UnsupportedFilterError"), &json!(["colour"]))
+    );
+    assert!(response["supportedKeys"].as_array().is_some_and(|keys| keys.contains(&json!("vault"))), "{response}");
+    let response = plane.post("/v1/data-store/query", &json!({ "query": "x", "mode": "rag" })).await.expect(400);
+    assert_eq!((&response["error"]["class"], &response["error"]["mode"]), (&json!("QueryError"), &json!("rag")));
     assert_eq!(class(&plane.post("/v1/data", &json!({ "tags": [] })).await, 400), "ValidationError");
     assert_eq!(class(&plane.get("/v1/data/none").await, 404), "DataNotFound");
     plane.finish().await;

@@ -132,12 +132,12 @@ async fn rule_28_connectors_are_validated_when_set() {
     for spec in [json!({ "type": "file", "dir": "x" }), json!({ "type": "tmux", "target": "x" })] {
         let reply =
             plane.harness.call("PUT", "/v1/agents/alice", &plane.operator, &json!({ "connectors": [spec] })).await;
-        let told = reply.expect(400)["error"]["message"].to_string();
-        assert!(told.contains("[agents]"), "{told}");
+        let response = reply.expect(400)["error"]["message"].to_string();
+        assert!(response.contains("[agents]"), "{response}");
     }
     // A refused request changed nothing: the webhook is still configured.
-    let told = plane.notify(json!({ "agent": "alice", "message": "m", "origin": {} })).await.expect(200);
-    let hook = told["receipts"].as_array().unwrap().iter().find(|it| it["connector"] == "webhook").unwrap();
+    let response = plane.notify(json!({ "agent": "alice", "message": "m", "origin": {} })).await.expect(200);
+    let hook = response["receipts"].as_array().unwrap().iter().find(|it| it["connector"] == "webhook").unwrap();
     assert_eq!((&hook["ok"], &hook["receipt"]["delivery_id"]), (&json!(true), &json!("hook-1")));
     plane.finish().await;
 }
@@ -174,8 +174,8 @@ async fn rule_28_a_file_connector_of_an_operator_writes_below_the_base() {
     let kept: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!((&kept["agent_id"], &kept["content"]), (&json!("alice"), &json!("on paper")));
     // Rule 5: the dispatch id is the same for the connector, the sender and the inbox.
-    let told = plane.notify(json!({ "agent": "alice", "message": "to all", "origin": {} })).await.expect(200);
-    let id = told["dispatch_id"].as_str().unwrap();
+    let response = plane.notify(json!({ "agent": "alice", "message": "to all", "origin": {} })).await.expect(200);
+    let id = response["dispatch_id"].as_str().unwrap();
     let file = base.path().join("alice").join(format!("{id}.json"));
     let kept: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!(kept["meta"]["dispatch_id"], id);
@@ -200,10 +200,10 @@ async fn a_failed_connector_is_reported_and_the_message_is_kept() {
     assert_eq!((&broke["error"]["class"], &broke["error"]["stored"]), (&json!("DeliveryFailedError"), &json!(true)));
     assert_eq!(plane.inbox("alice").await.len(), 2, "both are in the inbox");
     // A notify reports every connector; the stored message counts as accepted and needs no retry.
-    let told = plane.notify(json!({ "agent": "alice@t", "message": "up", "origin": {} })).await.expect(200);
-    let how: Vec<_> = told["receipts"].as_array().unwrap().iter().map(|it| (&it["connector"], &it["ok"])).collect();
-    assert_eq!(how, [(&json!("inbox"), &json!(true)), (&json!("webhook"), &json!(false))], "{told}");
-    assert_eq!(told["receipts"][1]["error"]["class"], "DeliveryFailedError");
+    let response = plane.notify(json!({ "agent": "alice@t", "message": "up", "origin": {} })).await.expect(200);
+    let how: Vec<_> = response["receipts"].as_array().unwrap().iter().map(|it| (&it["connector"], &it["ok"])).collect();
+    assert_eq!(how, [(&json!("inbox"), &json!(true)), (&json!("webhook"), &json!(false))], "{response}");
+    assert_eq!(response["receipts"][1]["error"]["class"], "DeliveryFailedError");
     assert_eq!(plane.inbox("alice").await.len(), 3);
     plane.finish().await;
 }

@@ -110,9 +110,9 @@ async fn a_position_that_is_not_a_number_is_refused() {
         let reply = plane.harness.response(request.header("Last-Event-ID", id)).await;
         assert_eq!(reply.status(), status, "{id:?}");
         if status == 400 {
-            let told: Value = reply.json().await.unwrap();
-            assert_eq!(told["error"]["class"], "ValidationError");
-            assert!(told["error"]["message"].as_str().unwrap().contains("Last-Event-ID"), "{told}");
+            let response: Value = reply.json().await.unwrap();
+            assert_eq!(response["error"]["class"], "ValidationError");
+            assert!(response["error"]["message"].as_str().unwrap().contains("Last-Event-ID"), "{response}");
         }
     }
     plane.finish().await;
@@ -218,9 +218,9 @@ async fn rule_14_a_client_that_does_not_read_is_not_woken_and_loses_nothing() {
     for _ in 0..32 {
         plane.deliver("alice", &plane.augment(&large)).await.expect(200); // more than socket buffers hold
     }
-    let told = plane.wake("alice", json!({ "context": "up" })).await.expect(200);
-    assert_eq!(told["woken"], false, "the stream is open, but the client does not read");
-    assert!(told["warnings"].to_string().contains("did not take"), "{told}");
+    let response = plane.wake("alice", json!({ "context": "up" })).await.expect(200);
+    assert_eq!(response["woken"], false, "the stream is open, but the client does not read");
+    assert!(response["warnings"].to_string().contains("did not take"), "{response}");
     for seq in 1..=32 {
         assert_eq!(stream.message().await["seq"], seq);
     }

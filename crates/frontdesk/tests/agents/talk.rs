@@ -24,15 +24,15 @@ async fn wake_up(
         secret: Secret::new(account.secret.as_str()),
         identities: vec![("relay".into(), String::new())],
     }));
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     let speaker = transport.clone();
     let handler: Handler = Arc::new(move |inbound| {
-        let (tell, speaker) = (tell.clone(), speaker.clone());
+        let (sender, speaker) = (sender.clone(), speaker.clone());
         Box::pin(async move {
             let Inbound::Event(event) = inbound else { panic!("not an event: {inbound:?}") };
             let content = format!("you said: {}", event.text);
             let (chat_id, reply_to) = (event.source.chat_id.clone(), event.message_id.clone());
-            tell.send(*event).unwrap();
+            sender.send(*event).unwrap();
             // Not awaited here: a handler that waits for its own result would block the acks.
             tokio::spawn(async move {
                 let act = Act::Send { chat_id, content, reply_to };
@@ -43,12 +43,12 @@ async fn wake_up(
     });
     transport.set_inbound_handler(handler);
     timeout(TIME_LIMIT, transport.connect()).await.expect("timed out").expect("connecting failed");
-    (transport, told)
+    (transport, receiver)
 }
 
-fn by_connector<'a>(told: &'a Value, name: &str) -> &'a Value {
-    let receipts = told["receipts"].as_array().unwrap();
-    &receipts.iter().find(|it| it["connector"] == name).unwrap_or_else(|| panic!("no {name} in {told}"))["receipt"]
+fn by_connector<'a>(response: &'a Value, name: &str) -> &'a Value {
+    let receipts = response["receipts"].as_array().unwrap();
+    &receipts.iter().find(|it| it["connector"] == name).unwrap_or_else(|| panic!("no {name} in {response}"))["receipt"]
 }
 
 #[tokio::test]
@@ -62,10 +62,11 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     let origin = json!({ "skill_name": "greet", "trigger_kind": "agent", "caller_agent_id": "alice" });
 
     // B is asleep: the message is stored but not delivered, and the receipts say so.
-    let told = plane.notify(json!({ "agent": "bob", "message": "are you there?", "origin": origin })).await.expect(200);
-    assert_eq!(told["route"], "deliver");
-    assert_eq!(by_connector(&told, "relay")["delivery_skipped"], true);
-    assert_eq!(by_connector(&told, "inbox")["delivery_skipped"], true);
+    let response =
+        plane.notify(json!({ "agent": "bob", "message": "are you there?", "origin": origin })).await.expect(200);
+    assert_eq!(response["route"], "deliver");
+    assert_eq!(by_connector(&response, "relay")["delivery_skipped"], true);
+    assert_eq!(by_connector(&response, "inbox")["delivery_skipped"], true);
 
     // The server calls the wake URL, B connects and gets the message.
     timeout(TIME_LIMIT, listener.called()).await.expect("the wake URL was not called");
@@ -74,8 +75,8 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     assert_eq!(event.text, "are you there?");
     assert_eq!(event.source.user_name.as_deref(), Some("alice"));
     let delivery = event.delivery.as_ref().expect("the event has no delivery metadata");
-    assert_eq!(delivery.meta.as_ref().unwrap()["dispatch_id"], told["dispatch_id"]);
-    assert_eq!(event.message_id.as_deref(), by_connector(&told, "relay")["delivery_id"].as_str());
+    assert_eq!(delivery.meta.as_ref().unwrap()["dispatch_id"], response["dispatch_id"]);
+    assert_eq!(event.message_id.as_deref(), by_connector(&response, "relay")["delivery_id"].as_str());
 
     // B is awake now: a wake is confirmed, a delivery is pushed, a question is answered.
     let woken = plane.wake("bob", json!({ "context": "look up" })).await.expect(200);
@@ -96,7 +97,7 @@ async fn a_notified_agent_that_sleeps_is_woken_and_answers() {
     let kinds: Vec<&str> = shown.iter().map(|it| it["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["augment", "wake", "augment"]);
     assert_eq!((&shown[2]["from"], &shown[2]["agent_id"]), (&json!("alice"), &json!("bob")));
-    assert_eq!(shown[2]["receipts"], told["receipts"]);
+    assert_eq!(shown[2]["receipts"], response["receipts"]);
     let page = plane.harness.get("/chat/v1/dispatches", &account.chat).await.expect(200);
     assert_eq!(page["dispatches"].as_array().unwrap().len(), 3);
     bob.disconnect().await;
@@ -109,7 +110,7 @@ async fn tail_reports_messages_between_agents() {
     let mut tail = plane.harness.open_stream("/admin/v1/events/stream", &plane.harness.admin).await;
     plane.notify(json!({ "agent": "alice", "message": "psst", "origin": { "skill_name": "s" } })).await.expect(200);
     plane.wake("alice", json!({ "context": "up" })).await.expect(200);
-    let told = plane.harness.follow(&mut tail, &["\"skipped\"", "\"degraded\""]).await;
-    assert!(told.contains("\"instance\":\"alice\"") && told.contains("inbox: stored"), "{told}");
+    let events = plane.harness.follow(&mut tail, &["\"skipped\"", "\"degraded\""]).await;
+    assert!(events.contains("\"instance\":\"alice\"") && events.contains("inbox: stored"), "{events}");
     plane.finish().await;
 }

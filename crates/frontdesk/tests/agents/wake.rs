@@ -34,8 +34,8 @@ async fn rule_14_only_a_live_session_is_woken() {
 #[tokio::test]
 async fn a_wake_of_an_agent_that_is_away_is_stored_and_not_woken() {
     let plane = Plane::with_agents(&["alice"]).await;
-    let told = plane.wake("alice", json!({ "context": "later" })).await.expect(200);
-    assert_eq!((&told["woken"], told["warnings"].as_array().map(Vec::len)), (&json!(false), Some(1)));
+    let response = plane.wake("alice", json!({ "context": "later" })).await.expect(200);
+    assert_eq!((&response["woken"], response["warnings"].as_array().map(Vec::len)), (&json!(false), Some(1)));
     let kept = plane.inbox("alice").await;
     assert_eq!((&kept[0]["type"], &kept[0]["text"]), (&json!("wake_degraded"), &json!("later")));
     // Rule 31: without a context the text is empty.
@@ -53,9 +53,9 @@ async fn rule_14_a_called_wake_url_does_not_count_as_woken() {
     source.answer(8);
     let plane = Plane::open().await;
     plane.put("alice", json!({ "wake_url": source.url })).await.expect(200);
-    let told = plane.wake("alice", json!({ "context": "up" })).await.expect(200);
-    assert_eq!(told["woken"], false);
-    assert!(told["warnings"].to_string().contains("wake URL"), "{told}");
+    let response = plane.wake("alice", json!({ "context": "up" })).await.expect(200);
+    assert_eq!(response["woken"], false);
+    assert!(response["warnings"].to_string().contains("wake URL"), "{response}");
     source.asked().await;
     assert_eq!(plane.inbox("alice").await[0]["type"], "wake_degraded");
     plane.finish().await;
@@ -94,9 +94,9 @@ async fn rule_15_when_is_immediate_later_or_refused() {
     let plane = Plane::with_agents(&["alice"]).await;
     let mut stream = plane.listen("alice", "").await;
     for when in [json!("immediate"), json!(0), json!(1_000), json!(-5), serde_json::Value::Null] {
-        let told = plane.wake("alice", json!({ "context": "now", "when": when })).await.expect(200);
-        assert_eq!(told["woken"], true, "{when}");
-        assert!(told.get("scheduled_for").is_none());
+        let response = plane.wake("alice", json!({ "context": "now", "when": when })).await.expect(200);
+        assert_eq!(response["woken"], true, "{when}");
+        assert!(response.get("scheduled_for").is_none());
         assert_eq!(stream.message().await["text"], "now");
     }
     for when in [json!("tomorrow"), json!(1.5), json!(true), json!([]), json!({}), json!("")] {
@@ -106,8 +106,8 @@ async fn rule_15_when_is_immediate_later_or_refused() {
         assert_eq!(class(&plane.wake("alice", body).await, 400), "ValidationError");
     }
     let soon = plane.harness.app.desk.env().now_ms() + 5_000;
-    let told = plane.wake("alice", json!({ "context": "then", "when": soon })).await.expect(200);
-    assert_eq!((&told["woken"], &told["scheduled_for"]), (&json!(false), &json!(soon)));
+    let response = plane.wake("alice", json!({ "context": "then", "when": soon })).await.expect(200);
+    assert_eq!((&response["woken"], &response["scheduled_for"]), (&json!(false), &json!(soon)));
     let message = stream.message().await;
     assert_eq!((&message["text"], &message["type"]), (&json!("then"), &json!("wake")));
     assert!(message["at"].as_u64().unwrap() >= soon, "not before its time");
@@ -257,8 +257,8 @@ async fn rule_3_an_empty_session_id_counts_as_absent_also_for_a_scheduled_wake()
     let mut tab = plane.listen("alice", "?session=tab").await;
     let later = plane.listen("alice", "?session=later").await;
     let wake = |when| json!({ "context": "up", "session_id": "", "when": when });
-    let told = plane.wake("alice@tab", wake(json!("immediate"))).await.expect(200);
-    assert_eq!((&told["session_id"], &tab.message().await["session_id"]), (&json!("tab"), &json!("tab")));
+    let response = plane.wake("alice@tab", wake(json!("immediate"))).await.expect(200);
+    assert_eq!((&response["session_id"], &tab.message().await["session_id"]), (&json!("tab"), &json!("tab")));
     plane.wake("alice@tab", wake(json!(in_a_day(&plane)))).await.expect(200);
     let alarm = planned(&plane).await.remove(0);
     assert!(matches!(plane.harness.app.desk.cron().try_alarm(&alarm, || {}).await, Conclusion::Fired { .. }));
@@ -298,9 +298,12 @@ async fn rule_14_a_session_that_does_not_read_is_not_woken_and_the_next_gets_the
     let no = desk.inboxes().inbox_of(&"home".into(), "alice").unwrap().1.unwrap();
     // An open stream whose client does not read.
     let account = desk.agents().live().streams().open(no, Some("stuck".into()), 1, desk.env().now_ms()).unwrap();
-    let told = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
-    assert_eq!(told["woken"], false);
-    assert!(told.get("session_id").is_none() && told["warnings"].to_string().contains("did not take"), "{told}");
+    let response = plane.wake("alice", json!({ "context": "anybody" })).await.expect(200);
+    assert_eq!(response["woken"], false);
+    assert!(
+        response.get("session_id").is_none() && response["warnings"].to_string().contains("did not take"),
+        "{response}"
+    );
     // A stream that ends meanwhile is noticed at once; an explicitly named session keeps its message.
     let asked = plane.wake("alice@stuck", json!({ "context": "stuck" }));
     let ends = async {
@@ -309,8 +312,8 @@ async fn rule_14_a_session_that_does_not_read_is_not_woken_and_the_next_gets_the
         }
         desk.agents().live().streams().close(&account);
     };
-    let (told, ()) = tokio::join!(asked, ends);
-    assert_eq!(told.expect(200)["woken"], false);
+    let (response, ()) = tokio::join!(asked, ends);
+    assert_eq!(response.expect(200)["woken"], false);
     let mut next = plane.listen("alice", "?session=next&after=0").await;
     let message = next.message().await;
     assert_eq!((&message["text"], &message["type"]), (&json!("anybody"), &json!("wake_degraded")));
@@ -339,8 +342,8 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
         }
         rooms.streams().close(&account);
     };
-    let (told, ()) = tokio::join!(plane.wake("alice", json!({ "context": "anybody" })), leaves);
-    assert_eq!(told.expect(200)["woken"], false);
+    let (response, ()) = tokio::join!(plane.wake("alice", json!({ "context": "anybody" })), leaves);
+    assert_eq!(response.expect(200)["woken"], false);
     plane.deliver("alice", &plane.augment("later")).await.expect(200);
     let mut received = [stays.message().await, stays.message().await];
     received.sort_by_key(|message| message["seq"].as_u64());
@@ -355,8 +358,8 @@ async fn rule_14_a_message_not_taken_by_its_session_goes_to_the_others() {
         }
         rooms.streams().close(&account);
     };
-    let (told, ()) = tokio::join!(plane.wake("alice@leaves", json!({ "context": "for one" })), leaves);
-    assert_eq!(told.expect(200)["woken"], false);
+    let (response, ()) = tokio::join!(plane.wake("alice@leaves", json!({ "context": "for one" })), leaves);
+    assert_eq!(response.expect(200)["woken"], false);
     plane.deliver("alice", &plane.augment("for all")).await.expect(200);
     assert_eq!(stays.message().await["text"], "for all");
     drop(stays);
@@ -382,8 +385,8 @@ async fn rule_14_a_message_not_taken_by_its_stream_goes_to_the_socket() {
             }
             desk.agents().live().streams().close(&stream);
         };
-        let (told, ()) = tokio::join!(plane.wake(address, json!({ "context": "anybody" })), leaves);
-        assert_eq!(told.expect(200)["woken"], false);
+        let (response, ()) = tokio::join!(plane.wake(address, json!({ "context": "anybody" })), leaves);
+        assert_eq!(response.expect(200)["woken"], false);
         plane.deliver("gw-1", &plane.augment("next")).await.expect(200);
         for text in texts.into_iter().chain(["next"]) {
             let frame = socket.of("inbound").await;
@@ -446,15 +449,15 @@ async fn rule_14_a_settling_or_idle_socket_is_not_woken() {
     let plane = Plane::with(|config| config.relay.settle_ms = 3_600_000).await;
     let account = plane.harness.add_gateway("gw-1").await;
     let mut socket = plane.harness.socket(&account).await;
-    let told = plane.wake("gw-1", json!({ "context": "early" })).await.expect(200);
-    assert_eq!(told["woken"], false);
-    assert!(told["warnings"].to_string().contains("did not take"), "{told}");
+    let response = plane.wake("gw-1", json!({ "context": "early" })).await.expect(200);
+    assert_eq!(response["woken"], false);
+    assert!(response["warnings"].to_string().contains("did not take"), "{response}");
     assert_eq!(plane.inbox("gw-1").await[0]["type"], "wake_degraded");
     socket.frame(&json!({ "type": "going_idle" })).await;
     socket.of("going_idle_ack").await;
-    let told = plane.wake("gw-1", json!({ "context": "late" })).await.expect(200);
-    assert_eq!(told["woken"], false);
-    assert!(told["warnings"].to_string().contains("not connected"), "{told}");
+    let response = plane.wake("gw-1", json!({ "context": "late" })).await.expect(200);
+    assert_eq!(response["woken"], false);
+    assert!(response["warnings"].to_string().contains("not connected"), "{response}");
     drop(socket);
     // Reconnected within a moment, the socket needs no settle time: both messages are delivered.
     let mut socket = plane.harness.socket(&account).await;
@@ -474,19 +477,19 @@ async fn rule_3_of_a_stream_and_a_socket_only_the_latest_is_woken() {
     let mut socket = plane.harness.socket(&account).await;
     let mut stream = plane.listen("gw-1", "?session=tab").await;
     let wake = async |context: &str| plane.wake("gw-1", json!({ "context": context })).await.expect(200);
-    let told = wake("to the stream").await;
-    assert_eq!((&told["woken"], &told["session_id"]), (&json!(true), &json!("tab")));
+    let response = wake("to the stream").await;
+    assert_eq!((&response["woken"], &response["session_id"]), (&json!(true), &json!("tab")));
     assert_eq!(stream.message().await["text"], "to the stream");
     drop(socket);
     socket = plane.harness.socket(&account).await;
-    let told = wake("to the socket").await;
-    assert_eq!((&told["woken"], &told["session_id"]), (&json!(true), &json!("gw-1")));
+    let response = wake("to the socket").await;
+    assert_eq!((&response["woken"], &response["session_id"]), (&json!(true), &json!("gw-1")));
     let frame = socket.of("inbound").await;
     assert_eq!(frame.text(), "to the socket", "the previous message went to another session");
     socket.ack(&frame).await;
     let many = (0..8).map(|number| wake(if number % 2 == 0 { "even" } else { "odd" }));
     let all = futures_util::future::join_all(many).await;
-    assert!(all.iter().all(|told| told["woken"] == true && told["session_id"] == "gw-1"), "{all:?}");
+    assert!(all.iter().all(|response| response["woken"] == true && response["session_id"] == "gw-1"), "{all:?}");
     for frame in socket.events(8).await {
         socket.ack(&frame).await;
     }
@@ -506,8 +509,8 @@ async fn a_deprovisioned_instance_is_no_connector_and_its_inbox_stays() {
     plane.deliver("gw-1", &plane.augment("hello")).await.expect(200);
     plane.harness.post("/manage/deprovision", &account.bearer(), &json!({})).await.expect(200);
     for id in ["alice", "gw-1"] {
-        let told = plane.wake(id, json!({ "context": "up" })).await.expect(200);
-        assert_eq!(told["woken"], false, "{id}");
+        let response = plane.wake(id, json!({ "context": "up" })).await.expect(200);
+        assert_eq!(response["woken"], false, "{id}");
         assert_eq!(plane.deliver(id, &plane.augment("bye")).await.expect(200)["delivery_skipped"], true, "{id}");
         assert_eq!((plane.inbox(id).await.len(), plane.status(id).await.as_str()), (3, "asleep"), "{id}");
     }

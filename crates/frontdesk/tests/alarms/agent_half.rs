@@ -154,14 +154,14 @@ async fn fired(harness: &Harness, instance: &str, job: &str, count: usize) {
     let path = format!("/api/agent-cron/history?job_id={job}");
     let waiting = async {
         loop {
-            let told = harness.get(&path, &identity).await.expect(200);
+            let response = harness.get(&path, &identity).await.expect(200);
             // A fast agent arms the next run before the server has stored the end of the last, which is then
             // "replaced".
             let (fired, other): (Vec<&Value>, Vec<&Value>) =
-                told["history"].as_array().unwrap().iter().partition(|it| it["outcome"] == "fired");
-            assert!(other.iter().all(|it| it["outcome"] == "replaced"), "{told}");
+                response["history"].as_array().unwrap().iter().partition(|it| it["outcome"] == "fired");
+            assert!(other.iter().all(|it| it["outcome"] == "replaced"), "{response}");
             if fired.len() >= count {
-                assert_eq!(fired.len(), count, "{told}");
+                assert_eq!(fired.len(), count, "{response}");
                 return;
             }
             tokio::task::yield_now().await;
@@ -280,17 +280,17 @@ fn transport(harness: &Harness, account: &GatewayAccount) -> SocketTransport {
 
 /// Passes fires to the provider and records whether each ran.
 fn taker(provider: Arc<Provider>) -> (Handler, mpsc::UnboundedReceiver<bool>) {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     let handler: Handler = Arc::new(move |inbound| {
-        let (provider, tell) = (provider.clone(), tell.clone());
+        let (provider, sender) = (provider.clone(), sender.clone());
         Box::pin(async move {
             let Inbound::Forward(forward) = inbound else { panic!("not a forward: {inbound:?}") };
             let body = Provider::relayed(&forward).expect("the forward is not a fire");
-            let _ = tell.send(provider.fire(&body).await.unwrap()); // the receiver may be gone
+            let _ = sender.send(provider.fire(&body).await.unwrap()); // the receiver may be gone
             true
         })
     });
-    (handler, told)
+    (handler, receiver)
 }
 
 #[tokio::test]

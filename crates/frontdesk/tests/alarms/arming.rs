@@ -42,8 +42,8 @@ impl Scene {
 
     async fn history(&self, job: &str) -> Vec<Value> {
         let path = format!("/api/agent-cron/history?job_id={job}");
-        let told = self.harness.get(&path, &self.identity).await.expect(200);
-        told["history"].as_array().unwrap().clone()
+        let response = self.harness.get(&path, &self.identity).await.expect(200);
+        response["history"].as_array().unwrap().clone()
     }
 
     /// Waits until the history of a job has this many entries.
@@ -209,8 +209,8 @@ async fn deprovision_removes_alarms_and_none_is_armed_until_the_instance_returns
     scene.arm("tea", FAR).await;
     scene.arm("post", FAR).await;
     scene.harness.post("/manage/deprovision", &account.bearer(), &json!({})).await.expect(200);
-    let told = scene.arm_with("again", FAR, json!({})).await.error(403);
-    assert!(told.contains("was deprovisioned") && told.contains("/relay/provision"), "{told}");
+    let response = scene.arm_with("again", FAR, json!({})).await.error(403);
+    assert!(response.contains("was deprovisioned") && response.contains("/relay/provision"), "{response}");
     let ask = json!({ "gatewayId": "sleeper", "platform": "relay" });
     scene.harness.post("/relay/provision", &scene.identity, &ask).await.expect(200);
     assert_eq!(scene.armed().await, Vec::<Value>::new());
@@ -275,8 +275,8 @@ async fn an_agent_without_an_address_is_fired_on_its_socket() {
         &base64::engine::general_purpose::STANDARD,
         frame["forward"]["bodyB64"].as_str().unwrap(),
     );
-    let told: Value = serde_json::from_slice(&text.unwrap()).unwrap();
-    assert_eq!(told["job_id"], "tea");
+    let response: Value = serde_json::from_slice(&text.unwrap()).unwrap();
+    assert_eq!(response["job_id"], "tea");
     scene.harness.finish().await;
 }
 

@@ -126,13 +126,13 @@ impl BadHost {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (asked, left) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
-        let (told, gone) = (asked.clone(), left.clone());
+        let (arrived, gone) = (asked.clone(), left.clone());
         let serving = tokio::spawn(async move {
             let mut answers = tokio::task::JoinSet::new(); // aborted with the host
             while let Ok((stream, _)) = listener.accept().await {
-                let (told, gone) = (told.clone(), gone.clone());
+                let (arrived, gone) = (arrived.clone(), gone.clone());
                 answers.spawn(async move {
-                    let _ = misbehave(stream, manner, told).await;
+                    let _ = misbehave(stream, manner, arrived).await;
                     gone.store(true, Ordering::SeqCst);
                 });
             }
@@ -567,8 +567,8 @@ async fn two_tenants_with_one_name_neither_use_nor_block_each_others_alarms() {
     assert_eq!(scheduler_call("n2", "post", FAR).say(&harness).await.expect(200), json!({ "ok": true }));
     assert_eq!(ours.ended("tea").await["outcome"], "fired");
     assert_eq!(theirs.ended("post").await["outcome"], "fired");
-    let told = scheduler_call("n3", "called", FAR).say(&harness).await.error(502);
-    assert!(told.contains("another tenant has an instance of this name"), "{told}");
+    let response = scheduler_call("n3", "called", FAR).say(&harness).await.error(502);
+    assert!(response.contains("another tenant has an instance of this name"), "{response}");
     assert_eq!(sink.fires().len(), 0, "no token was made that is good for both");
     harness.finish().await;
 }
@@ -621,8 +621,8 @@ async fn a_scheduler_learns_that_the_agent_refused_and_can_retry() {
     sink.answer(&[500]);
     agent.arm("tea", FAR, &sink.url).await;
     let call = scheduler_call("r1", "tea", FAR);
-    let told = call.say(&harness).await.error(502);
-    assert!(told.contains("answered 500"), "{told}");
+    let response = call.say(&harness).await.error(502);
+    assert!(response.contains("answered 500"), "{response}");
     assert_eq!(call.say(&harness).await.status, 200, "the same call again");
     assert_eq!(agent.ended("tea").await["outcome"], "fired");
     agent.arm("last", &iso(now_ms()), &sink.url).await;

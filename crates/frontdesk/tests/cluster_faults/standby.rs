@@ -42,9 +42,9 @@ async fn nothing_is_lost_or_repeated_when_a_synchronous_standby_takes_over() {
 /// What `doctor` says about standbys.
 async fn durability(desk: &Desk) -> Option<String> {
     let found = desk.api.look("/admin/v1/doctor").await;
-    let told = found["findings"].as_array().unwrap().iter().find(|it| it["check"] == "durability")?;
-    assert_eq!((&told["ok"], &found["ok"]), (&false.into(), &false.into()), "{found}");
-    Some(told["text"].as_str().unwrap().to_owned())
+    let finding = found["findings"].as_array().unwrap().iter().find(|it| it["check"] == "durability")?;
+    assert_eq!((&finding["ok"], &found["ok"]), (&false.into(), &false.into()), "{found}");
+    Some(finding["text"].as_str().unwrap().to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,8 +59,8 @@ async fn doctor_reports_that_no_standby_is_synchronous() {
     }
     let _standby = primary.standby(&[FAST]);
     for desk in &desks {
-        let told = until("the standby is known", GAP_MAX, async || durability(desk).await).await;
-        assert!(told.contains("\"standby\"") && told.contains("set synchronous_standby_names"), "{told}");
+        let text = until("the standby is known", GAP_MAX, async || durability(desk).await).await;
+        assert!(text.contains("\"standby\"") && text.contains("set synchronous_standby_names"), "{text}");
     }
     run(&primary.url, "ALTER SYSTEM SET synchronous_standby_names = 'standby'".into());
     run(&primary.url, "SELECT pg_reload_conf()".into());

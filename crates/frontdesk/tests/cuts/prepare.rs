@@ -16,9 +16,9 @@ pub(crate) async fn open_mcp(harness: &Harness, token: &str) -> String {
     let opened = harness.send(request().json(&initialize())).await;
     let session = opened.header("mcp-session-id").to_owned();
     assert!(!session.is_empty(), "{}", opened.text());
-    let told = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    let told = harness.send(request().header("mcp-session-id", &session).json(&told)).await;
-    assert_eq!(told.status, 202, "{}", told.text());
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let response = harness.send(request().header("mcp-session-id", &session).json(&notification)).await;
+    assert_eq!(response.status, 202, "{}", response.text());
     session
 }
 

@@ -362,9 +362,9 @@ async fn explain_lists_every_considered_agent_with_the_deciding_rule() {
     harness.bind("home", "u-ann", "bob").await;
     managed(harness, &crew.ann, "dm-default", json!({ "platform": PLATFORM, "user_id": "u-ann" })).await;
     let posted = crew.say("u-ann", "aside", PLAIN).await;
-    let told = explain(harness, &posted).await;
+    let response = explain(harness, &posted).await;
     assert_eq!(
-        (&told["event_id"], &told["tenant"], &told["outcome"]),
+        (&response["event_id"], &response["tenant"], &response["outcome"]),
         (&posted["event_id"], &json!("home"), &json!("delivered"))
     );
     let line = |name: &str, outcome: &str, layer: &str, rule: &str, value: &str, text: &str| json!({ "instance": name, "outcome": outcome, "layer": layer, "rule": rule, "value": value, "text": text });
@@ -380,13 +380,13 @@ async fn explain_lists_every_considered_agent_with_the_deciding_rule() {
             "the bot was not addressed, and \"team\" requires that here"
         ),
     ]);
-    assert_eq!(told["instances"], expected);
+    assert_eq!(response["instances"], expected);
     assert_eq!(posted["verdict"], json!({ "outcome": "delivered", "text": expected[0]["text"], "delivery": "pushed" }));
 
     // The texts of the other reasons name what to check.
     let reason = async |posted: Value, name: &str| {
-        let told = explain(harness, &posted).await;
-        let lines = told["instances"].as_array().unwrap();
+        let response = explain(harness, &posted).await;
+        let lines = response["instances"].as_array().unwrap();
         let line = lines.iter().find(|line| line["instance"] == name).unwrap().clone();
         assert_eq!(line["outcome"], "withheld");
         (line["value"].as_str().unwrap().to_owned(), line["text"].as_str().unwrap().to_owned())
@@ -421,12 +421,12 @@ async fn why_tells_an_agent_only_about_itself() {
     let other = harness.add_gateway("other").await;
     let posted = crew.say("u-ann", "aside", json!({ "message_id": "m-1" })).await;
     let why = async |account: &GatewayAccount, message: &str| {
-        let told = harness.get(&format!("/manage/why?message_id={message}"), &account.bearer()).await.expect(200);
-        assert_eq!(told["tenant"], "home");
-        let lines = told["instances"].as_array().unwrap().clone();
-        assert_eq!((lines.len(), &lines[0]["instance"]), (1, &json!(account.gateway)), "{told}");
-        assert_eq!(lines[0]["outcome"], told["outcome"]);
-        (told, lines[0].clone())
+        let response = harness.get(&format!("/manage/why?message_id={message}"), &account.bearer()).await.expect(200);
+        assert_eq!(response["tenant"], "home");
+        let lines = response["instances"].as_array().unwrap().clone();
+        assert_eq!((lines.len(), &lines[0]["instance"]), (1, &json!(account.gateway)), "{response}");
+        assert_eq!(lines[0]["outcome"], response["outcome"]);
+        (response, lines[0].clone())
     };
     let cases = [
         (&crew.ann, "delivered", "owner", "linked", "u-ann"),
@@ -435,8 +435,8 @@ async fn why_tells_an_agent_only_about_itself() {
         (&other, "withheld", "scope", "granted", ""),
     ];
     for (account, outcome, layer, rule, value) in cases {
-        let (told, line) = why(account, "m-1").await;
-        assert_eq!(told["event_id"], posted["event_id"]);
+        let (response, line) = why(account, "m-1").await;
+        assert_eq!(response["event_id"], posted["event_id"]);
         assert_eq!(
             (&line["outcome"], &line["layer"], &line["rule"], &line["value"]),
             (&json!(outcome), &json!(layer), &json!(rule), &json!(value)),
@@ -444,19 +444,19 @@ async fn why_tells_an_agent_only_about_itself() {
         );
         for name in ["ann", "bob", "team", "other"].iter().filter(|name| **name != account.gateway) {
             let quoted = format!("{name:?}");
-            assert!(!told.to_string().contains(&quoted), "{} reads of {name}: {told}", account.gateway);
+            assert!(!response.to_string().contains(&quoted), "{} reads of {name}: {response}", account.gateway);
         }
         if outcome == "withheld" {
-            assert!(!told.to_string().contains("u-ann"), "{told}");
+            assert!(!response.to_string().contains("u-ann"), "{response}");
         }
         assert!(!line["text"].as_str().unwrap().is_empty());
     }
     // For a message that no agent could get, the author is not revealed.
     crew.say("stranger", "hello?", json!({ "message_id": "m-2" })).await;
     for account in [&crew.ann, &crew.team] {
-        let (told, line) = why(account, "m-2").await;
+        let (response, line) = why(account, "m-2").await;
         assert_eq!((&line["layer"], &line["rule"], &line["value"]), (&json!("owner"), &json!("linked"), &json!("")));
-        assert!(!told.to_string().contains("stranger"), "{told}");
+        assert!(!response.to_string().contains("stranger"), "{response}");
     }
     crew.harness.finish().await;
 }
@@ -468,8 +468,8 @@ async fn why_finds_messages_of_the_own_tenant_by_full_id_and_chat() {
     let long = "m".repeat(200);
     for id in ["m-1", "m-10", "m-100", long.as_str()] {
         let posted = say(&harness, &ann, "room", "u-ann", id, json!({ "message_id": id })).await;
-        let told = harness.get(&format!("/manage/why?message_id={id}"), &ann.bearer()).await.expect(200);
-        assert_eq!((&told["event_id"], &told["outcome"]), (&posted["event_id"], &json!("delivered")), "{id}");
+        let response = harness.get(&format!("/manage/why?message_id={id}"), &ann.bearer()).await.expect(200);
+        assert_eq!((&response["event_id"], &response["outcome"]), (&posted["event_id"], &json!("delivered")), "{id}");
     }
     let secret = say(&harness, &rival, "room", "u-r", "theirs", json!({ "message_id": "r-1" })).await;
     let there = harness.get("/manage/why?message_id=r-1", &ann.bearer()).await.error(404);
@@ -481,15 +481,15 @@ async fn why_finds_messages_of_the_own_tenant_by_full_id_and_chat() {
     }
     // The same id in both tenants, and in two chats of one tenant.
     let theirs = say(&harness, &rival, "room", "u-r", "same id", json!({ "message_id": "m-1" })).await;
-    let told = harness.get("/manage/why?message_id=m-1", &rival.bearer()).await.expect(200);
-    assert_eq!(told["event_id"], theirs["event_id"]);
+    let response = harness.get("/manage/why?message_id=m-1", &rival.bearer()).await.expect(200);
+    assert_eq!(response["event_id"], theirs["event_id"]);
     assert_ne!(theirs["event_id"], secret["event_id"]);
     let here = say(&harness, &ann, "cellar", "stranger", "same id", json!({ "message_id": "m-1" })).await;
     for (chat, outcome) in [("room", "delivered"), ("cellar", "withheld")] {
         let path = format!("/manage/why?message_id=m-1&chat_id={chat}");
-        let told = harness.get(&path, &ann.bearer()).await.expect(200);
-        assert_eq!(told["outcome"], outcome, "{chat}");
-        assert_eq!(told["event_id"] == here["event_id"], chat == "cellar");
+        let response = harness.get(&path, &ann.bearer()).await.expect(200);
+        assert_eq!(response["outcome"], outcome, "{chat}");
+        assert_eq!(response["event_id"] == here["event_id"], chat == "cellar");
     }
     harness.get("/manage/why?message_id=m-1&chat_id=attic", &ann.bearer()).await.error(404);
     harness.finish().await;

@@ -122,11 +122,11 @@ async fn a_token_manages_only_the_agent_that_it_names() {
     let mut socket = harness.socket(&ann).await;
     let token = token_about(&harness, "ann");
     for (verb, reply) in ask_everything(&harness, &token, "u-ann", posted["message_id"].as_str().unwrap()).await {
-        let told = reply.expect(200);
+        let response = reply.expect(200);
         match verb {
-            "link" => assert_eq!(told["code"].as_str().unwrap().len(), 9, "{told}"),
-            "why" => assert_eq!(told["instances"][0]["instance"], "ann", "{told}"),
-            _ => assert_eq!(told, json!({ "ok": true }), "{verb}"),
+            "link" => assert_eq!(response["code"].as_str().unwrap().len(), 9, "{response}"),
+            "why" => assert_eq!(response["instances"][0]["instance"], "ann", "{response}"),
+            _ => assert_eq!(response, json!({ "ok": true }), "{verb}"),
         }
         assert_eq!(facts_of(&harness, "home", "bob"), bobs, "{verb}");
     }

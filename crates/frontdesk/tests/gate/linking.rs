@@ -74,10 +74,10 @@ async fn commands_to_the_server_reach_no_agent_and_are_explained() {
     ] {
         let posted = write(&harness, &ann, "d", "u-ann", &text).await;
         assert_eq!(posted["verdict"]["outcome"], "withheld", "{text}");
-        let told = explain(&harness, &posted).await;
-        assert_eq!((&told["outcome"], &told["tenant"]), (&json!("withheld"), &json!("home")), "{text}");
-        let line = &told["instances"][0];
-        assert_eq!(told["instances"].as_array().unwrap().len(), 1);
+        let response = explain(&harness, &posted).await;
+        assert_eq!((&response["outcome"], &response["tenant"]), (&json!("withheld"), &json!("home")), "{text}");
+        let line = &response["instances"][0];
+        assert_eq!(response["instances"].as_array().unwrap().len(), 1);
         assert_eq!((&line["layer"], &line["rule"], &line["value"]), (&json!("owner"), &json!("desk"), &json!(command)));
         assert_eq!((&line["instance"], &line["outcome"]), (&json!(""), &json!("withheld")));
         answer(&harness, &ann, "d").await;

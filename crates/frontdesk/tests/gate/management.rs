@@ -47,8 +47,8 @@ async fn a_link_code_is_readable_new_each_time_and_has_an_expiry() {
     codes.sort();
     codes.dedup();
     assert_eq!(codes.len(), 10);
-    let told = manage(&harness, &account, "link", json!({ "platform": "semaphore" })).await.error(400);
-    assert!(told.contains("semaphore"), "{told}");
+    let response = manage(&harness, &account, "link", json!({ "platform": "semaphore" })).await.error(400);
+    assert!(response.contains("semaphore"), "{response}");
     harness.finish().await;
 }
 
@@ -61,8 +61,8 @@ async fn open_codes_of_an_agent_are_limited_and_a_used_one_frees_a_slot() {
         code_of(&harness, &ann).await;
     }
     let ask = || json!({ "platform": PLATFORM });
-    let told = manage(&harness, &ann, "link", ask()).await.error(429);
-    assert!(told.contains("20"), "{told}");
+    let response = manage(&harness, &ann, "link", ask()).await.error(429);
+    assert!(response.contains("20"), "{response}");
     code_of(&harness, &bob).await; // other agents are not affected
     write(&harness, &ann, "d", "newcomer", &format!("/link {first}")).await;
     code_of(&harness, &ann).await;
@@ -99,9 +99,9 @@ async fn a_channel_held_by_another_agent_is_a_conflict_without_its_name() {
     managed(&harness, &ann, "scope", channel("room")).await;
     let held = facts(&harness);
     for verb in ["scope", "scope/release"] {
-        let told = manage(&harness, &bob, verb, channel("room")).await.error(409);
+        let response = manage(&harness, &bob, verb, channel("room")).await.error(409);
         for name in ["ann", "u-ann", "home", "room"] {
-            assert!(!told.split(|c: char| !c.is_alphanumeric() && c != '-').any(|word| word == name), "{told}");
+            assert!(!response.split(|c: char| !c.is_alphanumeric() && c != '-').any(|word| word == name), "{response}");
         }
         assert_eq!(facts(&harness), held);
     }
@@ -254,8 +254,8 @@ async fn an_instance_named_in_a_body_is_ignored() {
     let posted = write(&harness, &bob, "d", "u-bob", "for bob").await;
     let id = posted["message_id"].as_str().unwrap();
     let path = format!("/manage/why?message_id={id}&instance=bob&instanceId=bob&tenant=home");
-    let told = harness.get(&path, &ann.bearer()).await.expect(200);
-    assert_eq!((&told["outcome"], &told["instances"][0]["instance"]), (&json!("withheld"), &json!("ann")));
+    let response = harness.get(&path, &ann.bearer()).await.expect(200);
+    assert_eq!((&response["outcome"], &response["instances"][0]["instance"]), (&json!("withheld"), &json!("ann")));
     let body = json!({ "instanceId": "bob", "instance": "bob", "gatewayId": "bob", "tenant": "home" });
     managed(&harness, &ann, "deprovision", body).await;
     assert_eq!(facts_of(&harness, "home", "bob"), bobs);
@@ -447,12 +447,12 @@ async fn invalid_bodies_are_refused_in_one_form_and_change_nothing() {
     for (path, body) in routes_with_bodies(&ann) {
         let good = body.to_string();
         for kind in [None, Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("application/jsonp")] {
-            let told = send(path, kind, &good).await.error(415);
-            assert!(told.contains("application/json"), "{path}: {told}");
+            let response = send(path, kind, &good).await.error(415);
+            assert!(response.contains("application/json"), "{path}: {response}");
         }
         for bad in ["", "{", "nonsense", "null", "[]", "5", "\"platform\"", "{}", &good[..good.len() - 1]] {
-            let told = send(path, Some("application/json"), bad).await.error(400);
-            assert!(!told.is_empty(), "{path} {bad}");
+            let response = send(path, Some("application/json"), bad).await.error(400);
+            assert!(!response.is_empty(), "{path} {bad}");
         }
         for (field, _) in body.as_object().unwrap() {
             for value in [json!(5), json!({})] {
@@ -475,10 +475,10 @@ async fn invalid_bodies_are_refused_in_one_form_and_change_nothing() {
         harness.post(path, &ann.bearer(), &missing).await.error(400);
     }
     for word in ["", "all", "Any", "ANY", "owner_only", "OwnerOnly", "allow"] {
-        let told = manage(&harness, &ann, "principal", json!({ "policy": word })).await.error(400);
+        let response = manage(&harness, &ann, "principal", json!({ "policy": word })).await.error(400);
         assert!(
-            told.contains("owner-only") && told.contains("allow-list"),
-            "the refusal lists the valid values: {told}"
+            response.contains("owner-only") && response.contains("allow-list"),
+            "the refusal lists the valid values: {response}"
         );
     }
     let which = harness.get("/manage/why", &ann.bearer()).await.error(400);
@@ -517,8 +517,8 @@ async fn an_id_that_is_empty_too_long_or_unprintable_is_refused() {
             }
             let (_, mut body) = routes_with_bodies(&ann).into_iter().find(|(door, _)| *door == path).unwrap();
             body[field] = json!(id);
-            let told = harness.post(path, &ann.bearer(), &body).await.error(400);
-            assert!(told.contains(field), "{path}: {told}");
+            let response = harness.post(path, &ann.bearer(), &body).await.error(400);
+            assert!(response.contains(field), "{path}: {response}");
         }
     }
     for id in &bad {

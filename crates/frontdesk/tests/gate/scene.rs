@@ -106,14 +106,14 @@ pub(crate) async fn explain(harness: &Harness, posted: &Value) -> Value {
 
 /// `ann+owner/linked team-principal/policy`: the considered agents and the deciding rules.
 pub(crate) async fn ruling(harness: &Harness, posted: &Value) -> String {
-    let told = explain(harness, posted).await;
+    let response = explain(harness, posted).await;
     let line = |line: &Value| {
         let text = |field: &str| line[field].as_str().unwrap().to_owned();
         let name = if line["instance"] == "" { "nobody".into() } else { text("instance") };
         let sign = if line["outcome"] == "delivered" { "+" } else { "-" };
         format!("{name}{sign}{}/{}", text("layer"), text("rule"))
     };
-    told["instances"].as_array().unwrap().iter().map(line).collect::<Vec<_>>().join(" ")
+    response["instances"].as_array().unwrap().iter().map(line).collect::<Vec<_>>().join(" ")
 }
 
 /// Takes the next delivery, which must have this text, and acks it; returns its event.

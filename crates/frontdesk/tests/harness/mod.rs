@@ -81,19 +81,19 @@ impl Reply {
     /// The text of a refusal of the form `{"error": "..."}`.
     #[track_caller]
     pub(crate) fn error(&self, status: u16) -> String {
-        let told = self.expect(status);
-        assert_eq!(told.as_object().map(serde_json::Map::len), Some(1), "{told}");
-        told["error"].as_str().unwrap_or_else(|| panic!("no error in {told}")).to_owned()
+        let response = self.expect(status);
+        assert_eq!(response.as_object().map(serde_json::Map::len), Some(1), "{response}");
+        response["error"].as_str().unwrap_or_else(|| panic!("no error in {response}")).to_owned()
     }
 
     /// The code of a refusal of the form `application/problem+json`.
     #[track_caller]
     pub(crate) fn problem(&self, status: u16) -> String {
-        let told = self.expect(status);
+        let response = self.expect(status);
         assert_eq!(self.header("content-type"), "application/problem+json");
-        assert_eq!(told["status"], status);
-        assert!(told["detail"].as_str().is_some_and(|text| !text.is_empty()), "{told}");
-        told["code"].as_str().unwrap_or_else(|| panic!("no code in {told}")).to_owned()
+        assert_eq!(response["status"], status);
+        assert!(response["detail"].as_str().is_some_and(|text| !text.is_empty()), "{response}");
+        response["code"].as_str().unwrap_or_else(|| panic!("no code in {response}")).to_owned()
     }
 }
 

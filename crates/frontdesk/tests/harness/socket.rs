@@ -89,9 +89,9 @@ impl Socket {
         let (stream, _) = dialed.map_err(|error| error.to_string())?;
         let (lines, frames) = (Lines::new(FRAME_MAX_BYTES), VecDeque::new());
         let (sink, stream) = stream.split();
-        let (tell, told) = mpsc::unbounded_channel();
-        let reader = tokio::spawn(read_on(stream, tell, received));
-        Ok(Self { sink, reader, received: told, lines, frames, requests: 0, ended: None })
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let reader = tokio::spawn(read_on(stream, sender, received));
+        Ok(Self { sink, reader, received: receiver, lines, frames, requests: 0, ended: None })
     }
 
     // ---- sending -------------------------------------------------------------------------

@@ -33,10 +33,10 @@ impl Source {
         )
         .into_bytes();
         answer.extend_from_slice(body);
-        let (told, allowed) = (asked.clone(), answers.clone());
+        let (arrived, allowed) = (asked.clone(), answers.clone());
         let serving = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let (told, allowed, answer) = (told.clone(), allowed.clone(), answer.clone());
+                let (arrived, allowed, answer) = (arrived.clone(), allowed.clone(), answer.clone());
                 tokio::spawn(async move {
                     let mut head = Vec::new();
                     while !head.ends_with(b"\r\n\r\n") {
@@ -45,7 +45,7 @@ impl Source {
                             Err(_) => return,
                         }
                     }
-                    told.add_permits(1);
+                    arrived.add_permits(1);
                     allowed.acquire().await.unwrap().forget();
                     let _ = stream.write_all(&answer).await; // the client may be gone
                     let _ = stream.shutdown().await;

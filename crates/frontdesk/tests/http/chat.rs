@@ -50,15 +50,18 @@ async fn a_message_of_an_unlinked_user_is_withheld_and_explained_with_the_same_t
     let words = posted["verdict"]["text"].as_str().unwrap();
     assert!(words.contains("stranger") && words.contains("frontdesk bind relay stranger"), "{words}");
     let path = format!("/events/{}/explain", posted["event_id"].as_str().unwrap());
-    let told = harness.admin("GET", &path, &Value::Null).await.expect(200);
-    assert_eq!((&told["outcome"], &told["tenant"]), (&json!("withheld"), &json!("home")));
-    assert_eq!((&told["instances"][0]["text"], &told["instances"][0]["layer"]), (&json!(words), &json!("owner")));
+    let response = harness.admin("GET", &path, &Value::Null).await.expect(200);
+    assert_eq!((&response["outcome"], &response["tenant"]), (&json!("withheld"), &json!("home")));
+    assert_eq!(
+        (&response["instances"][0]["text"], &response["instances"][0]["layer"]),
+        (&json!(words), &json!("owner"))
+    );
     assert_eq!(socket.unread().await, 0);
     let good = harness.say(&account, "c", "hi").await;
     let path = format!("/events/{}/explain", good["event_id"].as_str().unwrap());
-    let told = harness.admin("GET", &path, &Value::Null).await.expect(200);
-    assert_eq!((&told["outcome"], &told["instances"][0]["instance"]), (&json!("delivered"), &json!("g")));
-    assert_eq!(told["instances"][0]["text"], good["verdict"]["text"]);
+    let response = harness.admin("GET", &path, &Value::Null).await.expect(200);
+    assert_eq!((&response["outcome"], &response["instances"][0]["instance"]), (&json!("delivered"), &json!("g")));
+    assert_eq!(response["instances"][0]["text"], good["verdict"]["text"]);
     assert_eq!(harness.admin("GET", "/events/ev-999999/explain", &Value::Null).await.problem(404), "not_found");
     harness.finish().await;
 }

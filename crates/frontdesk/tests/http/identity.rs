@@ -79,8 +79,8 @@ async fn an_issuers_token_names_the_tenant_by_a_claim_and_the_agent_by_its_clien
     let provision = json!({ "gatewayId": "gw", "platform": "relay" });
     let by_client = issuer.token(&claims(json!({ "client_id": "agent:sleeper" })));
     harness.post("/relay/provision", &by_client, &provision).await.expect(200);
-    let told = harness.admin("GET", "/gateways/gw", &Value::Null).await.expect(200);
-    assert_eq!((&told["tenant"], &told["instance"]), (&json!("home"), &json!("sleeper")));
+    let response = harness.admin("GET", "/gateways/gw", &Value::Null).await.expect(200);
+    assert_eq!((&response["tenant"], &response["instance"]), (&json!("home"), &json!("sleeper")));
     // A session that the operator linked to an agent.
     let by_session = issuer.token(&claims(json!({ "client_id": "cli", "sid": "s-1" })));
     assert_eq!(listed(&harness, &by_session).await, 403, "valid, but without an agent");

@@ -62,8 +62,8 @@ impl Scenario {
         let quiet = async {
             join_all(self.agents.iter_mut().map(Agent::receive)).await;
             loop {
-                let told = self.harness.admin("GET", "/instances", &Value::Null).await.expect(200);
-                let waiting = told["instances"].as_array().unwrap().iter().filter(|it| it["waiting"] != 0);
+                let response = self.harness.admin("GET", "/instances", &Value::Null).await.expect(200);
+                let waiting = response["instances"].as_array().unwrap().iter().filter(|it| it["waiting"] != 0);
                 let waiting: Vec<_> = waiting.map(|it| (it["tenant"].as_str(), it["instance"].as_str())).collect();
                 if waiting.is_empty() {
                     return;

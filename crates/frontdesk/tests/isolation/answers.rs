@@ -39,8 +39,8 @@ impl Scenario {
                 self.check_why(said, agent, &reply);
                 self.tally.count("explained to an agent");
             } else {
-                let told = reply.error(404);
-                assert!(told.contains(&said.id), "{told}");
+                let response = reply.error(404);
+                assert!(response.contains(&said.id), "{response}");
                 self.tally.count("not explained to another tenant");
             }
         }
@@ -48,31 +48,33 @@ impl Scenario {
     }
 
     fn check_explanation(&self, said: &Said, reply: &Reply) {
-        let told = reply.expect(200);
-        assert_eq!((&told["event_id"], &told["tenant"]), (&json!(said.event_id), &json!(self.tenant_of(said))));
-        assert_eq!(told["outcome"], said.outcome(), "{told}");
+        let response = reply.expect(200);
+        assert_eq!((&response["event_id"], &response["tenant"]), (&json!(said.event_id), &json!(self.tenant_of(said))));
+        assert_eq!(response["outcome"], said.outcome(), "{response}");
         let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
         let fields = ["instance", "outcome", "layer", "rule", "value"];
-        let lines = told["instances"].as_array().unwrap().iter();
+        let lines = response["instances"].as_array().unwrap().iter();
         let lines: BTreeSet<[String; 5]> = lines.map(|line| fields.map(|field| text(line, field))).collect();
         let due: BTreeSet<[String; 5]> = said.lines.iter().map(explained_line).collect();
         assert_eq!(lines, due, "{} by {:?}", said.id, said.event);
-        assert_eq!(told["instances"].as_array().unwrap().len(), said.lines.len(), "{told}");
+        assert_eq!(response["instances"].as_array().unwrap().len(), said.lines.len(), "{response}");
     }
 
     fn check_why(&self, said: &Said, agent: &Agent, reply: &Reply) {
-        let told = reply.expect(200);
-        let lines = told["instances"].as_array().unwrap();
-        assert_eq!(lines.len(), 1, "{told}");
-        assert_eq!((&told["tenant"], &lines[0]["instance"]), (&json!(self.tenant_of(said)), &json!(agent.name)));
+        let response = reply.expect(200);
+        let lines = response["instances"].as_array().unwrap();
+        assert_eq!(lines.len(), 1, "{response}");
+        assert_eq!((&response["tenant"], &lines[0]["instance"]), (&json!(self.tenant_of(said)), &json!(agent.name)));
         match said.lines.iter().find(|line| line.instance.as_ref() == Some(&agent.name)) {
-            None => assert_eq!((&lines[0]["outcome"], &lines[0]["value"]), (&json!("withheld"), &json!("")), "{told}"),
+            None => {
+                assert_eq!((&lines[0]["outcome"], &lines[0]["value"]), (&json!("withheld"), &json!("")), "{response}")
+            }
             Some(line) => {
                 let [_, outcome, layer, rule, value] = explained_line(line);
                 // The choice of another agent is visible to the user only.
                 let value = if line.layer == "owner" && !line.delivered { String::new() } else { value };
                 for (field, due) in [("outcome", outcome), ("layer", layer), ("rule", rule), ("value", value)] {
-                    assert_eq!(lines[0][field], due, "{field} in {told}");
+                    assert_eq!(lines[0][field], due, "{field} in {response}");
                 }
             }
         }

@@ -280,12 +280,12 @@ impl Scenario {
         for home in &mut self.homes {
             let mut response = self.harness.open_stream(&path, &home.token).await;
             assert_eq!(response.status(), 200);
-            let (tell, told) = watch::channel(String::new());
-            home.stream = told;
+            let (sender, receiver) = watch::channel(String::new());
+            home.stream = receiver;
             // Ends with the server.
             tokio::spawn(async move {
                 while let Ok(Some(chunk)) = response.chunk().await {
-                    tell.send_modify(|text| text.push_str(&String::from_utf8_lossy(&chunk)));
+                    sender.send_modify(|text| text.push_str(&String::from_utf8_lossy(&chunk)));
                 }
             });
         }

@@ -252,9 +252,9 @@ async fn an_event_without_tenant_is_dropped_with_a_reason_and_counted() {
     ] {
         let receipt = scene.take(event).await;
         assert_eq!(receipt.verdict.outcome, "withheld");
-        let told = scene.explained(&receipt).await;
-        assert_eq!(told["tenant"], "");
-        let line = &told["instances"][0];
+        let response = scene.explained(&receipt).await;
+        assert_eq!(response["tenant"], "");
+        let line = &response["instances"][0];
         assert_eq!((&line["layer"], &line["rule"], &line["value"]), (&json!("tenant"), &json!("route"), &json!(named)));
         assert!(line["text"].as_str().unwrap().contains("frontdesk route add"), "the text must name the solution");
     }

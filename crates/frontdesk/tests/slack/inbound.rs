@@ -161,8 +161,8 @@ async fn a_person_links_an_agent_in_a_direct_message() {
         let messages = scene.server.fake.messages("D9");
         messages.into_iter().find(|message| message["user"] == "UBOT")
     };
-    let told = scene.until("an answer", is_told).await;
-    assert!(told["text"].as_str().unwrap().to_lowercase().contains("link"), "{told}");
+    let answer = scene.until("an answer", is_told).await;
+    assert!(answer["text"].as_str().unwrap().to_lowercase().contains("link"), "{answer}");
     let mut agent = scene.agent().await;
     scene.say("D9", "UEVE", "now you hear me");
     assert_eq!(agent.event().await.text(), "now you hear me");

@@ -22,8 +22,8 @@ async fn a_button_is_pressed(scene: Scene) {
     };
     let by_eve = press("UEVE");
     assert_eq!(scene.answer_to(&by_eve).await["status"], 200);
-    let told = scene.until("a refusal", |scene| scene.server.fake.responses().pop()).await;
-    assert_eq!((&told["user"], &told["body"]["response_type"]), (&json!("UEVE"), &json!("ephemeral")), "{told}");
+    let answer = scene.until("a refusal", |scene| scene.server.fake.responses().pop()).await;
+    assert_eq!((&answer["user"], &answer["body"]["response_type"]), (&json!("UEVE"), &json!("ephemeral")), "{answer}");
     // Two presses before the buttons are gone: the first one counts.
     press("UANN");
     press("UANN");

@@ -64,8 +64,9 @@ async fn a_pressed_button_is_an_answer_by_the_person_who_pressed() {
     of_ben.hello("telegram", "tg").await;
     scene.act(json!({"act": "press", "chat": GROUP, "from": BEN, "message_id": id, "label": "No"}));
     scene.until("the refusal", |scene| (scene.calls("answerCallbackQuery") == 1).then_some(())).await;
-    let told = scene.server.fake.calls_after(0).into_iter().rfind(|call| call.method == "answerCallbackQuery").unwrap();
-    assert!(told.params["text"].as_str().unwrap().contains("another agent"), "{}", told.params);
+    let alert =
+        scene.server.fake.calls_after(0).into_iter().rfind(|call| call.method == "answerCallbackQuery").unwrap();
+    assert!(alert.params["text"].as_str().unwrap().contains("another agent"), "{}", alert.params);
     assert_eq!(of_ben.unread().await, 0);
     // Two presses before the buttons are gone: the first one counts.
     for label in ["Yes", "No"] {

@@ -21,7 +21,7 @@ async fn updates_come_through_the_door_with_the_right_secret_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bot_with_a_bad_setting_is_refused_with_the_reason() {
     let scene = Scene::without_bot().await;
-    for (settings, secrets, told) in [
+    for (settings, secrets, reason) in [
         (json!({}), json!({ "token": "nonsense" }), "@BotFather"),
         (json!({}), json!({}), "--secret token="),
         (json!({ "mode": "push" }), json!({ "token": TOKEN }), "poll or webhook"),
@@ -33,7 +33,7 @@ async fn a_bot_with_a_bad_setting_is_refused_with_the_reason() {
         let reply = scene.harness.admin("POST", "/bots", &ask).await;
         reply.problem(400);
         let text = reply.json()["detail"].as_str().unwrap().to_owned();
-        assert!(text.contains(told) && !text.contains(TOKEN), "{text}");
+        assert!(text.contains(reason) && !text.contains(TOKEN), "{text}");
     }
     scene.harness.finish().await;
 }
@@ -52,8 +52,8 @@ async fn check_tells_what_telegram_says_and_doctor_names_bots_that_do_not_listen
     scene.say(ANN, ANN, "wakes the poll");
     let failing = || scene.harness.app.desk.directory().bots().listener_failure("telegram", &"tg".into());
     scene.until("the conflict", |_| failing()).await;
-    let told = scene.harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
-    assert!(told.to_string().contains("another program receives the updates"), "{told}");
+    let response = scene.harness.admin("GET", "/doctor", &Value::Null).await.expect(200);
+    assert!(response.to_string().contains("another program receives the updates"), "{response}");
     // It recovers by itself.
     let mut agent = scene.agent().await;
     assert_eq!(agent.event().await.text(), "wakes the poll");

@@ -74,8 +74,12 @@ async fn mail_accepted_at_one_server_is_delivered_by_the_one_that_has_the_socket
     pair.accept(1).await;
     assert!(pair.one.delivery().sockets().unserved().take().is_empty(), "left to the other server");
     assert_eq!((pokes(&pair.one).await, pokes(&pair.other).await), (0, 0));
-    let told = pair.one.delivery().run(WakeTask::Notice(pair.caller.instance.no, 1)).await;
-    assert_eq!(told.1, frontdesk_core::delivery::wake::WakeOutcome::NotNeeded, "nobody is told that the agent is away");
+    let outcome = pair.one.delivery().run(WakeTask::Notice(pair.caller.instance.no, 1)).await;
+    assert_eq!(
+        outcome.1,
+        frontdesk_core::delivery::wake::WakeOutcome::NotNeeded,
+        "nobody is told that the agent is away"
+    );
     carry_out(&pair.other, &mut session, 10).await;
     assert_eq!(written(&mut session, 10)[0]["type"], "inbound");
 }

@@ -96,12 +96,12 @@ impl Link {
         self.state.lock().unwrap().hanging.push_back((verb, release));
     }
 
-    /// Asks the store. `ask` is carried out where it reaches the store, `told` where the answer reaches the desk.
+    /// Asks the store. `ask` is carried out where it reaches the store, `take_answer` where the answer reaches the desk.
     pub(super) fn pass<'a, Q, T>(
         &'a self,
         verb: &'static str,
         ask: impl FnOnce() -> Result<Q, StoreError> + Send + 'static,
-        told: impl FnOnce(Q) -> T + Send + 'static,
+        take_answer: impl FnOnce(Q) -> T + Send + 'static,
     ) -> Stored<'a, T>
     where
         Q: Send + 'static,
@@ -110,7 +110,7 @@ impl Link {
         Box::pin(async move {
             let lost = || StoreError::Unknown("the answer was lost".into());
             match self.fate() {
-                Fate::Answered => ask().map(told),
+                Fate::Answered => ask().map(take_answer),
                 Fate::NotSent => {
                     self.book.say(format!("{} {verb} fails", self.name));
                     Err(StoreError::Unavailable("no connection".into()))
@@ -123,12 +123,12 @@ impl Link {
                 Fate::Late => {
                     let (done, answer) = oneshot::channel();
                     // A desk changes its memory also if the caller is gone.
-                    self.hang(verb, Box::new(move || drop(done.send(ask().map(told)))));
+                    self.hang(verb, Box::new(move || drop(done.send(ask().map(take_answer)))));
                     answer.await.unwrap_or_else(|_| Err(lost()))
                 }
                 Fate::AnswerLate => {
                     let (answered, (done, answer)) = (ask(), oneshot::channel());
-                    self.hang(verb, Box::new(move || drop(done.send(answered.map(told)))));
+                    self.hang(verb, Box::new(move || drop(done.send(answered.map(take_answer)))));
                     answer.await.unwrap_or_else(|_| Err(lost()))
                 }
             }

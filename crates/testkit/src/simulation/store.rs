@@ -248,7 +248,7 @@ impl Desks for DeskStore {
         let (received, name) = (book.clone(), self.link.name.clone());
         // What it learns is as of the time at which the store answered, also if it is that the lease has run out.
         let ask = move || Ok((at_once(store.renew(me, seen, book.now_ms())), book.now_ms()));
-        let told = move |(renewal, at_ms): (Result<Renewal, StoreError>, u64)| {
+        let take_answer = move |(renewal, at_ms): (Result<Renewal, StoreError>, u64)| {
             let mut facts = received.facts();
             if facts.unaware.get(&name).is_some_and(|since_ms| at_ms >= *since_ms) {
                 facts.unaware.remove(&name);
@@ -258,7 +258,7 @@ impl Desks for DeskStore {
             }
             renewal
         };
-        let asked = self.link.pass("renew", ask, told);
+        let asked = self.link.pass("renew", ask, take_answer);
         Box::pin(async move { asked.await? })
     }
 

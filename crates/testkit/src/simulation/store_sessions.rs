@@ -56,11 +56,13 @@ impl Sessions for DeskStore {
         let book = self.book.clone();
         self.pass("claim_notice", move |store| {
             let claimed = at_once(store.claim_notice(instance, through))?;
-            if let Some(told) = claimed {
+            if let Some(through_before) = claimed {
                 let known = book.facts().noticed.insert(instance, through).unwrap_or_default();
-                book.say(format!("people learn of i{instance} {told}..{through}"));
-                if told < known {
-                    book.fail(format!("people are told twice that rows of i{instance} wait: {told} after {known}"));
+                book.say(format!("people learn of i{instance} {through_before}..{through}"));
+                if through_before < known {
+                    book.fail(format!(
+                        "people are told twice that rows of i{instance} wait: {through_before} after {known}"
+                    ));
                 }
             }
             Ok(claimed)

@@ -145,7 +145,7 @@ impl Carrier {
                 tick.as_mut().reset(tick_at);
             }
             let (mailbox, wire) = (self.session.mailbox().cloned(), self.wire.clone());
-            let told = async {
+            let changed = async {
                 match &mailbox {
                     Some(mailbox) => mailbox.changed().await,
                     None => std::future::pending().await,
@@ -159,7 +159,7 @@ impl Carrier {
                     Up::Pong => self.session.note_received(self.now_ms(), true),
                     Up::End => break,
                 },
-                () = told => {}
+                () = changed => {}
                 () = tick.as_mut() => self.session.tick(self.now_ms()),
             }
         }

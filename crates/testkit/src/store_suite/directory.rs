@@ -109,8 +109,8 @@ pub async fn records_survive(harness: Harness) {
     assert_eq!(load(&harness.store).await, [record("a\u{1f}b", 1, json)]);
     // A reader from before the restart learns of the deletion, by a list of all records.
     let changes = since(&harness.store, 1).await;
-    let told = changes.whole || changes.records.iter().any(|it| it.key == "gone" && it.json.is_none());
-    assert!(told && changes.version == 2, "{changes:?}");
+    let is_listed = changes.whole || changes.records.iter().any(|it| it.key == "gone" && it.json.is_none());
+    assert!(is_listed && changes.version == 2, "{changes:?}");
     assert_eq!(amend(&harness.store, 2, vec![put("b", "1")]).await, Ok(3), "versions continue");
 }
 

@@ -128,7 +128,7 @@ pub async fn a_notice_is_claimed_once(Harness { store, .. }: Harness) {
         let store = store.clone();
         desks.spawn(async move { store.claim_notice(InstanceNo(7), Seq(5)).await.unwrap() });
     }
-    let claimed: Vec<u64> = desks.join_all().await.into_iter().flatten().map(|told| told.0).collect();
+    let claimed: Vec<u64> = desks.join_all().await.into_iter().flatten().map(|range| range.0).collect();
     assert_eq!(claimed, [0], "by one of them");
     assert_eq!(store.claim_notice(InstanceNo(7), Seq(4)).await.unwrap(), None);
     assert_eq!(store.claim_notice(InstanceNo(7), Seq(8)).await.unwrap(), Some(Seq(5)), "the rows from 6 on");

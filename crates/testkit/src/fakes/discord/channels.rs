@@ -21,7 +21,7 @@ pub(super) fn read_overwrites(list: &Value) -> Vec<Overwrite> {
     items.filter_map(read).collect()
 }
 
-pub(super) fn told(state: &mut State, id: Id, event: &str) {
+pub(super) fn announce(state: &mut State, id: Id, event: &str) {
     let Some(guild) = state.channels.get(&id).and_then(|channel| channel.guild) else { return };
     dispatch(state, Audience::Guild(guild), event, |state, viewer| {
         Some(shapes::channel(state, state.channels.get(&id)?, viewer.bot))
@@ -42,7 +42,7 @@ pub(super) fn change(state: &mut State, now_ms: u64, id: Id, given: &Value) {
         channel.overwrites = read_overwrites(&given["permission_overwrites"]);
     }
     let Some(thread) = channel.thread.as_mut() else {
-        told(state, id, "CHANNEL_UPDATE");
+        announce(state, id, "CHANNEL_UPDATE");
         return sync_threads(state, &[(id, seen_before)]);
     };
     thread.archived = given["archived"].as_bool().unwrap_or(thread.archived);
@@ -52,7 +52,7 @@ pub(super) fn change(state: &mut State, now_ms: u64, id: Id, given: &Value) {
 }
 
 pub(super) fn delete(state: &mut State, id: Id) {
-    told(state, id, "CHANNEL_DELETE");
+    announce(state, id, "CHANNEL_DELETE");
     state.channels.retain(|_, channel| channel.id != id && channel.parent != Some(id));
 }
 

@@ -362,9 +362,9 @@ fn add(state: &mut State, now_ms: u64, body: &Value, message: Message) -> ApiRes
     if !mark.is_empty() {
         state.marks.insert(mark, message_id);
     }
-    let told = item(state, &message);
+    let created = item(state, &message);
     state.messages.push(message);
-    Ok(told)
+    Ok(created)
 }
 
 fn react(state: &mut State, id: &str, body: &Value) -> ApiResult {

@@ -49,8 +49,8 @@ fn a_mark_is_sent_once_and_texts_are_changed() {
     let id = first.as_str().unwrap();
     let edit = json!({ "msg_type": "text", "content": "{\"text\":\"ho\"}" });
     for number in 1..=21 {
-        let told = ask(&fake, "PUT", &format!("im/v1/messages/{id}"), edit.clone());
-        assert_eq!(told["code"], if number > 20 { 230_072 } else { 0 });
+        let response = ask(&fake, "PUT", &format!("im/v1/messages/{id}"), edit.clone());
+        assert_eq!(response["code"], if number > 20 { 230_072 } else { 0 });
     }
     let card = json!({ "content": "{\"elements\":[{}]}" });
     assert_eq!(ask(&fake, "PATCH", &format!("im/v1/messages/{id}"), card)["code"], 230_054);
@@ -66,9 +66,9 @@ fn a_reply_in_a_thread_begins_a_topic() {
     let said = fake.act(5, serde_json::from_value(said).unwrap()).unwrap();
     let path = format!("im/v1/messages/{}/reply", said["message_id"].as_str().unwrap());
     let body = json!({ "msg_type": "text", "content": "{\"text\":\"hi\"}", "reply_in_thread": true });
-    let told = ask(&fake, "POST", &path, body);
-    assert!(told["data"]["thread_id"].as_str().unwrap().starts_with("omt_"), "{told}");
-    assert_eq!(told["data"]["root_id"], said["message_id"]);
+    let response = ask(&fake, "POST", &path, body);
+    assert!(response["data"]["thread_id"].as_str().unwrap().starts_with("omt_"), "{response}");
+    assert_eq!(response["data"]["root_id"], said["message_id"]);
     assert_eq!(fake.waiting(), 1);
 }
 

@@ -129,7 +129,7 @@ pub(super) fn act(state: &mut State, now_ms: u64, act: Act) -> Result<Value, Act
         Act::Edit { channel, from, ts, text } => return edit(state, now_ms, &channel, &from, &ts, &text),
         Act::Command { channel, from, command, text } => return give(state, &channel, &from, &command, &text),
         Act::Press { channel, from, ts, value } => return press(state, now_ms, &channel, &from, &ts, &value),
-        Act::Event { team, event } => return told(state, now_ms, &team, event),
+        Act::Event { team, event } => return queue_event(state, now_ms, &team, event),
         Act::Interaction { payload } => {
             return Ok(json!({ "id": state.tell("interactive", payload) }));
         }
@@ -143,7 +143,7 @@ pub(super) fn act(state: &mut State, now_ms: u64, act: Act) -> Result<Value, Act
             return Ok(json!({ "code": code }));
         }
         Act::Uninstall { team } => {
-            told(state, now_ms, &team, json!({ "type": "app_uninstalled" }))?;
+            queue_event(state, now_ms, &team, json!({ "type": "app_uninstalled" }))?;
             state.teams.get_mut(&team).ok_or_else(|| missing(&team))?.is_installed = false;
         }
     }
@@ -151,7 +151,7 @@ pub(super) fn act(state: &mut State, now_ms: u64, act: Act) -> Result<Value, Act
 }
 
 /// As the Events API wraps an event.
-fn told(state: &mut State, now_ms: u64, team: &str, event: Value) -> Result<Value, ActError> {
+fn queue_event(state: &mut State, now_ms: u64, team: &str, event: Value) -> Result<Value, ActError> {
     let team = state.teams.get(team).ok_or_else(|| missing(team))?.clone();
     let event_id = format!("Ev{:08}", state.number());
     let payload = json!({
@@ -223,12 +223,12 @@ fn say(
     }
     state.post(channel, message.clone());
     if found.members.contains(&team.bot_user) {
-        told(state, now_ms, &team.id, message.clone())?;
+        queue_event(state, now_ms, &team.id, message.clone())?;
         if text.contains(&format!("<@{}>", team.bot_user)) && found.kind != "im" {
             let mut mention = message.clone();
             mention["type"] = "app_mention".into();
             mention.as_object_mut().map(|fields| fields.remove("channel_type"));
-            told(state, now_ms, &team.id, mention)?; // both come, as at the real one
+            queue_event(state, now_ms, &team.id, mention)?; // both come, as at the real one
         }
     }
     Ok(message)
@@ -247,7 +247,7 @@ fn edit(state: &mut State, now_ms: u64, channel: &str, from: &str, ts: &str, tex
         "type": "message", "subtype": "message_changed", "hidden": true, "channel": channel, "channel_type": found.kind,
         "message": after, "previous_message": before, "ts": edited, "event_ts": edited,
     });
-    told(state, now_ms, &team.id, event)
+    queue_event(state, now_ms, &team.id, event)
 }
 
 /// An address for answers.

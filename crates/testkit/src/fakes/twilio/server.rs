@@ -90,8 +90,8 @@ async fn control(fake: &FakeTwilio, name: &str, request: &Request) -> Reply {
         }
         "report" => {
             let error = given["error"].as_u64().and_then(|code| code.try_into().ok());
-            let told = fake.report(text("sid"), text("status"), error).await;
-            told.map(|(status, body)| json!({ "status": status, "body": body }))
+            let response = fake.report(text("sid"), text("status"), error).await;
+            response.map(|(status, body)| json!({ "status": status, "body": body }))
         }
         _ => Err(format!("/control/{name} is not known")),
     };

@@ -148,8 +148,8 @@ async fn control(fake: &FakeWeCom, name: &str, request: &Request, base_url: &str
             Err(error) => Err(error.to_string()),
         },
         "check" => {
-            let told = fake.check_address(now_s).await;
-            told.map(|(status, body, echo)| json!({ "status": status, "body": body, "echo": echo }))
+            let response = fake.check_address(now_s).await;
+            response.map(|(status, body, echo)| json!({ "status": status, "body": body, "echo": echo }))
         }
         "say" => {
             let said = fake.say(text("from"), text("text"), now_s).await;

@@ -188,7 +188,7 @@ fn insert_channel(state: &mut State, now_ms: u64, new: NewChannel) -> Result<Id,
 
 pub(super) fn add_channel(state: &mut State, now_ms: u64, new: NewChannel) -> Done {
     let id = insert_channel(state, now_ms, new)?;
-    channels::told(state, id, "CHANNEL_CREATE");
+    channels::announce(state, id, "CHANNEL_CREATE");
     shown(state, id)
 }
 

@@ -108,8 +108,8 @@ fn shards_have_their_own_guilds() {
 fn shards_identify_at_the_same_time_only_as_far_as_it_is_allowed() {
     let fake = world();
     fake.set_gateway(GatewaySettings { shards: 4, max_concurrency: 2, ..GatewaySettings::default() });
-    let told = done(&fake, "GET", "gateway/bot", json!(null));
-    assert_eq!((&told["shards"], &told["session_start_limit"]["max_concurrency"]), (&json!(4), &json!(2)));
+    let response = done(&fake, "GET", "gateway/bot", json!(null));
+    assert_eq!((&response["shards"], &response["session_start_limit"]["max_concurrency"]), (&json!(4), &json!(2)));
     let begins = |shard: u64| {
         let connection = fake.connect(NOW).unwrap();
         let data = json!({"token": TOKEN, "intents": ALL, "shard": [shard, 4]});

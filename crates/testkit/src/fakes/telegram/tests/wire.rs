@@ -127,8 +127,8 @@ async fn a_webhook_is_called_until_it_accepts() {
 async fn other_programs_control_it() {
     let server = served().await;
     let say = json!([{"act": "say", "chat": GROUP, "from": ANN, "text": "hello"}]).to_string();
-    let told = json_of(&exchange(&server, &post("/control/act", "application/json", &say)).await);
-    assert_eq!(told["result"][0]["text"], "hello");
+    let response = json_of(&exchange(&server, &post("/control/act", "application/json", &say)).await);
+    assert_eq!(response["result"][0]["text"], "hello");
     let chat = json_of(&exchange(&server, &get(&format!("/control/chat?bot={BOT}&chat={GROUP}"))).await);
     assert_eq!(chat["result"]["messages"][0]["text"], "hello");
     done(&server.fake, "getMe", json!({}));
