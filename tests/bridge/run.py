@@ -54,8 +54,8 @@ class Agent(Sleeper):
         option = next(o["id"] for o in shown["prompt"]["options"] if o["label"] == label)
         path = f"{self.stage.desk.url}/chat/v1/chats/{self.name}-{chat}/messages/{shown['message_id']}/press"
         body = {"user_id": self.user, "prompt_id": shown["prompt"]["prompt_id"], "option_id": option}
-        status, told = request("POST", path, body, self.stage.tenant.chat_token)
-        ensure(status in (200, 202), f"the press: {status} {told}")
+        status, response = request("POST", path, body, self.stage.tenant.chat_token)
+        ensure(status in (200, 202), f"the press: {status} {response}")
 
     def settled(self):
         """Nothing waits for an ack."""
@@ -347,9 +347,9 @@ def only_who_asked_may_allow(s):
 def another_agent_gets_the_answer(s):
     a = s.acp("answers")
     meta = {"dispatch_id": "d-1", "sent_at": 0, "origin": {"trigger_kind": "cli"}, "correlation_id": "q-1"}
-    status, told = request("POST", f"{s.desk.url}/v1/agents/answers/exchange", {
+    status, response = request("POST", f"{s.desk.url}/v1/agents/answers/exchange", {
         "kind": "augment", "content": "stream one two", "meta": meta, "timeout_ms": 30000}, s.tenant.token("agents"), timeout=40)
-    same((status, told.get("content")), (200, "one two"), f"the answer ({told})")
+    same((status, response.get("content")), (200, "one two"), f"the answer ({response})")
     a.settled()
 
 

@@ -14,7 +14,7 @@ async def talk(m: Message) -> None:
         async with m.stream() as stream:
             [await stream.write(f"{number} ") for number in range(5)]
     else:
-        heard = f"pressed {m.pressed.option}" if m.pressed else f"heard {m.text}"
-        await (m.ask("Shall I?", yes="Yes", no="No") if "ask" in m.text else m.reply(heard))
+        reply = f"pressed {m.pressed.option}" if m.pressed else f"heard {m.text}"
+        await (m.ask("Shall I?", yes="Yes", no="No") if "ask" in m.text else m.reply(reply))
 
 agent.run()

@@ -25,8 +25,8 @@ const checks = {
   },
 
   async "frames share messages and span them, and hold any character"(scene) {
-    const heard = [];
-    const peer = await scene.start((m) => void heard.push(m.text));
+    const received = [];
+    const peer = await scene.start((m) => void received.push(m.text));
     const frame = (bufferId, text) => {
       const event = { text, source: { platform: "relay", chat_id: "c" } };
       return `${JSON.stringify({ type: "inbound", bufferId, event })}\n`;
@@ -36,7 +36,7 @@ const checks = {
     peer.raw(text.slice(90, 200));
     peer.raw(`${text.slice(200)}not JSON\n{"type":"unknown"}\n`);
     await until(() => peer.acks.length === 3, "three acks");
-    assert.deepEqual(heard, ["one", "line\u2028separator \u0085 and\nnewline", "three"]);
+    assert.deepEqual(received, ["one", "line\u2028separator \u0085 and\nnewline", "three"]);
   },
 
   async "a repeated delivery is acked again and not handled again"(scene) {
@@ -68,8 +68,8 @@ const checks = {
     const peer = await scene.start((m) => (m.text === "slow" ? new Promise((resolve) => (release = resolve)) : undefined));
     peer.say("quick", "quick");
     peer.say("slow", "slow");
-    const told = await until(() => peer.frames.find((frame) => frame.type === "inbound_working"), "a frame");
-    assert.deepEqual([told.bufferIds, peer.acks], [["slow"], ["quick"]]);
+    const frame = await until(() => peer.frames.find((frame) => frame.type === "inbound_working"), "a frame");
+    assert.deepEqual([frame.bufferIds, peer.acks], [["slow"], ["quick"]]);
     release();
   },
 
@@ -228,9 +228,9 @@ const checks = {
 
   async "/stop of a user in a group, or in a thread, aborts no other handler"(scene) {
     const stopped = [];
-    const heard = [];
+    const received = [];
     const peer = await scene.start(async (m) => {
-      heard.push(m.text);
+      received.push(m.text);
       await new Promise((resolve) => m.signal.addEventListener("abort", resolve));
       stopped.push(m.text);
     });
@@ -243,7 +243,7 @@ const checks = {
     };
     for (const [name, source] of Object.entries(sources)) peer.say(name, name, source);
     const names = Object.keys(sources);
-    await until(() => heard.length === names.length, "the handlers");
+    await until(() => received.length === names.length, "the handlers");
     const stop = (session_key, chat_id) => peer.send({ type: "interrupt_inbound", session_key, chat_id });
     // Of a user without a turn, and the name that a session in a thread of the /stop itself would have.
     for (const end of ["channel:C:bob", "channel:C:9", "channel:T:C:ann", "channel:C"]) stop(`agent:main:slack:${end}`, "C");
@@ -276,35 +276,35 @@ const checks = {
   },
 
   async "a handler that ignores /stop does not hold up the chat for ever"(scene) {
-    const heard = [];
+    const received = [];
     const peer = await scene.start((m) => {
-      heard.push(m.text);
+      received.push(m.text);
       return m.text === "deaf" ? new Promise(() => undefined) : undefined;
     });
     peer.say("1", "deaf");
     peer.say("2", "next");
-    await until(() => heard.length === 1, "the handler");
+    await until(() => received.length === 1, "the handler");
     peer.send({ type: "interrupt_inbound", session_key: "agent:main:relay:dm:c", chat_id: "c" });
     await until(() => peer.acks.length === 2, "the acks");
-    assert.deepEqual(heard, ["deaf", "next"]);
+    assert.deepEqual(received, ["deaf", "next"]);
   },
 
   async "a message that is stopped before its handler began is acked and not handled"(scene) {
-    const heard = [];
+    const received = [];
     const peer = await scene.start(
       (m) => {
-        heard.push(m.text);
+        received.push(m.text);
         return new Promise((resolve) => m.signal.addEventListener("abort", resolve));
       },
       { concurrency: 1 },
     );
     peer.say("1", "busy", { chat_id: "other" });
     peer.say("2", "waits");
-    await until(() => heard.length === 1, "a handler");
+    await until(() => received.length === 1, "a handler");
     peer.send({ type: "interrupt_inbound", session_key: "agent:main:relay:dm:c", chat_id: "c" });
     peer.send({ type: "interrupt_inbound", session_key: "agent:main:relay:dm:other", chat_id: "other" });
     await until(() => peer.acks.length === 2, "the acks");
-    assert.deepEqual(heard, ["busy"]);
+    assert.deepEqual(received, ["busy"]);
   },
 
   async "what is not handled when the agent ends is not acked"(scene) {
@@ -399,11 +399,11 @@ const checks = {
   },
 
   async "an agent with work for longer connects again, is served, and sleeps later"(scene) {
-    const heard = [];
+    const received = [];
     let release;
     const first = await scene.start(
       async (m) => {
-        heard.push(m.text);
+        received.push(m.text);
         if (m.text !== "in between") return;
         await m.reply("working");
         await new Promise((resolve) => (release = resolve));
@@ -424,7 +424,7 @@ const checks = {
     second.say("1", "in between"); // as it is not acked
     second.say("2", "later", { chat_id: "other" });
     await until(() => second.acks.length === 1, "an ack");
-    assert.deepEqual([heard, second.acks, scene.logs], [["in between", "later"], ["2"], []]);
+    assert.deepEqual([received, second.acks, scene.logs], [["in between", "later"], ["2"], []]);
     release();
     await scene.running;
     assert.deepEqual([second.acks, second.frames.at(-1).type], [["2", "1"], "going_idle"]);
@@ -499,11 +499,11 @@ const checks = {
 
   async "a message is acked on the socket when the loop is done with it, and its place is remembered"(scene) {
     scene.state = JSON.stringify({ inbox: 4, letters: ["d-4"] }); // as earlier versions wrote it
-    const heard = [];
+    const received = [];
     let release;
     const read = async (agent) => {
       for await (const message of agent.inbox()) {
-        heard.push(message.text);
+        received.push(message.text);
         await new Promise((resolve) => (release = resolve));
       }
     };
@@ -521,7 +521,7 @@ const checks = {
     scene.inboxMessage(5, "five");
     await until(() => release, "the message");
     await sleep(1500); // longer than it takes to fall asleep
-    assert.deepEqual([heard, peer.acks, JSON.parse(scene.state).inbox], [["five"], ["b-4"], 4]);
+    assert.deepEqual([received, peer.acks, JSON.parse(scene.state).inbox], [["five"], ["b-4"], 4]);
     release();
     await until(() => peer.acks.length === 2, "the ack");
     assert.deepEqual(JSON.parse(scene.state), { inbox: 5, handled: ["d-4", "d-5"] });
@@ -530,12 +530,12 @@ const checks = {
 
   async "a message that the inbox does not have comes to onMessage, and one of many handled ones does not"(scene) {
     scene.state = JSON.stringify({ inbox: 1000, handled: Array.from({ length: 1000 }, (_, index) => `d-${index + 1}`) });
-    const heard = [];
+    const received = [];
     const read = async (agent) => {
-      for await (const message of agent.inbox()) heard.push(`inbox ${message.text}`);
+      for await (const message of agent.inbox()) received.push(`inbox ${message.text}`);
     };
     const setUp = (agent) => void read(agent);
-    const peer = await scene.start((m) => void heard.push(`message ${m.text}`), { setUp, agentToken: "a" });
+    const peer = await scene.start((m) => void received.push(`message ${m.text}`), { setUp, agentToken: "a" });
     const copy = (seq, text) => {
       const source = { platform: "relay", chat_id: "agent:bob" };
       peer.send({ type: "inbound", bufferId: `b-${seq}`, event: { text, source, delivery: { delivery_id: `d-${seq}` } } });
@@ -550,7 +550,7 @@ const checks = {
     scene.inboxMessage(2001, "late");
     await until(() => JSON.parse(scene.state).inbox === 2001, "the place");
     await sleep(100);
-    assert.deepEqual([heard, peer.acks], [["inbox new", "inbox late"], ["b-1"]]);
+    assert.deepEqual([received, peer.acks], [["inbox new", "inbox late"], ["b-1"]]);
     const now = performance.now.bind(performance);
     try {
       performance.now = () => now() + 31_000; // longer than a copy waits
@@ -558,7 +558,7 @@ const checks = {
     } finally {
       delete performance.now; // that of the prototype is left
     }
-    assert.deepEqual(heard, ["inbox new", "inbox late", "message not in the inbox"]);
+    assert.deepEqual(received, ["inbox new", "inbox late", "message not in the inbox"]);
   },
 
   async "a message whose loop fails stays, and a place above the newest message moves back"(scene) {

@@ -146,8 +146,8 @@ async def refusals_have_codes(s):
     same((error.code, error.ambiguous), ("not_found", False), str(error))
     error = await refused(agent.read_file("https://elsewhere.example/file"))
     same(error.code, "url_refused", str(error))
-    told = await agent.notify("made", "hello")
-    same(told["route"], "deliver", f"{told}")
+    response = await agent.notify("made", "hello")
+    same(response["route"], "deliver", f"{response}")
     for wrong in (lambda: agent.cron("j", "* * *"), lambda: agent.cron("j"), lambda: agent.cron("j", "* * * * *", tz="Mars/North"),
                   lambda: agent.cron("j", every=0.5), lambda: agent.cron("j", "0 0 30 2 *"), lambda: Agent(url="ftp://x", gateway_id="g", secret="s")):
         try:

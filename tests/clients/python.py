@@ -107,8 +107,8 @@ def a_pressed_button_reaches_the_handler(s):
     shown = s.tenant.answer("c5", "Shall I?", timeout=20)
     path = f"{s.desk.url}/chat/v1/chats/c5/messages/{shown['message_id']}/press"
     body = {"user_id": "ann", "prompt_id": shown["prompt"]["prompt_id"], "option_id": "no"}
-    status, told = request("POST", path, body, s.tenant.chat_token)
-    ensure(status in (200, 202), f"the press: {status} {told}")
+    status, response = request("POST", path, body, s.tenant.chat_token)
+    ensure(status in (200, 202), f"the press: {status} {response}")
     s.tenant.answer("c5", "pressed no", timeout=20)
 
 
@@ -118,8 +118,8 @@ def a_question_of_another_agent_is_answered_by_a_reply_and_by_a_message_to_its_c
         origin = {"trigger_kind": "cli"}
         meta = {"dispatch_id": f"d-{number}", "sent_at": 0, "correlation_id": f"q-{number}", "origin": origin}
         body = {"kind": "augment", "content": question, "meta": meta, "timeout_ms": 20_000}
-        status, told = request("POST", f"{s.desk.url}/v1/agents/agent/exchange", body, s.tenant.token("agents"), 30)
-        same((status, (told or {}).get("content")), (200, f"heard {question}"), f"the answer ({told})")
+        status, response = request("POST", f"{s.desk.url}/v1/agents/agent/exchange", body, s.tenant.token("agents"), 30)
+        same((status, (response or {}).get("content")), (200, f"heard {question}"), f"the answer ({response})")
 
 
 @check

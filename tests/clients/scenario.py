@@ -164,9 +164,9 @@ class Scene:
     def do_inbox(self, text, step):
         """Another program delivers it to the inbox."""
         meta = {"dispatch_id": str(uuid.uuid4()), "sent_at": int(time.time() * 1000), "origin": {"trigger_kind": "cli"}}
-        status, told = request("POST", f"{self.desk.url}/v1/agents/{self.child(step).name}/deliver",
+        status, response = request("POST", f"{self.desk.url}/v1/agents/{self.child(step).name}/deliver",
                                {"kind": "augment", "content": text, "meta": meta}, self.tenant.token("agents"))
-        same(status, 200, f"deliver ({told})")
+        same(status, 200, f"deliver ({response})")
 
     def do_expect(self, texts, step):
         """Exactly these, in this order, and nothing else. With `repeat`, one text with {n}, as in `say`."""
@@ -204,9 +204,9 @@ class Scene:
         chat = step.get("chat", "c")
         shown = wait_for(lambda: next((m for m in self.outs(chat) if m.get("prompt")), None), "a prompt", step.get("within", WITHIN_S))
         body = {"user_id": self.child(step).user, "prompt_id": shown["prompt"]["prompt_id"], "option_id": option}
-        status, told = request("POST", f"{self.desk.url}/chat/v1/chats/{chat}/messages/{shown['message_id']}/press", body,
+        status, response = request("POST", f"{self.desk.url}/chat/v1/chats/{chat}/messages/{shown['message_id']}/press", body,
                                self.tenant.chat_token)
-        ensure(status in (200, 202), f"the press: {status} {told}")
+        ensure(status in (200, 202), f"the press: {status} {response}")
 
     def do_interrupt(self, until, step):
         """The user says /stop until the agent says this. Before the message is with the agent, /stop is an ordinary message."""

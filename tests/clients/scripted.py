@@ -266,12 +266,12 @@ async def connections_that_are_cut_again_and_again_do_not_keep_it_awake(s):
 @check
 async def an_agent_does_not_sleep_while_an_action_has_no_result(s):
     async with Server() as server:
-        agent, told = server.agent(sleep_after=0.1), []
+        agent, sent = server.agent(sleep_after=0.1), []
         server.judge = lambda action: ""
 
         @agent.on_start
         async def work():
-            told.append((await agent.send(Chat("discord", "c1"), "hello")).id)
+            sent.append((await agent.send(Chat("discord", "c1"), "hello")).id)
 
         serving = asyncio.ensure_future(agent.serve())
         await until(lambda: server.ops, "the action")
@@ -280,7 +280,7 @@ async def an_agent_does_not_sleep_while_an_action_has_no_result(s):
         result = {"success": True, "message_id": "m1"}
         await server.tell({"type": "outbound_result", "requestId": server.frames[-1]["requestId"], "result": result})
         await asyncio.wait_for(serving, LIMIT_S)
-        same(told, ["m1"], "what came after the action")
+        same(sent, ["m1"], "what came after the action")
 
 
 # ---- the inbox ------------------------------------------------------------------------------

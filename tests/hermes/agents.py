@@ -92,14 +92,14 @@ class Scene:
 
     def notify(self, caller, text):
         origin = {"skill_name": "greet", "trigger_kind": "agent", "caller_agent_id": caller}
-        told = self.call("POST", "/notify", {"agent": "bob", "message": text, "origin": origin})
-        self.said.append(("augment", caller, text, told["receipts"]))
-        return told
+        response = self.call("POST", "/notify", {"agent": "bob", "message": text, "origin": origin})
+        self.said.append(("augment", caller, text, response["receipts"]))
+        return response
 
     def wake(self, caller, text, **more):
-        told = self.call("POST", "/agents/bob/wake", {"context": text, **more}, caller=caller)
-        self.said.append(("wake" if told["woken"] else "wake_degraded", caller, text, None))
-        return told
+        response = self.call("POST", "/agents/bob/wake", {"context": text, **more}, caller=caller)
+        self.said.append(("wake" if response["woken"] else "wake_degraded", caller, text, None))
+        return response
 
     def exchange(self, caller, text, correlation, expect=200, timeout_ms=60_000):
         meta = {"dispatch_id": str(uuid.uuid4()), "sent_at": int(time.time() * 1000), "correlation_id": correlation,
@@ -126,9 +126,9 @@ class Scene:
         wait_for(lambda: all(row["state"] == "acked" for row in self.desk.admin("GET", path)["mail"]), "all is acked", 120)
 
 
-def receipt(told, connector):
-    found = [one for one in told["receipts"] if one["connector"] == connector]
-    same(len(found), 1, f"receipts of {connector} in {told}")
+def receipt(response, connector):
+    found = [one for one in response["receipts"] if one["connector"] == connector]
+    same(len(found), 1, f"receipts of {connector} in {response}")
     same(found[0]["ok"], True, f"ok of {connector}")
     return found[0]["receipt"]
 
@@ -136,10 +136,10 @@ def receipt(told, connector):
 @check
 def messages_for_a_stopped_gateway_are_stored(s):
     same(s.status(), "asleep", "status")
-    told = s.notify("alice", "are you there? mark-early")
-    same(told["route"], "deliver", "route")
-    same(receipt(told, "relay")["delivery_skipped"], True, "skipped, by the socket")
-    same(receipt(told, "inbox")["delivery_skipped"], True, "skipped, by the inbox")
+    response = s.notify("alice", "are you there? mark-early")
+    same(response["route"], "deliver", "route")
+    same(receipt(response, "relay")["delivery_skipped"], True, "skipped, by the socket")
+    same(receipt(response, "inbox")["delivery_skipped"], True, "skipped, by the inbox")
     same(s.model.asked, [], "what the model was asked")
 
 
@@ -154,17 +154,17 @@ def the_gateway_starts_and_gets_the_message(s):
 
 @check
 def a_question_is_answered_by_its_model(s):
-    told = s.exchange("alice", "what is it? mark-asked", "q-1")
-    same((told["content"], told["correlation_id"], told["agent_id"]), ("The stub heard mark-asked.", "q-1", "bob"), "the answer")
-    ensure(abs(told["sent_at"] - time.time() * 1000) < 60_000, f"sent_at {told['sent_at']}")
+    response = s.exchange("alice", "what is it? mark-asked", "q-1")
+    same((response["content"], response["correlation_id"], response["agent_id"]), ("The stub heard mark-asked.", "q-1", "bob"), "the answer")
+    ensure(abs(response["sent_at"] - time.time() * 1000) < 60_000, f"sent_at {response['sent_at']}")
 
 
 @check
 def a_question_during_a_turn_does_not_disturb_it(s):
     s.notify("erin", "think about it: take-your-time mark-slow")
     wait_for(lambda: s.turns("mark-slow"), "the slow turn", 60)
-    told = s.exchange("erin", "and what is this? mark-meanwhile", "q-2")
-    same(told["content"], "The stub heard mark-meanwhile.", "the answer")
+    response = s.exchange("erin", "and what is this? mark-meanwhile", "q-2")
+    same(response["content"], "The stub heard mark-meanwhile.", "the answer")
     s.model.slow.set()
     s.answered("erin", "mark-slow")
     s.settled()
@@ -173,51 +173,51 @@ def a_question_during_a_turn_does_not_disturb_it(s):
 @check
 def a_message_during_a_question_is_not_its_answer(s):
     s.model.slow.clear()
-    told = []
-    asker = threading.Thread(target=lambda: told.append(s.exchange("kim", "ponder this: take-your-time mark-pondered", "q-4")))
+    answers = []
+    asker = threading.Thread(target=lambda: answers.append(s.exchange("kim", "ponder this: take-your-time mark-pondered", "q-4")))
     asker.start()
     wait_for(lambda: s.turns("mark-pondered"), "the question", 60)
     # the first message in that chat: the gateway sends a notice of its own, and then answers
     s.notify("kim", "by the way mark-byway")
     s.answered("kim", "mark-byway")
-    same(told, [], "answers before the model had answered")
+    same(answers, [], "answers before the model had answered")
     s.model.slow.set()
     asker.join()
-    same([one["content"] for one in told], ["The stub heard mark-pondered."], "the answer")
+    same([one["content"] for one in answers], ["The stub heard mark-pondered."], "the answer")
 
 
 @check
 def concurrent_questions_get_their_own_answers(s):
-    told = {}
+    answers = {}
 
     def ask(number, caller):
         try:
-            told[number] = s.exchange(caller, f"and number {number}? mark-number{number}", f"q-number-{number}")["content"]
+            answers[number] = s.exchange(caller, f"and number {number}? mark-number{number}", f"q-number-{number}")["content"]
         except Exception as exc:
-            told[number] = str(exc)
+            answers[number] = str(exc)
     askers = [threading.Thread(target=ask, args=one) for one in enumerate(("carol", "dave", "dave"))]
     for asker in askers:
         asker.start()
     for asker in askers:
         asker.join()
-    same(told, {number: f"The stub heard mark-number{number}." for number in range(3)}, "the answers")
+    same(answers, {number: f"The stub heard mark-number{number}." for number in range(3)}, "the answers")
 
 
 @check
 def a_wake_of_a_live_gateway_is_confirmed(s):
-    told = s.wake("frank", "look up mark-woken")
-    same((told["woken"], told["session_id"]), (True, "bob"), f"the receipt {told}")
+    response = s.wake("frank", "look up mark-woken")
+    same((response["woken"], response["session_id"]), (True, "bob"), f"the receipt {response}")
     s.answered("frank", "mark-woken")
-    told = s.wake("grace", "look here mark-aside", session_id="elsewhere")
-    same(told["woken"], False, f"a session that is not attached: {told}")
+    response = s.wake("grace", "look here mark-aside", session_id="elsewhere")
+    same(response["woken"], False, f"a session that is not attached: {response}")
     s.answered("grace", "mark-aside")
     s.settled()
 
 
 @check
 def a_message_to_a_live_gateway_is_delivered(s):
-    told = s.notify("heidi", "good day mark-live")
-    ensure(not receipt(told, "relay").get("delivery_skipped"), f"by the socket: {told}")
+    response = s.notify("heidi", "good day mark-live")
+    ensure(not receipt(response, "relay").get("delivery_skipped"), f"by the socket: {response}")
     s.answered("heidi", "mark-live")
     s.settled()
 
@@ -226,9 +226,9 @@ def a_message_to_a_live_gateway_is_delivered(s):
 def a_stopped_gateway_is_not_woken_and_does_not_answer(s):
     s.bob.stop()
     wait_for(lambda: s.status() == "asleep", "bob is asleep")
-    told = s.wake("ivan", "up mark-late")
-    same(told["woken"], False, f"the receipt {told}")
-    ensure(told.get("warnings"), f"no warning: {told}")
+    response = s.wake("ivan", "up mark-late")
+    same(response["woken"], False, f"the receipt {response}")
+    ensure(response.get("warnings"), f"no warning: {response}")
     late = s.exchange("judy", "anybody? mark-nobody", "q-3", expect=504, timeout_ms=300)
     same((late["error"]["class"], late["error"]["timeout_ms"]), ("TimeoutError", 300), "the refusal")
 

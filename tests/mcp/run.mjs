@@ -186,8 +186,8 @@ async function drive(base, tokens) {
 
   await check("concurrent calls get their own results", async () => {
     const ids = Array.from({ length: 20 }, (_, number) => `agent-${number}`);
-    const told = await Promise.all(ids.map((agent_id) => desk.call("agent_status", { agent_id })));
-    assert.deepEqual(told.map((one) => one.agent_id), ids);
+    const statuses = await Promise.all(ids.map((agent_id) => desk.call("agent_status", { agent_id })));
+    assert.deepEqual(statuses.map((one) => one.agent_id), ids);
   });
 
   await check("a capability URL needs no header", async () => {

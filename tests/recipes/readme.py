@@ -162,11 +162,11 @@ def readme_gateway_command_webhook_and_export(s):
 
         user.until(agent, answer, "the answer of the agent")
 
-        heard = values(user.run("webhook", *commands("Send a webhook to an agent")))[-1]
-        same((heard["outcome"], heard["duplicate"]), ("delivered", False), f"the webhook ({heard})")
-        ensure('"my-agent"' in heard["text"], f"the response says which agent receives it: {heard}")
-        told = user.run("export", *commands("Run several servers"))
-        ensure(re.search(r"^exported [1-9]\d* rows to desk\.jsonl", told, re.M), f"export: {told!r}")
+        response = values(user.run("webhook", *commands("Send a webhook to an agent")))[-1]
+        same((response["outcome"], response["duplicate"]), ("delivered", False), f"the webhook ({response})")
+        ensure('"my-agent"' in response["text"], f"the response says which agent receives it: {response}")
+        output = user.run("export", *commands("Run several servers"))
+        ensure(re.search(r"^exported [1-9]\d* rows to desk\.jsonl", output, re.M), f"export: {output!r}")
         ensure("my-agent" in (user.home / "desk.jsonl").read_text(), "the agent is not in the exported file")
 
         end_process(agent.process)

@@ -111,8 +111,8 @@ def tokens_and_who_the_bot_is(fake):
     client = fake.client()
     request = lark.BaseRequest.builder().http_method(lark.HttpMethod.GET).uri("/open-apis/bot/v3/info") \
         .token_types({lark.AccessTokenType.TENANT}).build()
-    told = json.loads(client.request(request).raw.content)
-    equal((told["code"], told["bot"]["open_id"], told["bot"]["app_name"]), (0, "ou_me", "Desk"))
+    response = json.loads(client.request(request).raw.content)
+    equal((response["code"], response["bot"]["open_id"], response["bot"]["app_name"]), (0, "ou_me", "Desk"))
     fake.act("end_tokens")
     refused(create(client, {"text": "x"}), 99991663)
     TokenManager.cache.set(f"self_tenant_token:{APP}", "", 0)
@@ -205,10 +205,10 @@ def chats_members_and_people(fake):
     found, page = [], None
     while True:
         builder = im.GetChatMembersRequest.builder().chat_id("oc_team").member_id_type("user_id")
-        told = fine(client.im.v1.chat_members.get((builder.page_token(page) if page else builder).build()))
-        found += [member.member_id for member in told.items]
-        page = told.page_token
-        if not told.has_more:
+        members = fine(client.im.v1.chat_members.get((builder.page_token(page) if page else builder).build()))
+        found += [member.member_id for member in members.items]
+        page = members.page_token
+        if not members.has_more:
             break
     equal(found, ["ann", "bob", "eve"])
     user = fine(client.contact.v3.user.get(GetUserRequest.builder().user_id("on_ann").user_id_type("union_id").build()))

@@ -79,8 +79,8 @@ def refused(call, error):
 
 
 def who_the_bot_is(fake):
-    told = fake.client().auth_test()
-    equal((told["user_id"], told["team_id"], told["bot_id"]), ("UBOT", "T1", "BBOT"))
+    response = fake.client().auth_test()
+    equal((response["user_id"], response["team_id"], response["bot_id"]), ("UBOT", "T1", "BBOT"))
     refused(lambda: fake.client("xoxb-wrong").auth_test(), "invalid_auth")
     equal(fake.client().users_info(user="UANN")["user"]["profile"]["display_name"], "Annie")
     refused(lambda: fake.client().users_info(user="UX"), "user_not_found")

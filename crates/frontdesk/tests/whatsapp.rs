@@ -67,7 +67,7 @@ impl Scene {
     }
 
     /// An agent that may write to Ann, because she wrote first.
-    async fn greeted(&self) -> Socket {
+    async fn agent_in_chat(&self) -> Socket {
         let mut agent = self.agent().await;
         self.text("hello").await;
         let frame = agent.event().await;
@@ -187,7 +187,7 @@ async fn several_messages_of_one_webhook_are_several_events_and_retries_are_the_
 #[tokio::test(flavor = "multi_thread")]
 async fn statuses_close_the_journal_and_a_failure_reaches_the_agent() {
     let scene = Scene::open().await;
-    let mut agent = scene.greeted().await;
+    let mut agent = scene.agent_in_chat().await;
     let id = agent.act(send("one")).await["message_id"].as_str().unwrap().to_owned();
     for status in ["sent", "delivered", "read"] {
         assert_eq!(scene.server.fake.report(&id, status, None).await, Ok(200));
@@ -219,7 +219,7 @@ async fn statuses_close_the_journal_and_a_failure_reaches_the_agent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_window_of_24_hours_is_told_at_once_and_late() {
     let scene = Scene::open().await;
-    let mut agent = scene.greeted().await;
+    let mut agent = scene.agent_in_chat().await;
     let id = agent.act(send("in time")).await["message_id"].as_str().unwrap().to_owned();
     assert_eq!(scene.server.fake.report(&id, "failed", Some((131_047, "Re-engagement message"))).await, Ok(200));
     let event = agent.event().await;
@@ -235,7 +235,7 @@ async fn the_window_of_24_hours_is_told_at_once_and_late() {
     scene.finish().await;
 
     let scene = Scene::with(json!({ "template": "note", "template_language": "de" })).await;
-    let mut agent = scene.greeted().await;
+    let mut agent = scene.agent_in_chat().await;
     scene.server.fake.close_window(ANN);
     assert_eq!(agent.act(send("**by** template")).await["success"], true);
     let sent = scene.sent().pop().unwrap();
@@ -247,7 +247,7 @@ async fn the_window_of_24_hours_is_told_at_once_and_late() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_is_answered_by_its_button() {
     let scene = Scene::open().await;
-    let mut agent = scene.greeted().await;
+    let mut agent = scene.agent_in_chat().await;
     for (count, kind) in [(2, "button"), (7, "list")] {
         let options: Vec<Value> =
             (0..count).map(|at| json!({ "id": format!("o{at}"), "label": format!("Option {at}") })).collect();

@@ -28,8 +28,8 @@ pub async fn serving(desk: &Arc<Desk>, caller: &Caller, now_ms: u64) -> Session 
     let mut session = Session::new(desk.delivery(), caller.clone(), now_ms);
     session.take_text(&hello(), now_ms);
     carry_out(desk, &mut session, now_ms).await;
-    let greeted = written(&mut session, now_ms);
-    assert_eq!(greeted[0]["type"], "descriptor");
+    let frames = written(&mut session, now_ms);
+    assert_eq!(frames[0]["type"], "descriptor");
     session
 }
 

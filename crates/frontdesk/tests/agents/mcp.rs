@@ -30,7 +30,7 @@ impl<'a> Client<'a> {
 
     /// Initializes and uses the session that it gets.
     async fn begin(&mut self) -> Value {
-        let reply = self.greet().await;
+        let reply = self.initialize().await;
         reply.header("mcp-session-id").clone_into(&mut self.session);
         assert!(!self.session.is_empty(), "initialize gives a session");
         let response = answer(&reply);
@@ -39,7 +39,7 @@ impl<'a> Client<'a> {
         response
     }
 
-    async fn greet(&self) -> Reply {
+    async fn initialize(&self) -> Reply {
         let about = json!({ "name": "tests", "version": "1" });
         let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about });
         self.ask("initialize", &params).await
@@ -581,7 +581,7 @@ async fn rule_26_a_capability_url_needs_no_header() {
     plain.call("agents_list", json!({})).await;
     let mut wrong = Client::new(&plane, &plane.operator);
     wrong.path = client.path;
-    assert_eq!(class(&wrong.greet().await, 400), "ValidationError", "two tokens that differ");
+    assert_eq!(class(&wrong.initialize().await, 400), "ValidationError", "two tokens that differ");
     plane.finish().await;
 }
 
@@ -592,7 +592,7 @@ async fn rule_26_a_token_is_required() {
     for (path, token) in [("/mcp", ""), ("/mcp", "wrong"), ("/mcp", chat.as_str()), ("/k/wrong/mcp", "")] {
         let mut client = Client::new(&plane, token);
         client.path = path.into();
-        assert_eq!(class(&client.greet().await, 401), "UnauthorizedError", "{path}");
+        assert_eq!(class(&client.initialize().await, 401), "UnauthorizedError", "{path}");
     }
     plane.finish().await;
 }

@@ -136,7 +136,7 @@ impl Scenario {
         scenario.open_chats().await;
         scenario.write_links().await;
         scenario.write_rules().await;
-        scenario.greet().await;
+        scenario.send_bot_messages().await;
         scenario.watch_chats().await;
         scenario
     }
@@ -261,7 +261,7 @@ impl Scenario {
     }
 
     /// An agent of every tenant sends to every chat, so that there are bot messages to reply to.
-    async fn greet(&mut self) {
+    async fn send_bot_messages(&mut self) {
         let visibility = self.world.visibility.iter().filter(|it| it.platform == APART);
         let chats: Vec<(String, String)> =
             visibility.map(|it| (it.tenant.clone().unwrap(), it.chat_id.clone())).collect();

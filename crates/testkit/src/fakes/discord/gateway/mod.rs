@@ -141,7 +141,7 @@ impl Gateway {
     }
 }
 
-/// A new socket, which is greeted; `None` if it is refused.
+/// A new socket, which is sent a hello; `None` if it is refused.
 pub(super) fn connect(state: &mut State, now_ms: u64) -> Option<u64> {
     let gateway = &mut state.gateway;
     if gateway.refuse_connects > 0 {
