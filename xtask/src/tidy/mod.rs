@@ -4,6 +4,7 @@ mod adapters;
 mod api;
 mod callers;
 mod cycles;
+mod documents;
 mod edges;
 mod exceptions;
 mod fields;
@@ -78,9 +79,11 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     for (path, text) in read_manifests(root)? {
         findings.extend(edges::check(&path, &text)?);
     }
-    for (path, text) in read_documents(root)? {
-        findings.extend(renames::check_document(&path, &text));
+    let texts = read_documents(root)?;
+    for (path, text) in texts.iter().filter(|(path, _)| !path.contains('/') || path.starts_with("docs/")) {
+        findings.extend(renames::check_document(path, text));
     }
+    findings.extend(documents::check(&texts, |path| root.join(path).exists()));
     let exceptions = Exceptions::parse(&read(root, exceptions::FILE)?)?;
     findings.extend(check_structure(&sources, &exceptions));
     findings.extend(check_dependencies(root)?);
@@ -166,13 +169,20 @@ fn read_manifests(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
     Ok(manifests)
 }
 
-/// The documents of the project: Markdown in its root and in docs/.
+/// Folders with documents, besides the root.
+const DOCUMENT_FOLDERS: [&str; 5] = [".github", "adapters", "clients", "deploy", "docs"];
+/// Folders that tools fill.
+const GENERATED: [&str; 3] = ["target", "node_modules", ".venv"];
+
+/// The documents of the project: Markdown in its root and in these folders.
 fn read_documents(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(root).context("cannot list the root of the repository")? {
         files.push(entry?.path());
     }
-    collect(&root.join("docs"), &mut files)?;
+    for folder in DOCUMENT_FOLDERS {
+        collect(&root.join(folder), &mut files)?;
+    }
     files.sort();
     let mut documents = Vec::new();
     for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "md")) {
@@ -192,7 +202,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for path in paths {
         if !path.is_dir() {
             files.push(path);
-        } else if path.file_name().is_none_or(|name| name != "target") {
+        } else if !GENERATED.iter().any(|name| path.ends_with(name)) {
             collect(&path, files)?;
         }
     }
