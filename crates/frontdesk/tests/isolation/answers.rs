@@ -67,7 +67,7 @@ impl Scenario {
         assert_eq!((&response["tenant"], &lines[0]["instance"]), (&json!(self.tenant_of(said)), &json!(agent.name)));
         match said.lines.iter().find(|line| line.instance.as_ref() == Some(&agent.name)) {
             None => {
-                assert_eq!((&lines[0]["outcome"], &lines[0]["value"]), (&json!("withheld"), &json!("")), "{response}")
+                assert_eq!((&lines[0]["outcome"], &lines[0]["value"]), (&json!("withheld"), &json!("")), "{response}");
             }
             Some(line) => {
                 let [_, outcome, layer, rule, value] = explained_line(line);
