@@ -332,7 +332,7 @@ fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
          DROP INDEX alarm_job; DROP INDEX alarm_next; DROP INDEX alarm_dead; DROP INDEX alarm_retry; DROP INDEX alarm_claim;
          DROP INDEX alarm_end_instance; DROP INDEX alarm_end_age; DROP INDEX reach_age;
          DROP TABLE media_total; CREATE INDEX media_tenant ON media (tenant, size);
-         DROP INDEX inbox_message_agent; DROP INDEX inbox_message_tenant; DROP INDEX inbox_message_origin;
+         DROP INDEX alarm_planned; DROP INDEX inbox_message_agent; DROP INDEX inbox_message_tenant; DROP INDEX inbox_message_origin;
          CREATE UNIQUE INDEX shot_job ON shot (instance, job_id); CREATE INDEX shot_next ON shot (next_ms, id) WHERE state = 'armed';
          CREATE INDEX shot_dead ON shot (id) WHERE state = 'dead';
          CREATE INDEX shot_retry ON shot (next_ms) WHERE state = 'armed' AND attempts > 0;
@@ -345,7 +345,7 @@ fn share_number(folder: &Path, kept: u64, lost: u64, shift: u32) {
          ALTER TABLE event DROP COLUMN attempt;
          DROP TABLE media_remote; DROP TABLE media_mail; DROP TABLE fragment;
          ALTER TABLE letter DROP COLUMN origin;
-         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'migration 11', 'migration 12', 'migration 13', 'migration 14', 'migration 15', 'migration 16', 'migration 17', 'migration 18', 'directory_version', 'directory_floor');
+         DELETE FROM meta WHERE key IN ('migration 8', 'migration 9', 'migration 10', 'migration 11', 'migration 12', 'migration 13', 'migration 14', 'migration 15', 'migration 16', 'migration 17', 'migration 18', 'migration 19', 'directory_version', 'directory_floor');
          PRAGMA user_version = 7;
          UPDATE record SET json = json_set(json, '$.no', {kept}) WHERE kind = 'instance' AND json_extract(json, '$.no') = {lost};
          UPDATE mail SET seq = seq + {shift}, instance = {kept} WHERE instance = {lost};"

@@ -354,7 +354,7 @@ async fn a_gateway_that_stops_acking_is_reported() {
     assert_eq!(texts, ["second", "third", "second", "second", "second"]);
     until("the doctor does not report it", async || {
         let doctor = harness.admin("GET", "/doctor", &Value::Null).await.json();
-        doctor.to_string().contains("home/g: connected, but it has left a message unacked")
+        doctor.to_string().contains("home/g: connected, but a message is unacked")
     })
     .await;
     let states: Vec<Value> = harness.mail(&account).await.iter().map(|row| row["state"].clone()).collect();
@@ -372,7 +372,7 @@ async fn a_gateway_that_has_never_acked_is_reported() {
     assert_eq!(socket.event().await.text(), "first");
     until("the doctor does not report it", async || {
         let doctor = harness.admin("GET", "/doctor", &Value::Null).await.json();
-        doctor.to_string().contains("home/g: connected, but it has left a message unacked")
+        doctor.to_string().contains("home/g: connected, but a message is unacked")
     })
     .await;
     harness.finish().await;

@@ -11,6 +11,9 @@ use tempfile::TempDir;
 
 use super::{FILE, SqliteStore, fault, instructions};
 
+/// Instructions of a reader that prepares its statements. Those of a read that is not bounded are ten times as many.
+const PREPARING: u64 = 2_000;
+
 struct Scene {
     store: SqliteStore,
     executed: Arc<AtomicU64>,
@@ -34,13 +37,13 @@ async fn assert_bounded<T>(rows: &str, some: u32, many: u32, read: impl AsyncFn(
     let mut found = Vec::new();
     for count in [some, many] {
         let scene = scene(rows, count).await;
-        read(&scene.store).await; // the schema is loaded, statements are prepared
+        read(&scene.store).await; // one of the readers has loaded the schema and prepared its statements
         scene.executed.store(0, Ordering::Relaxed);
         let answer = read(&scene.store).await;
         found.push((answer, scene.executed.load(Ordering::Relaxed)));
     }
     let ((first, few), (second, more)) = (found.remove(0), found.remove(0));
-    assert!(more <= 2 * few, "{few} instructions with {some} rows, {more} with {many}");
+    assert!(more <= 2 * few + PREPARING, "{few} instructions with {some} rows, {more} with {many}");
     (first, second)
 }
 
@@ -87,10 +90,10 @@ async fn alarms_that_fired_are_skipped_a_part_at_a_time() {
 async fn planned_wakes_that_were_carried_out_are_not_read() {
     let agent = AGENT_NUMBERS | 7;
     let page = async |store: &SqliteStore| store.armed(InstanceNo(agent), &JobId::default(), 9).await.unwrap();
-    let (some, many) = assert_bounded(&alarms(agent), 10, 20_000, page).await;
+    let (some, many) = assert_bounded(&alarms(agent), 10, 60_000, page).await;
     assert_eq!((some.next, many.next), (None, None));
     let count = async |store: &SqliteStore| store.armed_counts().await.unwrap();
-    assert_eq!(assert_bounded(&alarms(agent), 10, 20_000, count).await, (vec![], vec![]));
+    assert_eq!(assert_bounded(&alarms(agent), 10, 60_000, count).await, (vec![], vec![]));
 }
 
 /// The whole query reads all heads, and each of its turns a part of them.

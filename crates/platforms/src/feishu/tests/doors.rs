@@ -172,7 +172,7 @@ async fn a_press_is_answered_with_the_answered_card_or_a_reason() {
     assert!(down && shown["card"]["data"].to_string().contains("Sure?"), "{shown}");
     assert!(shown["card"]["data"].to_string().contains("Ann: Yes"), "{shown}");
     let other = reply(receive(&both, &signed(&sealed(&press(json!({ "a": 1 }))))).await.unwrap());
-    assert!(other["toast"]["content"].as_str().unwrap().contains("not in use"), "{other}");
+    assert!(other["toast"]["content"].as_str().unwrap().contains("no longer works"), "{other}");
 }
 
 #[tokio::test]
