@@ -121,7 +121,7 @@ export class Stream {
   readonly #isShown: (text: string) => boolean;
   #text = "";
   #shown = "";
-  #shownMs = 0;
+  #shownMs = -Infinity;
   #sent: Sent | undefined;
 
   /** `isShown`: whether this text may be shown before the end. */

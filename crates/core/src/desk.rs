@@ -89,7 +89,7 @@ impl Desk {
         let delivery = Arc::new(DeliveryPlane::open(&base, &stores, &directory, &platforms, &outcall).await?);
         let inbound = InboundPlane::new(&base, &stores, &directory, &management, &delivery, &sealer, &platforms);
         let inbound = Arc::new(inbound);
-        let explanations = Explanations::new(&stores, &directory, &platforms);
+        let explanations = Explanations::new(&stores);
         let outbound = OutboundPlane::open(&base, &stores, &directory, &delivery, &sealer, &platforms).await?;
         let outbound = Arc::new(outbound);
         let cron = Arc::new(CronPlane::open(&base, &stores, &directory, &sealer, &outcall).await?);

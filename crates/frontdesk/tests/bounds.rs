@@ -8,6 +8,8 @@ mod harness;
 use std::time::Duration;
 
 use frontdesk::app::FIRST_TENANT;
+use frontdesk_core::port::alarms::{Alarm, Conclusion, JOBS_SCANNED_MAX};
+use frontdesk_testkit::store_suite::alarms::alarm;
 use frontdesk_wire::{MessageId, TenantId};
 use harness::{GatewayAccount, Harness, TIME_LIMIT};
 use serde_json::{Value, json};
@@ -771,6 +773,38 @@ async fn the_list_of_alarms_is_complete() {
         let jobs: Vec<&Value> = list["armed"].as_array().unwrap().iter().map(|it| &it["job_id"]).collect();
         assert_eq!(jobs.len(), count);
         assert!(jobs.iter().enumerate().all(|(number, job)| **job == json!(format!("job \"{number:04}\""))));
+    }
+    harness.finish().await;
+}
+
+/// Jobs that fired are kept, so the first pages of the list may have no alarm.
+#[tokio::test]
+async fn the_list_of_alarms_is_json_if_thousands_of_jobs_have_fired() {
+    let harness = Harness::open().await;
+    let ask = json!({ "tenant": FIRST_TENANT, "scope": "identity", "instance": "one" });
+    let bearer = harness.admin("POST", "/tokens", &ask).await.expect(201)["token"].as_str().unwrap().to_owned();
+    harness.get("/api/agent-cron/list", &bearer).await.expect(200);
+    let desk = &harness.app.desk;
+    let who = frontdesk_core::directory::Identity { tenant: FIRST_TENANT.into(), instance: Some("one".into()) };
+    let instance = desk.directory().proven_instance(&who).await.unwrap().instance.no;
+    let job =
+        |number: usize, name: String| Alarm { instance, job_id: name.into(), ..alarm(number as u64, u64::MAX >> 2) };
+    let alarms = &desk.stores().alarms;
+    for first in (0..=2 * JOBS_SCANNED_MAX).step_by(500) {
+        let some = (first..first + 500).map(|number| job(number, format!("a-{number:06}"))).collect();
+        let ids = alarms.arm(some).await.unwrap().into_iter().map(|it| it.id).collect();
+        let taken = alarms.claim_alarms(ids, u64::MAX >> 1, 1, 2).await.unwrap();
+        let fired = || Conclusion::Fired { note: String::new() };
+        alarms.conclude(taken.into_iter().map(|it| (it, fired())).collect(), 1).await.unwrap();
+    }
+    for names in [vec![], vec!["b-1"], vec!["b-1", "b-2"]] {
+        if let Some(name) = names.last() {
+            alarms.arm(vec![job(1, (*name).to_owned())]).await.unwrap();
+        }
+        let list = harness.get("/api/agent-cron/list", &bearer).await.expect(200);
+        let jobs: Vec<&str> =
+            list["armed"].as_array().unwrap().iter().map(|it| it["job_id"].as_str().unwrap()).collect();
+        assert_eq!(jobs, names);
     }
     harness.finish().await;
 }

@@ -24,8 +24,12 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
+        Self::with(Rules::default()).await
+    }
+
+    async fn with(rules: Rules) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
-        let rules = Rules { settle_ms: 0, ..Rules::default() };
+        let rules = Rules { settle_ms: 0, ..rules };
         let env = Arc::new(TestEnv::default());
         let desk = desk_over(store, env.clone(), rules).await;
         let caller = caller(&desk).await;
@@ -302,6 +306,21 @@ async fn a_large_frame_that_is_not_complete_in_a_minute_ends_the_session() {
     assert_eq!(tick(&mut session, 314_999), None);
     assert!(session.next_tick_ms(314_999) <= 345_000);
     assert_eq!(tick(&mut session, 315_000), Some(Close::PolicyViolation));
+}
+
+/// With enough sockets, what each of them may have above the limit has no bound.
+#[tokio::test]
+async fn far_above_the_memory_limit_only_messages_that_are_not_complete_end_a_session() {
+    let scene = Scene::with(Rules { flight_tenant_bytes: 100, ..Rules::default() }).await;
+    let (mut large, mut other) = (scene.session(), scene.session());
+    other.arriving(10, 0);
+    assert_eq!(other.closing(), None, "a little is free");
+    large.arriving(17 << 20, 0);
+    assert_eq!(large.closing(), None, "the only large one");
+    other.arriving(0, 1);
+    assert_eq!(other.closing(), None, "it is complete");
+    other.arriving(10, 2);
+    assert_eq!(other.closing(), Some(Close::TryLater));
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use crate::meters::Meters;
 use crate::port::bus::Bus;
 use crate::port::inbox::{Inbox, InboxMessage, StoredMessage};
 use crate::port::platform::{ActingAs, Bot, Platforms};
-use crate::port::store::{Acceptance, Claims, Delivery, Events, KEYS_MAX, Ledger, MadeRow, Named, StoreError};
+use crate::port::store::{Acceptance, Claims, Delivery, Events, Ledger, MadeRow, StoreError};
 use crate::port::stores::Stores;
 use crate::rules::Rules;
 use crate::tail::Tail;
@@ -198,17 +198,7 @@ impl Messages {
         correlation_id: &str,
     ) -> Result<Option<(EventId, InstanceId)>, Fault> {
         let key = question_key(agent, correlation_id).into_bytes();
-        let found = match self.events.event_named(tenant, key, &QUESTION.into(), None).await? {
-            Named::Event(found) => Some(found),
-            Named::Absent => None,
-            Named::TooMany => {
-                let text = format!(
-                    "the correlation id {correlation_id:?} was used for over {KEYS_MAX} questions, so its newest one is not \
-                     looked for; use a correlation id of its own for each question"
-                );
-                return Err(Fault::new(Class::ConflictError, text));
-            }
-        };
+        let found = self.events.event_named(tenant, key, &QUESTION.into(), None).await?;
         // The mark of a question has the id of the asking agent in place of a chat.
         Ok(found.map(|it| (it.event, it.chat_id.as_str().into())))
     }

@@ -199,7 +199,7 @@ impl Mailbox {
         let full = waiting.orders.len() >= share * ORDERS_MAX
             || waiting.orders_bytes >= share * ORDERS_MAX_BYTES
             || (waiting.orders_bytes >= ORDERS_FREE_BYTES && waiting.share.is_full())
-            || (order.bytes() > 0 && waiting.share.is_over());
+            || (matches!(order, Order::Line(_)) && waiting.share.is_over());
         if (full && !must) || self.finished.is_closed() {
             return false;
         }

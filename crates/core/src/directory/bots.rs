@@ -14,8 +14,7 @@ use super::view::View;
 use crate::env::Env;
 use crate::error::DeskError;
 use crate::hash::short_hash;
-use crate::intake::TenantSource;
-use crate::port::platform::{Bot, GrantedSecret, Part, Platform, Platforms};
+use crate::port::platform::{Bot, GrantedSecret, Part, Platforms};
 use crate::port::store::StoreError;
 use crate::vault::Sealer;
 
@@ -135,22 +134,6 @@ impl Bots {
             bots.map(|it| it.id.clone()).collect()
         };
         self.registry.read(of_platform)
-    }
-
-    /// The bots of a platform whose events this tenant may get, and how the tenant of their events is found.
-    pub(crate) fn sources(&self, platform: &dyn Platform, tenant: &TenantId) -> Vec<(BotId, TenantSource)> {
-        let name = &platform.descriptor().platform;
-        let own = || TenantSource::Tenant(tenant.clone());
-        let common = platform.common_bot().map(|bot| (bot.into(), own()));
-        let added = self.registry.read(|view| {
-            let bots = view.bots.values().filter(|it| it.platform == *name);
-            let source = |it: &Arc<facts::Bot>| match &it.tenant {
-                None => Some((it.id.clone(), TenantSource::Shared)),
-                Some(of) => (of == tenant).then(|| (it.id.clone(), own())),
-            };
-            bots.filter_map(source).collect::<Vec<_>>()
-        });
-        common.into_iter().chain(added).collect()
     }
 
     /// All bots of a platform that were added, with their secrets opened.

@@ -14,40 +14,20 @@ pub struct EventRecord {
     pub verdict: String,
 }
 
-/// So many dedup keys are read for one look-up by message id. Keys are not kept by tenant, and a short id is the beginning
-/// of many.
-pub const KEYS_MAX: usize = 10_000;
-
-/// What is stored under a message id.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Named {
-    /// The newest event.
-    Event(EventRecord),
-    Absent,
-    /// More than [`KEYS_MAX`] keys begin like that, so the events were not looked at.
-    TooMany,
-}
-
-impl Named {
-    pub fn event(self) -> Option<EventRecord> {
-        match self {
-            Self::Event(record) => Some(record),
-            Self::Absent | Self::TooMany => None,
-        }
-    }
-}
+/// Keys that one turn of a look-up by message id reads. They are not kept by tenant, and a short id is the beginning of many.
+pub const KEYS_PER_TURN: usize = 5_000;
 
 pub trait Events: Send + Sync {
     fn event(&self, event: EventId) -> Stored<'_, Option<EventRecord>>;
     /// The newest event of this tenant that carries this message id and was marked under a dedup key beginning so; in this
-    /// chat, if one is named. It reads a bounded number of rows.
+    /// chat, if one is named. It takes as many turns at reading as there are such keys.
     fn event_named<'a>(
         &'a self,
         tenant: &'a TenantId,
         dedup_prefix: Vec<u8>,
         message_id: &'a MessageId,
         chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Named>;
+    ) -> Stored<'a, Option<EventRecord>>;
     /// The events marked under these dedup keys, in the same order, of any tenant. This tenant asks.
     fn events_marked<'a>(&'a self, tenant: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>>;
     /// Whether something from this chat was ever accepted for this tenant.

@@ -10,7 +10,7 @@ pub use super::cursors::Cursors;
 pub use super::data::Data;
 pub use super::desks::{ABSENT_MS, DeskRecord, Desks, LEASE_MS, Renewal};
 pub use super::directory::{Applied, Change, Changes, Directory, Record};
-pub use super::events::{EventRecord, Events, KEYS_MAX, Named};
+pub use super::events::{EventRecord, Events, KEYS_PER_TURN};
 pub use super::exchanges::{Exchange, Exchanges};
 pub use super::fragments::{ChatGroups, Claim, Fragment, Fragments, Held};
 pub use super::inbox::Inbox;

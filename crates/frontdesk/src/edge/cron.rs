@@ -11,7 +11,7 @@ use frontdesk_core::port::store::StoreError;
 use frontdesk_core::{DeskError, Rules};
 use frontdesk_wire::cron::{ArmedAlarm, CancelAlarm, ProvisionAlarm, Provisioned, RelayBody, SigningAlg};
 use frontdesk_wire::{Code, JobId};
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -78,30 +78,33 @@ pub(crate) async fn list(State(app): State<App>, who: Proven) -> Result<Response
     let spent = app.answers.take(&proven.tenant, LIST_KIB).await.map_err(|it| Refusal::from(it).plain())?;
     let (first, next) =
         app.desk.cron().armed_page(proven.instance.no, &JobId::default()).await.map_err(|error| plain(error.into()))?;
-    let head = format!("{{\"armed\":[{}", in_a_row(&first));
+    let head = format!("{{\"armed\":[{}", in_a_row(&first, true));
     let (desk, instance) = (app.desk.clone(), proven.instance.no);
-    let rest = stream::try_unfold(Some(next), move |at| {
+    let rest = stream::try_unfold((Some(next), first.is_empty()), move |(at, is_first)| {
         let desk = desk.clone();
         async move {
             match at {
                 None => Ok::<_, StoreError>(None),
-                Some(None) => Ok(Some(("]}".to_owned(), None))),
+                Some(None) => Ok(Some(("]}".to_owned(), (None, is_first)))),
+                // A page may be empty although further ones are not.
                 Some(Some(after)) => {
                     let (page, next) = desk.cron().armed_page(instance, &after).await?;
-                    let comma = if page.is_empty() { "" } else { "," };
-                    Ok(Some((format!("{comma}{}", in_a_row(&page)), Some(next))))
+                    Ok(Some((in_a_row(&page, is_first), (Some(next), is_first && page.is_empty()))))
                 }
             }
         }
     });
+    let rest = rest.try_filter(|part| std::future::ready(!part.is_empty()));
     let body = Body::from_stream(stream::iter([Ok(head)]).chain(rest));
     let response = ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response();
     Ok(holding(response, spent))
 }
 
-fn in_a_row(alarms: &[ArmedAlarm]) -> String {
+/// Elements of a list. `is_first`: none was written before them.
+fn in_a_row(alarms: &[ArmedAlarm], is_first: bool) -> String {
     let each: Vec<String> = alarms.iter().map(|it| serde_json::to_string(it).unwrap_or_default()).collect();
-    each.join(",")
+    let comma = if is_first || each.is_empty() { "" } else { "," };
+    format!("{comma}{}", each.join(","))
 }
 
 #[derive(Deserialize)]

@@ -4,38 +4,26 @@
 //! Tenant and instance come from the verified identity and our records, never from a request body.
 
 mod agent_jwt;
+mod introspect;
 mod keyset;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use anyhow::bail;
 use frontdesk_core::directory::Identity;
-use frontdesk_core::port::outcall::{Call, Outcall, OutcallError};
-use frontdesk_core::sha256_hex;
+use frontdesk_core::port::outcall::Outcall;
 use frontdesk_core::{Desk, Env};
-use frontdesk_wire::{InstanceId, Secret};
+use frontdesk_wire::InstanceId;
 use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 pub(crate) use agent_jwt::{AgentJwt, ManageSettings};
+use introspect::Introspect;
 use keyset::{KeySet, Unproven};
 
 /// Sessions are mapped to instances by links on this pseudo platform.
 const SESSION_PLATFORM: &str = "session";
-/// How long an account response is cached.
-const ACCOUNT_LIFE_MS: u64 = 30_000;
-/// How long it is remembered that a token is not valid.
-const REFUSAL_LIFE_MS: u64 = 5_000;
-const ACCOUNTS_MAX: usize = 10_000;
-/// Calls of `identity.url` at the same time, and how long a request waits for one.
-const CALLS_MAX: usize = 32;
-const CALL_WAIT: Duration = Duration::from_secs(10);
-const ACCOUNT_MAX_BYTES: usize = 64 * 1024;
 const ALGORITHMS: &[Algorithm] =
     &[Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
 
@@ -105,30 +93,6 @@ enum Kind {
 /// Claims of a token or an account.
 type Claims = Map<String, Value>;
 
-/// What the account URL said about a token.
-type Account = Result<Claims, Invalid>;
-
-/// The account URL does not know the token.
-#[derive(Clone, Copy)]
-struct Invalid;
-
-impl From<Invalid> for Unknown {
-    fn from(_: Invalid) -> Self {
-        Self::Invalid
-    }
-}
-
-struct Introspect {
-    url: String,
-    /// The claims that are kept of an account.
-    used: Vec<String>,
-    env: Arc<dyn Env>,
-    outcall: Arc<dyn Outcall>,
-    calls: Semaphore,
-    /// By token hash, until when: the claims of an account, or that the token is not valid.
-    known: Mutex<HashMap<String, (Account, u64)>>,
-}
-
 impl Verifier {
     pub async fn open(settings: &Settings, env: Arc<dyn Env>, outcall: Arc<dyn Outcall>) -> anyhow::Result<Self> {
         let kind = match settings.verifier {
@@ -140,8 +104,7 @@ impl Verifier {
             }
             VerifierKind::Introspect => {
                 let used = ["client_id", "azp", "sid", &settings.tenant_claim].map(str::to_owned).to_vec();
-                let (url, calls) = (settings.url.clone(), Semaphore::new(CALLS_MAX));
-                Kind::Introspect(Introspect { url, used, env, outcall, calls, known: Mutex::default() })
+                Kind::Introspect(Introspect::new(settings.url.clone(), used, env, outcall))
             }
         };
         Ok(Self { kind, tenant_claim: settings.tenant_claim.clone() })
@@ -199,67 +162,4 @@ async fn oidc(keys: &KeySet, issuer: &str, audience: &str, token: &str) -> Resul
         _ => false,
     };
     if meant { Ok(claims) } else { Err(Unproven::Audience) }
-}
-
-impl Introspect {
-    /// The claims of the account; `Err` if the token is not valid, or not known to be.
-    async fn ask(&self, bearer: &str) -> Result<Claims, Unknown> {
-        let hash = sha256_hex(bearer);
-        if let Some(known) = self.known(&hash) {
-            return Ok(known?);
-        }
-        // Anybody can send bearers that nobody knows.
-        let Ok(Ok(_call)) = timeout(CALL_WAIT, self.calls.acquire()).await else {
-            tracing::warn!(max = CALLS_MAX, "identity.url was not called: too many calls were in progress");
-            return Err(Unknown::Down);
-        };
-        if let Some(known) = self.known(&hash) {
-            return Ok(known?); // another request has asked meanwhile
-        }
-        let asked = self.call(bearer).await;
-        let (claims, life_ms) = match &asked {
-            Ok(claims) => (Ok(claims.clone()), ACCOUNT_LIFE_MS),
-            Err(Unknown::Invalid) => (Err(Invalid), REFUSAL_LIFE_MS),
-            Err(_) => return asked,
-        };
-        let until_ms = self.env.steady_ms() + life_ms;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= ACCOUNTS_MAX {
-            known.clear();
-        }
-        known.insert(hash, (claims, until_ms));
-        asked
-    }
-
-    fn known(&self, hash: &str) -> Option<Account> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (claims, until_ms) = known.get(hash)?;
-        (*until_ms > self.env.steady_ms()).then(|| claims.clone())
-    }
-
-    async fn call(&self, bearer: &str) -> Result<Claims, Unknown> {
-        let secret = Secret::new(bearer);
-        let call = Call { bearer: Some(&secret), ..Call::get(&self.url, ACCOUNT_MAX_BYTES) };
-        let answer = self.outcall.call(call).await.map_err(|error: OutcallError| {
-            tracing::error!(%error, "identity.url request failed");
-            Unknown::Down
-        })?;
-        let mut claims = match answer.status {
-            200..300 => serde_json::from_slice::<Claims>(&answer.body).map_err(|_| {
-                tracing::error!("identity.url returned a body that is not a JSON object");
-                Unknown::Down
-            })?,
-            400..500 => return Err(Unknown::Invalid),
-            status => {
-                tracing::error!(status, "identity.url returned an error status");
-                return Err(Unknown::Down);
-            }
-        };
-        // RFC 7662 responds with 200 for a token that is no longer valid, too.
-        if claims.get("active") == Some(&Value::Bool(false)) {
-            return Err(Unknown::Invalid);
-        }
-        claims.retain(|name, _| self.used.contains(name));
-        Ok(claims)
-    }
 }

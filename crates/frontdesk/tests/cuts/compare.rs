@@ -71,7 +71,7 @@ async fn compare_platforms(scene: &Scene) {
                 )
                 .await
                 .unwrap();
-            stored += usize::from(event.event().is_some() || answer.event().is_some());
+            stored += usize::from(event.is_some() || answer.is_some());
         }
         let rows = rows.iter().filter(|row| row.delivery.platform == platform).count();
         assert_eq!((rows, rows > 0), (stored, true), "a row for each event of {platform} that is stored");
@@ -160,7 +160,6 @@ async fn compare_chat(scene: &Scene) {
             .event_named(&TenantId::from(t), prefix(id), &MessageId::from(id), Some(&ChatId::from(CHAT)))
             .await
             .unwrap()
-            .event()
             .is_some();
         assert_eq!(line, event, "{id}: a line and its event");
         line

@@ -184,6 +184,7 @@ async fn an_account_is_asked_with_the_bearer_and_cached() {
         ("agentless".into(), 200, json!({ "tid": "home" })),
         ("over".into(), 200, json!({ "active": false, "tid": "home", "client_id": "agent:sleeper" })),
         ("broken".into(), 500, json!({})),
+        ("throttled".into(), 429, json!({})),
         ("odd".into(), 200, json!(["tid"])),
     ];
     let clock = Arc::new(TestEnv::default());
@@ -208,6 +209,9 @@ async fn an_account_is_asked_with_the_bearer_and_cached() {
     assert_eq!(listed(&harness, "unknown").await, 401);
     assert_eq!(*accounts.asked.lock().unwrap(), asked + 2);
     assert_eq!(listed(&harness, "broken").await, 503, "a failure of the account URL is not a refusal");
+    assert_eq!(listed(&harness, "throttled").await, 503, "nor is one that comes from too many requests");
+    accounts.answers.lock().unwrap().iter_mut().find(|it| it.0 == "throttled").unwrap().1 = 401;
+    assert_eq!(listed(&harness, "throttled").await, 401, "it was not remembered");
     assert_eq!(listed(&harness, "odd").await, 503);
     serving.abort();
     let _ = serving.await; // aborted

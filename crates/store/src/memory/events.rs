@@ -1,6 +1,6 @@
 //! Accepted events, and the chats that they came from.
 
-use frontdesk_core::port::store::{EventRecord, Events, KEYS_MAX, Named, Stored};
+use frontdesk_core::port::store::{EventRecord, Events, Stored};
 use frontdesk_wire::{BotId, ChatId, EventId, MessageId, TenantId};
 
 use super::{MemoryStore, now};
@@ -16,17 +16,14 @@ impl Events for MemoryStore {
         dedup_prefix: Vec<u8>,
         message_id: &'a MessageId,
         chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Named> {
+    ) -> Stored<'a, Option<EventRecord>> {
         let state = self.state();
         let marked = state.by_dedup.iter().filter(|(key, _)| key.starts_with(&dedup_prefix));
-        if marked.clone().count() > KEYS_MAX {
-            return now(Named::TooMany);
-        }
         let records = marked.filter_map(|(_, event)| state.events.get(event));
         let named = |it: &&EventRecord| {
             it.tenant == *tenant && it.message_id == *message_id && chat_id.is_none_or(|chat| it.chat_id == *chat)
         };
-        now(records.filter(named).max_by_key(|it| it.event).cloned().map_or(Named::Absent, Named::Event))
+        now(records.filter(named).max_by_key(|it| it.event).cloned())
     }
 
     fn events_marked<'a>(&'a self, _: &'a TenantId, dedups: Vec<Vec<u8>>) -> Stored<'a, Vec<Option<EventRecord>>> {

@@ -1,6 +1,6 @@
 //! Accepted events, and the chats that they came from.
 
-use frontdesk_core::port::store::{EventRecord, Events, KEYS_MAX, Named, Stored};
+use frontdesk_core::port::store::{EventRecord, Events, KEYS_PER_TURN, Stored};
 use frontdesk_wire::{BotId, ChatId, EventId, MessageId, TenantId};
 use tokio_postgres::Row;
 
@@ -20,23 +20,33 @@ impl Events for PostgresStore {
         dedup_prefix: Vec<u8>,
         message_id: &'a MessageId,
         chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Named> {
-        let (tenant, message_id) = (kept(tenant).into_owned(), kept(message_id).into_owned());
-        let chat_id = chat_id.map(|chat_id| kept(chat_id).into_owned());
-        self.worker.read(of_tenant(&tenant), async move |connection| {
+    ) -> Stored<'a, Option<EventRecord>> {
+        Box::pin(async move {
             // Text never contains 0xff, so this is above all keys with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
-            let sql = "WITH keys AS MATERIALIZED (SELECT id FROM event WHERE dedup BETWEEN $1 AND $2 LIMIT $3)
-                       SELECT count(*) FROM keys";
-            let most = i64::try_from(KEYS_MAX).unwrap_or(i64::MAX);
-            let keys: i64 = connection.query_one(sql, &[&dedup_prefix, &past, &(most + 1)]).await?.get(0);
-            if keys > most {
-                return Ok(Named::TooMany);
+            let (mut newest, mut from) = (None, Some(dedup_prefix));
+            while let Some(key) = from {
+                let (past, message_id) = (past.clone(), kept(message_id).into_owned());
+                let (owner, chat_id) = (kept(tenant).into_owned(), chat_id.map(|chat_id| kept(chat_id).into_owned()));
+                let part = self.worker.read(of_tenant(tenant), async move |connection| {
+                    let sql = "SELECT dedup, id, tenant = $4 AND message_id = $5 AND ($6::text IS NULL OR chat_id = $6)
+                               FROM event WHERE dedup >= $1 AND dedup < $2 ORDER BY dedup LIMIT $3";
+                    let limit = signed(KEYS_PER_TURN as u64);
+                    let rows = connection.query(sql, &[&key, &past, &limit, &owner, &message_id, &chat_id]).await?;
+                    let part = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2)));
+                    Ok(part.collect::<Vec<(Vec<u8>, i64, bool)>>())
+                });
+                let part = part.await?;
+                let meant = part.iter().filter(|(_, _, is_meant)| *is_meant).map(|(_, id, _)| *id);
+                newest = newest.into_iter().chain(meant).max();
+                // The next key is the last one with a zero byte behind it.
+                from =
+                    part.last().filter(|_| part.len() == KEYS_PER_TURN).map(|(key, ..)| [key, [0].as_slice()].concat());
             }
-            let which = "dedup BETWEEN $1 AND $2 AND tenant = $3 AND message_id = $4
-                         AND ($5::text IS NULL OR chat_id = $5) ORDER BY id DESC LIMIT 1";
-            let found = one_event(connection, which, &[&dedup_prefix, &past, &tenant, &message_id, &chat_id]).await?;
-            Ok(found.map_or(Named::Absent, Named::Event))
+            match newest {
+                Some(id) => self.event(unsigned(id)).await,
+                None => Ok(None),
+            }
         })
     }
 

@@ -50,9 +50,9 @@ impl Skills for PostgresStore {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.worker.read(of_tenant(&tenant), async move |connection| {
             let sql = "SELECT name, version, content_hash, status, previous_status, changed_at, changed_by
-                       FROM skill_version WHERE tenant = $1 AND name = $2 ORDER BY no";
-            let rows = connection.query(sql, &[&kept(&tenant), &kept(&name)]).await?;
-            Ok(rows.iter().map(version_info).collect::<Result<_, _>>()?)
+                       FROM skill_version WHERE tenant = $1 AND name = $2 ORDER BY no DESC LIMIT $3";
+            let rows = connection.query(sql, &[&kept(&tenant), &kept(&name), &signed(VERSIONS_MAX as u64)]).await?;
+            Ok(rows.iter().rev().map(version_info).collect::<Result<_, _>>()?)
         })
     }
 

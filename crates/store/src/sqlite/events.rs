@@ -1,6 +1,6 @@
 //! Accepted events, and the chats that they came from.
 
-use frontdesk_core::port::store::{EventRecord, Events, KEYS_MAX, Named, Stored};
+use frontdesk_core::port::store::{EventRecord, Events, KEYS_PER_TURN, Stored};
 use frontdesk_wire::{BotId, ChatId, EventId, MessageId, TenantId};
 use rusqlite::{OptionalExtension as _, Row};
 
@@ -21,31 +21,34 @@ impl Events for SqliteStore {
         dedup_prefix: Vec<u8>,
         message_id: &'a MessageId,
         chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Named> {
-        let (tenant, message_id, chat_id) = (tenant.to_owned(), message_id.to_owned(), chat_id.cloned());
-        self.readers.read(of_tenant(&tenant), move |connection| {
+    ) -> Stored<'a, Option<EventRecord>> {
+        Box::pin(async move {
             // Text never contains 0xff, so this is above all keys with the prefix.
             let past = [dedup_prefix.as_slice(), &[0xff; 32]].concat();
-            // The index has the ids, so only rows of the events themselves are read.
-            let sql = "SELECT id FROM event WHERE dedup BETWEEN ?1 AND ?2 LIMIT ?3";
-            let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let ids = query
-                .query_map((dedup_prefix, past, signed((KEYS_MAX + 1) as u64)), |row| row.get(0))
-                .map_err(fault)?;
-            let mut ids: Vec<i64> = ids.collect::<rusqlite::Result<_>>().map_err(fault)?;
-            if ids.len() > KEYS_MAX {
-                return Ok(Named::TooMany);
+            let (mut newest, mut from) = (None, Some(dedup_prefix));
+            while let Some(key) = from {
+                let (past, message_id) = (past.clone(), message_id.to_string());
+                let (owner, chat_id) = (tenant.to_string(), chat_id.map(ToString::to_string));
+                let part = self.readers.read(of_tenant(tenant), move |connection| {
+                    let sql = "SELECT dedup, id, tenant = ?4 AND message_id = ?5 AND (?6 IS NULL OR chat_id = ?6)
+                               FROM event WHERE dedup >= ?1 AND dedup < ?2 ORDER BY dedup LIMIT ?3";
+                    let mut query = connection.prepare_cached(sql).map_err(fault)?;
+                    let which = (key, past, signed(KEYS_PER_TURN as u64), owner, message_id, chat_id);
+                    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+                    let rows = query.query_map(which, row).map_err(fault)?;
+                    rows.collect::<rusqlite::Result<Vec<(Vec<u8>, i64, bool)>>>().map_err(fault)
+                });
+                let part = part.await?;
+                let meant = part.iter().filter(|(_, _, is_meant)| *is_meant).map(|(_, id, _)| *id);
+                newest = newest.into_iter().chain(meant).max();
+                // The next key is the last one with a zero byte behind it.
+                from =
+                    part.last().filter(|_| part.len() == KEYS_PER_TURN).map(|(key, ..)| [key, [0].as_slice()].concat());
             }
-            ids.sort_unstable();
-            let mut query = connection.prepare_cached(&select_event("id = ?1")).map_err(fault)?;
-            for id in ids.into_iter().rev() {
-                let Some(it) = query.query_row([id], event_record).optional().map_err(fault)? else { continue };
-                let is_meant = it.tenant == tenant && it.message_id == message_id;
-                if is_meant && chat_id.as_ref().is_none_or(|chat_id| it.chat_id == *chat_id) {
-                    return Ok(Named::Event(it));
-                }
+            match newest {
+                Some(id) => self.event(unsigned(id)).await,
+                None => Ok(None),
             }
-            Ok(Named::Absent)
         })
     }
 

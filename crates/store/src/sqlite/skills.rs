@@ -47,9 +47,12 @@ impl Skills for SqliteStore {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.readers.read(of_tenant(&tenant), move |connection| {
             let sql = "SELECT name, version, content_hash, status, previous_status, changed_at, changed_by
-                       FROM skill_version WHERE tenant = ?1 AND name = ?2 ORDER BY no";
+                       FROM skill_version WHERE tenant = ?1 AND name = ?2 ORDER BY no DESC LIMIT ?3";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            query.query_map((tenant.as_str(), name), version_info).and_then(Iterator::collect).map_err(fault)
+            let newest = query.query_map((tenant.as_str(), name, signed(VERSIONS_MAX as u64)), version_info);
+            let mut versions: Vec<VersionInfo> = newest.and_then(Iterator::collect).map_err(fault)?;
+            versions.reverse();
+            Ok(versions)
         })
     }
 

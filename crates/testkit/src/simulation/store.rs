@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use frontdesk_core::port::store::{
     Acceptance, Accepted, Applied, Change, Changes, Delivery, DeskNo, DeskRecord, Desks, Directory, EventRecord,
-    Events, Ledger, Mail, MailLog, MailState, Named, NewRow, Position, Renewal, RowListener, SentTurn, Settlement,
-    Store, StoreError, Stored, Waiting,
+    Events, Ledger, Mail, MailLog, MailState, NewRow, Position, Renewal, RowListener, SentTurn, Settlement, Store,
+    StoreError, Stored, Waiting,
 };
 use frontdesk_core::port::stores::Stores;
 use frontdesk_wire::{BotId, ChatId, EventId, InstanceNo, MessageId, Seq, SessionNo, TenantId};
@@ -201,7 +201,7 @@ impl Events for DeskStore {
         dedup_prefix: Vec<u8>,
         message_id: &'a MessageId,
         chat_id: Option<&'a ChatId>,
-    ) -> Stored<'a, Named> {
+    ) -> Stored<'a, Option<EventRecord>> {
         self.store.event_named(tenant, dedup_prefix, message_id, chat_id)
     }
 

@@ -64,7 +64,7 @@ macro_rules! store_contract {
                 ledger: rows_and_events_rise_by_one, every_receiver_gets_a_row,
                     an_event_nobody_receives_is_kept_with_its_verdict,
                     a_receiver_may_get_its_own_json, an_event_is_found_by_its_message_id,
-                    a_look_up_by_message_id_reads_a_bounded_number_of_keys, a_search_for_pending_rows_is_bounded,
+                    a_message_is_found_among_many_keys_that_begin_alike, a_search_for_pending_rows_is_bounded,
                     a_duplicate_gives_the_same_event_and_no_rows,
                     a_duplicate_changes_nothing_else, a_duplicate_is_known_after_reopening,
                     a_delivery_is_given_back_whole, listeners_get_the_same_rows_in_order,

@@ -46,8 +46,10 @@ impl Incoming {
         self.since_ms = (bytes > ARRIVING_FREE_BYTES).then(|| self.since_ms.unwrap_or(now_ms));
         self.arriving = bytes;
         self.share.set(bytes);
-        let is_refused = if self.since_ms.is_some() { self.share.is_full_without_own() } else { self.share.is_over() };
-        !is_refused
+        match self.since_ms {
+            Some(_) => !self.share.is_full_without_own(),
+            None => bytes == 0 || !self.share.is_over(),
+        }
     }
 }
 

@@ -121,6 +121,8 @@ pub struct Session {
     memory: Arc<TenantMemory>,
     /// Rows in flight, and what waits to be written.
     outgoing: Share,
+    /// The last pump sent no row, because the memory of the tenant is used up.
+    waits_for_memory: bool,
     incoming: Incoming,
     /// The part of the outbox that is counted in the gauge.
     gauged_bytes: usize,
@@ -207,6 +209,7 @@ impl Session {
             later: Later::default(),
             outbox: Outbox::default(),
             outgoing: Share::new(&memory.outgoing),
+            waits_for_memory: false,
             incoming: Incoming::new(&memory),
             memory,
             gauged_bytes: 0,
@@ -430,7 +433,9 @@ impl Session {
         let Some(serving) = self.serving.as_mut().filter(|_| may_send) else {
             return;
         };
-        let room = self.outgoing.allow(serving.window.room(now_ms));
+        let wanted = serving.window.room(now_ms);
+        let room = self.outgoing.allow(wanted);
+        self.waits_for_memory = wanted > 0 && room == 0;
         if room == 0 || serving.mailbox.is_idle() || !self.outbox.is_empty() || now_ms < serving.deliver_at_ms {
             return;
         }
@@ -583,7 +588,7 @@ impl Session {
                 self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
             }
             // Nothing tells a session that the other ones of its tenant hold less.
-            let waits_for_memory = self.outgoing.is_over() && serving.mailbox.has_rows();
+            let waits_for_memory = self.waits_for_memory && serving.mailbox.has_rows();
             if !self.delivery.directory.is_current() || waits_for_memory {
                 self.tick_ms = self.tick_ms.min(now_ms + BUSY_TICK_MS);
             }

@@ -226,7 +226,7 @@ async fn a_bot_that_is_added_listens_and_one_that_is_removed_does_not() {
     }
     assert_eq!(scene.received().await, ["1", "2", "4"], "one that is refused does not stop the others");
     let why = scene.desk.stores().events.event_named(&"home".into(), b"3".to_vec(), &"3".into(), None).await.unwrap();
-    assert!(why.event().is_some_and(|event| event.verdict.contains("chat_id")), "and its reason is recorded");
+    assert!(why.is_some_and(|event| event.verdict.contains("chat_id")), "and its reason is recorded");
     scene.desk.directory().bots().remove("polled", &"b".into()).await.unwrap();
     scene.pass(2).await;
     assert_eq!(scene.platform.listening.load(Ordering::SeqCst), 0);
