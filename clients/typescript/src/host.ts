@@ -72,7 +72,7 @@ export function errorText(error: unknown): string {
   return error.cause instanceof Error && error.cause.message ? `${error.message}: ${error.cause.message}` : error.message;
 }
 
-/** Milliseconds of a clock that is never set: for durations and time limits. */
+/** Milliseconds of a clock that is never set: for durations and time limits. Whole ones: timers refuse fractions. */
 export function steadyMs(): number {
-  return performance.now();
+  return Math.floor(performance.now());
 }

@@ -223,9 +223,9 @@ export class AgentInbox {
             this.#quietSinceMs = steadyMs();
           }
         } catch (error) {
-          const mayMend =
+          const mayPass =
             error instanceof FrontdeskError && ["unavailable", "timeout", "rate_limited", "unknown"].includes(error.code);
-          if (!mayMend && !stopped.aborted) throw error;
+          if (!mayPass && !stopped.aborted) throw error;
           if (!stopped.aborted) this.#log("info", `reading the inbox failed, trying again: ${errorText(error)}`);
         }
         await pause(wait, stopped);

@@ -162,9 +162,9 @@ export class Jobs {
       try {
         return await work();
       } catch (error) {
-        const mayMend =
+        const mayPass =
           error instanceof FrontdeskError && ["unavailable", "timeout", "rate_limited", "unknown"].includes(error.code);
-        if (!mayMend) throw error;
+        if (!mayPass) throw error;
         this.#log("warn", `${what}, trying again: ${errorText(error)}`);
         await pause(wait, signal);
       }

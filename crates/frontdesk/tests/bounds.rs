@@ -5,6 +5,7 @@
 #[path = "harness/mod.rs"]
 mod harness;
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use frontdesk::app::FIRST_TENANT;
@@ -116,18 +117,34 @@ async fn stall(harness: &Harness, path: &str, headers: &str, bytes: usize) -> Tc
     stream
 }
 
-/// One byte each: a body of which nothing comes for 15 s is ended, which a slow machine takes for the steps of a test. What
-/// does not come as a whole within 30 s is ended all the same.
-async fn go_on(stalled: &mut [TcpStream]) {
-    for stream in stalled {
-        let _ = stream.write_all(b" ").await; // those for which there is no memory were refused and closed
-    }
+/// Waits until there is no memory for the request beside bodies that stall. Those that were answered are replaced: a body that
+/// does not arrive within 30 s is ended, which a slow machine may take for the steps of a test.
+async fn await_full(
+    harness: &Harness,
+    stalled: &mut [TcpStream],
+    one_more: impl AsyncFn() -> TcpStream,
+    request: impl Fn() -> reqwest::RequestBuilder,
+) {
+    let full = async {
+        loop {
+            let reply = harness.send(request()).await;
+            if reply.status == 503 {
+                assert!(reply.text().contains("too many requests in progress"), "{}", reply.text());
+                return;
+            }
+            for stream in &mut *stalled {
+                if !matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock) {
+                    *stream = one_more().await;
+                }
+            }
+        }
+    };
+    timeout(TIME_LIMIT, full).await.expect("stalled bodies are not limited");
 }
 
-/// `server.requests_per_tenant_kib`. Bodies that stall take memory of their tenant only; those of unauthenticated
-/// clients, of their route.
+/// `server.requests_per_tenant_kib`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stalled_bodies_take_the_memory_of_nobody_else() {
+async fn stalled_bodies_of_a_tenant_take_no_memory_of_others() {
     let harness = Harness::with(|config| {
         config.server.requests_per_tenant_kib = 8192;
         config.agents.rate_per_s = 0;
@@ -135,57 +152,49 @@ async fn stalled_bodies_take_the_memory_of_nobody_else() {
     .await;
     harness.admin("POST", "/tenants", &json!({ "name": "rival" })).await.expect(201);
     let (token, rival) = (harness.token(FIRST_TENANT, "agents").await, harness.token("rival", "agents").await);
-    let message = |bytes: usize| {
-        let meta = json!({ "dispatch_id": "d", "sent_at": 1, "origin": {} });
-        json!({ "kind": "augment", "content": "x".repeat(bytes), "meta": meta })
-    };
     for token in [&token, &rival] {
         harness.call("PUT", "/v1/agents/alice", token, &json!({})).await.expect(200);
     }
-    let mut stalled = Vec::new();
-    for _ in 0..2 {
-        let bearer = format!("Authorization: Bearer {token}\r\n");
-        stalled.push(stall(&harness, "/v1/agents/alice/deliver", &bearer, (4 << 20) - 1024).await);
-    }
+    let deliver = |token: &str, bytes: usize| {
+        let meta = json!({ "dispatch_id": "d", "sent_at": 1, "origin": {} });
+        let message = json!({ "kind": "augment", "content": "x".repeat(bytes), "meta": meta });
+        harness.request("POST", "/v1/agents/alice/deliver").bearer_auth(token).json(&message)
+    };
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let one_more = async || stall(&harness, "/v1/agents/alice/deliver", &bearer, (4 << 20) - 1024).await;
+    let mut stalled = [one_more().await, one_more().await];
+    await_full(&harness, &mut stalled, one_more, || deliver(&token, 9_000)).await;
+    assert_eq!(harness.send(deliver(&rival, 9_000)).await.status, 200, "another tenant");
+    // Its client can read the refusal of a body that is refused while it comes.
+    await_full(&harness, &mut stalled, one_more, || deliver(&token, 1_000_000)).await;
+    drop(stalled);
+    let free = async { while harness.send(deliver(&token, 9_000)).await.status != 200 {} };
+    timeout(TIME_LIMIT, free).await.expect("the memory is not given back");
+    harness.finish().await;
+}
+
+/// Bodies of unauthenticated clients take memory of their route only, and large ones leave room for ordinary messages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_bodies_at_a_door_take_no_memory_of_others() {
+    let harness = Harness::open().await;
     for bot in ["builds", "other"] {
         let key = "0123456789abcdef0123456789abcdef";
-        let ask = json!({ "platform": "hooks", "id": bot, "tenant": FIRST_TENANT, "secrets": { "key": key } });
-        harness.admin("POST", "/bots", &ask).await.expect(201);
+        let bot = json!({ "platform": "hooks", "id": bot, "tenant": FIRST_TENANT, "secrets": { "key": key } });
+        harness.admin("POST", "/bots", &bot).await.expect(201);
     }
-    // 32 MiB, what large bodies of a door have together.
-    for _ in 0..200 {
-        stalled.push(stall(&harness, "/hooks/builds", "", 250_000).await);
-    }
-    // Until the server has read what stalls; then there is no room for more.
     let hook = |bot: &str, bytes: usize| harness.request("POST", &format!("/hooks/{bot}")).body("x".repeat(bytes));
-    let is_full = async |request: &dyn Fn() -> reqwest::RequestBuilder| {
-        let full = async {
-            loop {
-                let reply = harness.send(request()).await;
-                if reply.status == 503 {
-                    assert!(reply.text().contains("too many requests in progress"), "{}", reply.text());
-                    return;
-                }
-            }
-        };
-        timeout(TIME_LIMIT, full).await.expect("stalled bodies are not limited");
-    };
-    let deliver_long = |token: &str, bytes: usize| {
-        harness.request("POST", "/v1/agents/alice/deliver").bearer_auth(token).json(&message(bytes))
-    };
-    let deliver = |token: &str| deliver_long(token, 9_000);
-    let (own, large) = (|| deliver(&token), || hook("builds", 200_000));
-    go_on(&mut stalled).await;
-    tokio::join!(is_full(&own), is_full(&large));
-    go_on(&mut stalled).await;
-    // While they stall: 401 says that a body was read, because its signature is checked over all of it.
-    assert_eq!(harness.send(deliver(&rival)).await.status, 200, "another tenant");
+    let one_more = async || stall(&harness, "/hooks/builds", "", 250_000).await;
+    let mut stalled = Vec::new();
+    for _ in 0..200 {
+        stalled.push(one_more().await); // 32 MiB, what large bodies of a door have together
+    }
+    await_full(&harness, &mut stalled, one_more, || hook("builds", 200_000)).await;
+    // 401 says that a body was read, because its signature is checked over all of it.
     assert_eq!(harness.send(hook("builds", 10_000)).await.status, 401, "an ordinary message at the same door");
     assert_eq!(harness.send(hook("other", 200_000)).await.status, 401, "a large one at another door");
-    assert_eq!(harness.send(deliver(&token)).await.status, 503, "still");
-    assert_eq!(harness.send(deliver_long(&token, 2_000_000)).await.status, 503, "its client can read the refusal");
+    await_full(&harness, &mut stalled, one_more, || hook("builds", 200_000)).await;
     drop(stalled);
-    let free = async { while harness.send(deliver(&token)).await.status != 200 {} };
+    let free = async { while harness.send(hook("builds", 200_000)).await.status != 401 {} };
     timeout(TIME_LIMIT, free).await.expect("the memory is not given back");
     harness.finish().await;
 }
