@@ -164,7 +164,7 @@ export class AgentInbox {
 
   /** Retries under the same id while the server is unavailable, so that the question is asked once. */
   async exchange(agent: string, content: string, options: DeliverOptions & { timeoutS?: number } = {}): Promise<Answer> {
-    const timeoutMs = (options.timeoutS ?? EXCHANGE_TIMEOUT_S) * 1000;
+    const timeoutMs = Math.round((options.timeoutS ?? EXCHANGE_TIMEOUT_S) * 1000); // timers refuse fractions
     const json = { ...this.#payload(content, options, { correlation_id: crypto.randomUUID() }), timeout_ms: timeoutMs };
     const made = await requestOnce<Json>(this.#url(agent, "exchange"), { ...this.#ask(), json, timeoutMs: timeoutMs + 5_000 });
     return { text: String(made.content ?? ""), agent: String(made.agent_id ?? agent), sentAt: new Date(Number(made.sent_at)) };

@@ -276,14 +276,14 @@ fn a_result_goes_to_the_next_socket_when_its_own_is_gone() {
     assert_eq!(sockets.answer(InstanceNo(7), "third".into()), Err("third".into()));
     sockets.park(InstanceNo(7), "second".into(), 0);
     sockets.park(InstanceNo(7), "third".into(), 29_000);
-    assert_eq!(sockets.take_parked(InstanceNo(7), 30_000), ["third"], "results are kept for 30 s");
+    assert_eq!(sockets.take_parked(InstanceNo(7), 30_000), [(29_000, "third".to_owned())], "results are kept for 30 s");
     assert!(sockets.take_parked(InstanceNo(7), 30_000).is_empty(), "returned once");
     sockets.park(InstanceNo(9), "of an agent that does not come back".into(), 0);
     sockets.forget_finished(0, 30_000);
     assert!(sockets.take_parked(InstanceNo(9), 1).is_empty(), "not kept until the agent connects");
     (0..1_100).for_each(|number| sockets.park(InstanceNo(7), number.to_string(), 0));
     let parked = sockets.take_parked(InstanceNo(7), 1);
-    assert_eq!((parked.len(), parked[0].as_str()), (1_024, "76"), "the oldest are dropped first");
+    assert_eq!((parked.len(), parked[0].1.as_str()), (1_024, "76"), "the oldest are dropped first");
 }
 
 #[test]

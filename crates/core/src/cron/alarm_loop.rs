@@ -15,10 +15,6 @@ use crate::port::alarms::{Alarm, Conclusion};
 const BATCH: usize = 256;
 /// Longest pause, so that a clock step or a suspend of the machine is noticed.
 pub const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How often armed alarms are counted, which reads all of them.
-const COUNT_EVERY_MS: u64 = 60_000;
-/// Delay of the first count, unless an alarm is armed before.
-const FIRST_COUNT_MS: u64 = 2_000;
 /// Delay before a failed claim is repeated.
 const CLAIM_PAUSE_MS: u64 = 1_000;
 
@@ -27,8 +23,6 @@ pub struct AlarmLoop {
     loading: Loading,
     /// The buckets with which the schedule was loaded.
     buckets: Buckets,
-    counted_ms: u64,
-    is_counted: bool,
     swept_ms: u64,
     watch: ClockWatch,
     /// The clock was set back, or may have been while the server was down.
@@ -54,8 +48,6 @@ impl CronPlane {
         AlarmLoop {
             loading: Loading::default(),
             buckets: Buckets::of(&self.lease),
-            counted_ms: steady_ms, // not at once: alarms overdue after a restart go first
-            is_counted: false,
             swept_ms: steady_ms,
             watch: ClockWatch::new(self.env.now_ms(), steady_ms),
             set_back: true,
@@ -95,13 +87,6 @@ impl CronPlane {
             state.swept_ms = self.env.steady_ms();
             if let Err(error) = self.find_forgotten_alarms().await {
                 tracing::error!(%error, "reading overdue alarms failed");
-            }
-        }
-        let until_count_ms = if state.is_counted { COUNT_EVERY_MS } else { FIRST_COUNT_MS };
-        if self.env.steady_ms().saturating_sub(state.counted_ms) > until_count_ms {
-            (state.counted_ms, state.is_counted) = (self.env.steady_ms(), true);
-            if let Ok(armed) = self.count_armed().await {
-                self.meters.alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
             }
         }
         let (claimed, taken) = self.claim_due().await;

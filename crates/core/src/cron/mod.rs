@@ -92,7 +92,7 @@ impl Default for AlarmClock {
 impl AlarmClock {
     /// Makes the first count, which reads all alarms. Callers that waited during a failed count get its error, so that they
     /// do not repeat it one after another.
-    async fn ensure_counted<F: Future<Output = Result<u64, StoreError>>>(
+    async fn ensure_counted<F: Future<Output = Result<(), StoreError>>>(
         &self,
         env: &dyn Env,
         count: impl FnOnce() -> F,
@@ -110,7 +110,7 @@ impl AlarmClock {
         }
         let counted = count().await;
         *failed = counted.as_ref().err().map(|error| (env.steady_ms(), error.clone()));
-        counted.map(|_| ())
+        counted
     }
 
     pub fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -301,8 +301,8 @@ impl CronPlane {
         Err(DeskError::RateLimited(text))
     }
 
-    /// Counts armed alarms per tenant, and cancels those whose owner is gone. Returns the total.
-    async fn count_armed(&self) -> Result<u64, StoreError> {
+    /// Counts armed alarms per tenant, and cancels those whose owner is gone.
+    pub async fn count_armed(&self) -> Result<(), StoreError> {
         // Read before the directory is refreshed: every owner seen here is known there, unless it is gone.
         let mut counts = self.alarms.armed_counts().await?;
         self.directory.refresh().await?;
@@ -338,7 +338,9 @@ impl CronPlane {
         }
         *self.clock.armed() = by_tenant;
         self.clock.is_counted.store(true, Ordering::Release);
-        Ok(counts.iter().map(|(_, count)| count).sum())
+        let armed: u64 = counts.iter().map(|(_, count)| count).sum();
+        self.meters.alarms_armed.set(i64::try_from(armed).unwrap_or(i64::MAX));
+        Ok(())
     }
 
     /// Cancels all alarms of an instance or agent that was removed. They are not fired any more in any case; what fails here
@@ -577,7 +579,7 @@ mod tests {
             tokio::task::yield_now().await; // the others wait
             match counts.fetch_add(1, Ordering::SeqCst) {
                 0 => Err(StoreError::Unavailable("away".into())),
-                _ => Ok(7),
+                _ => Ok(()),
             }
         };
         let all = tokio::join!(

@@ -565,11 +565,12 @@ impl Sockets {
         }
     }
 
-    pub fn take_parked(&self, instance: InstanceNo, steady_ms: u64) -> Vec<String> {
+    /// With the time at which each was parked.
+    pub fn take_parked(&self, instance: InstanceNo, steady_ms: u64) -> VecDeque<(u64, String)> {
         let memory = self.memory(instance);
         let mut memory = lock(&memory);
         memory.drop_late_results(steady_ms);
-        std::mem::take(&mut memory.parked).into_iter().map(|(_, line)| line).collect()
+        std::mem::take(&mut memory.parked)
     }
 
     /// Counts a new socket of the instance.

@@ -208,8 +208,7 @@ pub trait Ledger: Send + Sync {
     fn position(&self, instance: InstanceNo) -> Stored<'_, Position>;
     /// Unsettled rows with `seq > after`, in order.
     fn pending(&self, instance: InstanceNo, after: Seq, limit: usize) -> Stored<'_, Vec<(Seq, Arc<Delivery>)>>;
-    /// Whether a row of this message is unsettled for an instance. If none of its newest [`OWED_SCANNED_MAX`] unsettled
-    /// rows is, and there are more, it counts as one of those.
+    /// Whether a row of this message is among the newest [`OWED_SCANNED_MAX`] unsettled rows of an instance.
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool>;
     /// The instances that this server serves, the sessions that do, and their newest rows.
     fn heads(&self, me: DeskNo) -> Stored<'_, Vec<(InstanceNo, SessionNo, Seq)>>;

@@ -24,11 +24,12 @@ pub struct Answers {
     making: Budgets,
 }
 
-/// The tenant has too many answers that are not read, and did not read them while this one waited.
+/// The tenant has too many answers that are being made or not read, and that did not change while this one waited.
 pub(crate) struct Unread;
 
 impl Unread {
-    const TEXT: &str = "too many unread responses are buffered for this tenant; read them, then try again";
+    const TEXT: &str =
+        "this tenant has too many responses that are being made or are unread; read them, then try again";
 }
 
 impl From<Unread> for Refusal {

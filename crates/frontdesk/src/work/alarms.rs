@@ -1,12 +1,36 @@
 //! Fires alarms when they are due.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use frontdesk_core::Desk;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// How often armed alarms are counted, which reads all of them.
+const COUNT_EVERY: Duration = Duration::from_mins(1);
+/// Delay of the first count, unless an alarm is armed before: alarms overdue after a restart go first.
+const FIRST_COUNT: Duration = Duration::from_secs(2);
+
 pub(super) async fn run(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
+    tokio::select! {
+        () = fire(desk.clone(), tracker, stop) => {}
+        () = count(&desk) => {}
+    }
+}
+
+/// Beside the firing, because counting a million takes a while.
+async fn count(desk: &Desk) {
+    tokio::time::sleep(FIRST_COUNT).await;
+    loop {
+        if let Err(error) = desk.cron().count_armed().await {
+            tracing::warn!(%error, "counting armed alarms failed; it is tried again within a minute");
+        }
+        tokio::time::sleep(COUNT_EVERY).await;
+    }
+}
+
+async fn fire(desk: Arc<Desk>, tracker: TaskTracker, stop: CancellationToken) {
     let mut state = desk.cron().new_loop();
     loop {
         let round = desk.cron().round(&mut state).await;
@@ -35,14 +59,19 @@ mod tests {
     use frontdesk_core::cron::{LEASE_MS, PAUSE_MAX};
     use frontdesk_core::directory::{Identity, ProvenInstance};
     use frontdesk_core::port::BoxFuture;
+    use frontdesk_core::port::alarms::{
+        Alarm, AlarmTime, Alarms, ArmedPage, Arming, Concluded, Conclusion, Disarmed, EndedAlarm,
+    };
     use frontdesk_core::port::outcall::{Body, Call, HttpAnswer, Outcall, OutcallError};
+    use frontdesk_core::port::store::Stored;
+    use frontdesk_core::port::stores::Stores;
     use frontdesk_core::vault::Sealer;
     use frontdesk_core::{Env as _, Parts, Rules};
     use frontdesk_store::memory::MemoryStore;
     use frontdesk_testkit::TestEnv;
     use frontdesk_testkit::metrics::metric;
-    use frontdesk_wire::JobId;
     use frontdesk_wire::cron::ProvisionAlarm;
+    use frontdesk_wire::{InstanceNo, JobId};
     use zeroize::Zeroizing;
 
     use super::*;
@@ -76,10 +105,76 @@ mod tests {
         stop: CancellationToken,
     }
 
+    /// Counting armed alarms never ends.
+    struct NeverCounted(Arc<MemoryStore>);
+
+    impl Alarms for NeverCounted {
+        fn arm(&self, alarms: Vec<Alarm>) -> Stored<'_, Vec<Arming>> {
+            self.0.arm(alarms)
+        }
+
+        fn disarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId, now_ms: u64) -> Stored<'a, bool> {
+            self.0.disarm(instance, job_id, now_ms)
+        }
+
+        fn disarm_some<'a>(&'a self, instance: InstanceNo, after: &'a JobId, now_ms: u64) -> Stored<'a, Disarmed> {
+            self.0.disarm_some(instance, after, now_ms)
+        }
+
+        fn armed<'a>(&'a self, instance: InstanceNo, after: &'a JobId, limit: usize) -> Stored<'a, ArmedPage> {
+            self.0.armed(instance, after, limit)
+        }
+
+        fn alarm<'a>(&'a self, instance: InstanceNo, job_id: &'a JobId) -> Stored<'a, Option<Alarm>> {
+            self.0.alarm(instance, job_id)
+        }
+
+        fn next_alarms(&self, after: (u64, u64), until_ms: u64, limit: usize) -> Stored<'_, Vec<AlarmTime>> {
+            self.0.next_alarms(after, until_ms, limit)
+        }
+
+        fn claim_alarms(&self, ids: Vec<u64>, due_by_ms: u64, now_ms: u64, until_ms: u64) -> Stored<'_, Vec<Alarm>> {
+            self.0.claim_alarms(ids, due_by_ms, now_ms, until_ms)
+        }
+
+        fn conclude(&self, ends: Vec<(Alarm, Conclusion)>, now_ms: u64) -> Stored<'_, Vec<Concluded>> {
+            self.0.conclude(ends, now_ms)
+        }
+
+        fn revive_alarm(&self, id: u64, now_ms: u64) -> Stored<'_, Option<Alarm>> {
+            self.0.revive_alarm(id, now_ms)
+        }
+
+        fn hasten_retries(&self, ahead_ms: u64, next_ms: u64, claims_ms: u64) -> Stored<'_, Vec<AlarmTime>> {
+            self.0.hasten_retries(ahead_ms, next_ms, claims_ms)
+        }
+
+        fn dead_alarms(&self, instance: Option<InstanceNo>, limit: usize) -> Stored<'_, Vec<Alarm>> {
+            self.0.dead_alarms(instance, limit)
+        }
+
+        fn ended_alarms<'a>(
+            &'a self,
+            instance: InstanceNo,
+            job_id: Option<&'a JobId>,
+            limit: usize,
+        ) -> Stored<'a, Vec<EndedAlarm>> {
+            self.0.ended_alarms(instance, job_id, limit)
+        }
+
+        fn armed_counts(&self) -> Stored<'_, Vec<(InstanceNo, u64)>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
     impl Clock {
         async fn running(rules: Rules) -> Self {
+            Self::over(Arc::new(MemoryStore::new(1)), rules).await
+        }
+
+        async fn over(store: impl Into<Stores>, rules: Rules) -> Self {
             let (env, taken) = (Arc::new(TestEnv::default()), Arc::new(Taken::default()));
-            let (store, sealer) = (Arc::new(MemoryStore::new(1)), Sealer::new(Zeroizing::new([1; 32])));
+            let sealer = Sealer::new(Zeroizing::new([1; 32]));
             let desk = Desk::open(store, Parts::new(env.clone(), sealer, taken.clone(), rules)).await.unwrap();
             desk.directory().create_tenant(&"home".into()).await.unwrap();
             let who = Identity { tenant: "home".into(), instance: Some("sleeper".into()) };
@@ -109,6 +204,18 @@ mod tests {
     }
 
     const HOUR_MS: u64 = 3_600_000;
+
+    /// Counting a million armed alarms takes a while.
+    #[tokio::test(start_paused = true)]
+    async fn alarms_fire_while_they_are_counted() {
+        let store = Arc::new(MemoryStore::new(1));
+        let stores = Stores { alarms: Arc::new(NeverCounted(store.clone())), ..Stores::from(store) };
+        let clock = Clock::over(stores, Rules { armed_max: 0, ..Rules::default() }).await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        clock.arm("soon", 1_000).await;
+        clock.env.advance_ms(1_000);
+        assert_eq!(clock.settled().await, ["soon"]);
+    }
 
     /// The clock was set forward, or the machine was suspended: alarms that came due are fired once.
     #[tokio::test(start_paused = true)]

@@ -75,9 +75,8 @@ impl Ledger for MemoryStore {
     fn owes<'a>(&'a self, instance: InstanceNo, message_id: &'a MessageId) -> Stored<'a, bool> {
         let state = self.state();
         let owed = state.ledgers.get(&instance).is_some_and(|account| {
-            let mut rows = account.rows.iter().rev().filter(|(seq, _)| !account.position.settled(**seq));
-            rows.by_ref().take(OWED_SCANNED_MAX).any(|(_, (delivery, _))| delivery.message_id == *message_id)
-                || rows.next().is_some()
+            let rows = account.rows.iter().rev().filter(|(seq, _)| !account.position.settled(**seq));
+            rows.take(OWED_SCANNED_MAX).any(|(_, (delivery, _))| delivery.message_id == *message_id)
         });
         now(owed)
     }

@@ -59,12 +59,11 @@ impl Ledger for PostgresStore {
         let (instance, message_id) = (signed(instance), kept(message_id).into_owned());
         self.worker.read(owner, async move |connection| {
             let sql = format!(
-                "SELECT count(*), coalesce(bool_or(e.message_id = $2), false)
+                "SELECT coalesce(bool_or(e.message_id = $2), false)
                  FROM (SELECT m.event FROM mail m WHERE {OWED} ORDER BY m.seq DESC LIMIT $3) AS m JOIN event e ON e.id = m.event"
             );
             let most = signed(OWED_SCANNED_MAX as u64);
-            let found = connection.query_one(&sql, &[&instance, &message_id, &most]).await?;
-            Ok(found.get::<_, i64>(0) == most || found.get(1))
+            Ok(connection.query_one(&sql, &[&instance, &message_id, &most]).await?.get(0))
         })
     }
 

@@ -76,18 +76,22 @@ impl Ledger for SqliteStore {
         self.readers.read(self.tenants.of(instance), move |connection| {
             let position = read_position(connection, instance)?;
             let sql = "SELECT m.seq, e.message_id = ?3 FROM mail m JOIN event e ON e.id = m.event
-                       WHERE m.instance = ?1 AND m.seq > ?2 ORDER BY m.seq DESC LIMIT ?4";
+                       WHERE m.instance = ?1 AND m.seq > ?2 ORDER BY m.seq DESC";
             let mut query = connection.prepare_cached(sql).map_err(fault)?;
-            let which =
-                (signed(instance), signed(position.through), message_id.as_str(), signed(OWED_SCANNED_MAX as u64));
-            let (mut rows, mut seen) = (query.query(which).map_err(fault)?, 0);
-            while let Some(row) = rows.next().map_err(fault)? {
-                seen += 1;
-                if row.get(1).map_err(fault)? && !position.settled(unsigned(row.get(0).map_err(fault)?)) {
+            let mut rows =
+                query.query((signed(instance), signed(position.through), message_id.as_str())).map_err(fault)?;
+            let mut unsettled = 0;
+            while unsettled < OWED_SCANNED_MAX {
+                let Some(row) = rows.next().map_err(fault)? else { break };
+                if position.settled(unsigned(row.get(0).map_err(fault)?)) {
+                    continue;
+                }
+                unsettled += 1;
+                if row.get(1).map_err(fault)? {
                     return Ok(true);
                 }
             }
-            Ok(seen == OWED_SCANNED_MAX)
+            Ok(false)
         })
     }
 

@@ -71,9 +71,9 @@ impl Session {
         let (delivery, instance) = (&self.delivery, self.caller.instance.no);
         let (size, acks) = (delivery.rules.window, delivery.sockets.acks(instance));
         let window = Window::new(size, delivery.rules.ack_limit_ms, position, acks, now_ms);
-        for line in delivery.sockets.take_parked(instance, delivery.env.steady_ms()) {
+        for (parked_ms, line) in delivery.sockets.take_parked(instance, delivery.env.steady_ms()) {
             if !mailbox.order(Order::Result(line.clone())) {
-                delivery.sockets.park(instance, line, delivery.env.steady_ms()); // too many at once
+                delivery.sockets.park(instance, line, parked_ms); // too many at once
             }
         }
         self.serving = Some(Serving { mailbox, window, deliver_at_ms: now_ms + settle_ms, fetch: size.max(1) });
