@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn people_can_be_named_and_nobody_rung() {
+    fn people_can_be_named_and_nobody_is_notified() {
         let named = r#"hi <at user_id="ou_1">Bob</at>, see"#;
         assert_eq!(with_mentions(named, Form::Text), named);
         assert_eq!(with_mentions(named, Form::Card), "hi <at id=ou_1></at>, see");

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn people_and_channels_can_be_named_and_nobody_rung() {
+    fn people_and_channels_can_be_named_and_nobody_is_notified() {
         let shown = |text: &str| one_message(text).unwrap().markup;
         assert_eq!(shown("hi <@U024BE7LH>, see <#C024BE91L> & go"), "hi <@U024BE7LH>, see <#C024BE91L> &amp; go");
         for text in ["<!channel>", "<!here>", "<!subteam^S1>", "<@u1>", "<@C024>", "a < b > c", "<@U1|x>"] {
